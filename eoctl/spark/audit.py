@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
+from eoctl.spark.executors import context_of
 from eoctl.spark.rows.source_options import splits_text
 from eoctl.spark.session import job_errors
 from eoctl.spark.stages import stages_told
@@ -47,7 +48,7 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
     Raises:
         SparkJobError: Spark gave the job up; nothing in the files makes it do so.
     """
-    with job_errors(), stages_told(session.sparkContext):
+    with job_errors(), stages_told(context_of(session)):
         rows = [tuple(row) for row in _pieces(session, splits).select("split", "piece").collect()]
     for split, piece in rows:
         yield ReadPiece(unpack_split(bytes(split)), unpack_piece(bytes(piece)))
@@ -80,7 +81,7 @@ def summarize_directories(
         runs = _joined(numbered, ["place", "whole"], F.udf(join_joined, "binary", useArrow=False))
         count = -(-count // RUN_SEGMENTS)
     whole = F.udf(finish_run, "binary", useArrow=False)("whole")
-    with job_errors(), stages_told(session.sparkContext):
+    with job_errors(), stages_told(context_of(session)):
         rows = [tuple(row) for row in runs.select("directory", whole).collect()]
     return {directory: unpack_partition(bytes(whole)) for directory, whole in rows}
 

@@ -31,7 +31,7 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
     Raises:
         SparkUnavailableError: an executor cannot run our tasks, or has not a path.
     """
-    if _is_remote(session):
+    if is_remote(session):
         if _is_first(session.session_id):
             session.addArtifacts(_bundle(), pyfile=True)
         return
@@ -51,13 +51,27 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
         raise
 
 
+def context_of(session: Any) -> Any:
+    """Return the SparkContext of a session; None of Spark Connect, whose client has none."""
+    return None if is_remote(session) else session.sparkContext
+
+
+def cores_of(session: Any) -> int:
+    """Return how many tasks Spark makes by default: one for each core that it has."""
+    if not is_remote(session):
+        return int(session.sparkContext.defaultParallelism)
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    return int(session.range(1 << 16).select(F.spark_partition_id()).distinct().count())
+
+
 def is_local(master: str) -> bool:
     """Does everything run in this machine's one JVM?"""
     return master == "local" or master.startswith("local[")
 
 
-def _is_remote(session: Any) -> bool:
-    """Is it a session of Spark Connect? Its process has no JVM."""
+def is_remote(session: Any) -> bool:
+    """Is it a session of Spark Connect, whose process has no JVM?"""
     return "connect" in type(session).__module__.split(".")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
 
 import eoctl.arrow_files
+from eoctl.spark.errors import SparkUnavailableError
+from eoctl.spark.executors import is_remote
 from eoctl.spark.session import job_errors
 from eoctl.spark.stages import stages_told
 from storage.errors import EoctlError
@@ -33,7 +35,13 @@ def map_on_spark(
     Raises:
         EoctlError: the function did.
         SparkJobError: Spark gave the job up.
+        SparkUnavailableError: the session is one of Spark Connect.
     """
+    if is_remote(session):
+        raise SparkUnavailableError(
+            "Spark Connect takes no functions of ours, only tables: its client has no SparkContext",
+            next_step="--master spark://HOST:7077 or yarn; spark-audit and the sources go over it",
+        )
     context = session.sparkContext
     wave = max(context.defaultParallelism, 1) * TASKS_PER_CORE
     numbered = list(enumerate(values))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
 
 from eoctl.spark.datasource import KafkaLogAuditStream, register
+from eoctl.spark.executors import is_remote
 from recovery.summaries.codec import pack_summary, unpack_piece, unpack_split, unpack_summary
 from recovery.summaries.read_findings import GONE
 from recovery.summaries.segment import read_split
@@ -69,10 +70,15 @@ def start_audit(
         trigger: as of `DataStreamWriter.trigger`; what is there now, and no more, by default.
 
     Raises:
-        UsageError: `to` is a relative path.
+        UsageError: `to` is a relative path, or the session is one of Spark Connect.
     """
     if not is_uri(to) and not os.path.isabs(to):  # noqa: PTH117 - it may be a URI
         raise UsageError(f"{to}: executors have other working directories", next_step="/DIR")
+    if is_remote(session):
+        raise UsageError(
+            "an audit that goes on keeps its state through the JVM, which Spark Connect has not",
+            next_step="start it below spark-submit, or read the sources as streams",
+        )
     register(session)
     stream = session.readStream.format(KafkaLogAuditStream.name()).options(**(options or {}))
     writer = stream.load(path).writeStream.foreachBatch(partial(take_batch, to))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from eoctl.spark import packages_root
 from eoctl.spark.errors import SparkJobError, SparkUnavailableError, first_line
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on a cluster
+CONNECT_LIBRARIES = ("grpc", "grpc_status", "pandas")
+CONNECT_PORT = 15002
+CONNECT_SECONDS = 20.0
 JAVA_MIN = 17
 PYSPARK_MIN = 4
 RESULT_SETTING = "spark.driver.maxResultSize"
@@ -39,8 +44,15 @@ MORE_MEMORY = (
 OTHERS_WORK = "every other command of eoctl works without Java and Spark"
 
 
-def check_requirements() -> None:
+def is_connect(master: str) -> bool:
+    """Is it the address of a server of Spark Connect?"""
+    return master.startswith("sc://")
+
+
+def check_requirements(master: str = DEFAULT_MASTER) -> None:
     """See that pyspark, pyarrow and Java are there, in releases that will do.
+
+    A client of Spark Connect needs no Java, but other libraries.
 
     Raises:
         SparkUnavailableError: with the command that installs what is missing.
@@ -59,7 +71,15 @@ def check_requirements() -> None:
             f"pyspark {release} is too old: {PYSPARK_MIN}.0 or later is needed",
             f"{sys.executable} -m pip install --upgrade",
         )
-    _check_java()
+    if not is_connect(master):
+        _check_java()
+        return
+    for name in CONNECT_LIBRARIES:
+        if find_spec(name) is None:
+            raise SparkUnavailableError(
+                f"{name} is not installed, which Spark Connect needs here",
+                next_step=f"{sys.executable} -m pip install 'pyspark[connect]>=4.0,<5'",
+            )
 
 
 def _unavailable(what: str, pip: str) -> SparkUnavailableError:
@@ -146,14 +166,15 @@ def spark_session(
     Raises:
         SparkUnavailableError: it does not start, or an executor cannot run our tasks.
     """
-    check_requirements()
+    check_requirements(master)
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    session = _start(SparkSession, master, settings)
+    start = _connect if is_connect(master) else _start
+    session = start(SparkSession, master, settings)
     known_paths = [*sys.path]
     try:
         make_ready(session, paths)
@@ -186,6 +207,44 @@ def _start(
                 next_step="see the words above; EOCTL_DEBUG=1 shows all of them",
             ) from exc
     return session
+
+
+def _connect(
+    session_class: type[SparkSession], master: str, settings: Sequence[Setting]
+) -> SparkSession:
+    """Open a session at a server of Spark Connect, whose settings are its own."""
+    from pyspark.errors import PySparkException
+
+    _require_answer(master)
+    with hidden_output():
+        try:
+            builder = session_class.builder.remote(master)
+            for name, value in settings:
+                builder = builder.config(name, value)
+            return builder.getOrCreate()
+        except (PySparkException, OSError) as exc:
+            raise _no_answer(master, first_line(exc)) from exc
+
+
+def _require_answer(master: str) -> None:
+    """See that somebody listens there: pyspark would try again for minutes.
+
+    Raises:
+        SparkUnavailableError: nobody does.
+    """
+    try:
+        place = urlsplit(master)
+        address = place.hostname or "", place.port or CONNECT_PORT
+        socket.create_connection(address, CONNECT_SECONDS).close()
+    except (OSError, ValueError) as exc:
+        raise _no_answer(master, str(exc)) from exc
+
+
+def _no_answer(master: str, why: str) -> SparkUnavailableError:
+    return SparkUnavailableError(
+        f"Spark Connect does not answer at {master}: {why}",
+        next_step="is its server there, of the same release as pyspark here? sc://HOST:15002",
+    )
 
 
 def _submitted_settings() -> dict[str, str]:

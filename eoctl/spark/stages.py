@@ -19,9 +19,9 @@ def stages_told(context: Any) -> Iterator[None]:
     """Tell of the stages of the jobs that run meanwhile; nothing is asked where nobody waits.
 
     Args:
-        context: a SparkContext.
+        context: a SparkContext; None where there is none to ask.
     """
-    if not is_drawn():
+    if context is None or not is_drawn():
         yield
         return
     is_over = Event()

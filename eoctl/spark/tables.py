@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.options import ReportFormat
 from eoctl.report_files import report_table
 from eoctl.spark.errors import SparkUnavailableError
+from eoctl.spark.executors import is_remote
 from eoctl.spark.session import job_errors
 from storage.errors import UsageError
 from storage.files.uris import is_uri
@@ -83,6 +84,11 @@ class TableTarget(NamedTuple):
             SparkUnavailableError: it has not the jars, or is not set up for them.
         """
         name = self.kind.value
+        if is_remote(session):
+            raise SparkUnavailableError(
+                f"--to-format {name}: over Spark Connect nobody can see if Spark has it",
+                next_step="--master spark://HOST:7077 or yarn, or --to-format parquet",
+            )
         jvm: Any = session._jvm  # noqa: SLF001 - there is no other way to ask
         state: Any = session._jsparkSession  # noqa: SLF001
         source = jvm.org.apache.spark.sql.execution.datasources.DataSource

@@ -190,8 +190,10 @@ def _read(
         return {}
     if engine.choose().is_spark:
         session = engine.session({each.directory for each in wanted})
-        cores = session.sparkContext.defaultParallelism
-        read = partial(_read_on_spark, session, options)
+        from eoctl.spark.executors import cores_of
+
+        cores = cores_of(session)
+        read = partial(_read_on_spark, session, cores, options)
     else:
         cores = jobs_of(options.engine)
         read = partial(_read_here, options)
@@ -209,14 +211,17 @@ def _read(
 
 
 def _read_on_spark(
-    session: Any, options: AuditOptions, wanted: Sequence[SegmentPlace], pieces: list[ReadPiece]
+    session: Any,
+    cores: int,
+    options: AuditOptions,
+    wanted: Sequence[SegmentPlace],
+    pieces: list[ReadPiece],
 ) -> dict[str, PartitionSummary]:
     """Read on Spark: directories are joined there; with a state, pieces come back."""
     from eoctl.spark.audit import read_pieces, summarize_directories
 
     total_bytes = sum(each.file_bytes for each in wanted)
-    pieces_count = TASKS_PER_CORE * session.sparkContext.defaultParallelism
-    size = options.split_bytes or split_bytes_for(total_bytes, pieces_count)
+    size = options.split_bytes or split_bytes_for(total_bytes, TASKS_PER_CORE * cores)
     splits = [*_with_timelines(plan_places(wanted, size), options)]
     if options.state_path is None:
         return summarize_directories(session, splits)

@@ -51,6 +51,7 @@ _OF_CALLS = {
         "bytes": Panel.WHAT, "key-separator": Panel.WHAT, "producer-id": Panel.ADVANCED,
         "producer-epoch": Panel.ADVANCED, "transactional-id": Panel.WHAT,
     },
+    "consume": {"checkpoint": Panel.WHAT},
     "copy": {"producer-id": Panel.ADVANCED},
     "locate": {"key": Panel.WHAT},
     "groups list": {"group": Panel.RECORDS},

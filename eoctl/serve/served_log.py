@@ -110,6 +110,7 @@ class ServedLog:
         self._walks: dict[int, WireWalk] = {}  # by where they go on
         self._bounds: Bounds | None = None
         self._readable_end_offset: int | None = None  # no segment from there on can be opened
+        self._is_end_read = True
         self._view: TransactionView | None = None
         self._epochs: list[LeaderEpochEntry] | None = None
         self._max_timestamp_ms: int | None = None
@@ -137,7 +138,9 @@ class ServedLog:
         if self._is_until_hw:
             known = start_offset if high_watermark is None else high_watermark
             end_offset = max(min(known, log_end_offset), start_offset)
-        self.missing = partition.acknowledged.not_given(self._readable_end_offset)
+        self.missing = partition.acknowledged.not_given(
+            self._readable_end_offset, is_end_read=self._is_end_read
+        )
         return Bounds(
             start_offset=start_offset,
             end_offset=end_offset,
@@ -162,10 +165,11 @@ class ServedLog:
             end_offset = self._first_unopened()
             if end_offset is None:
                 raise
-            self._readable_end_offset = end_offset
+            self._readable_end_offset, self._is_end_read = end_offset, False
             partition.problems.append(exc.without_frames())
         else:
             self._readable_end_offset = end_offset = None if end is None else end.offset
+            self._is_end_read = end is None or end.is_read
             unlisted = partition.acknowledged.unlisted
             is_last = bool(unlisted) and (end is None or unlisted[-1] > end.files.base_offset)
             if not is_last and (end is None or end.verdict.kind not in DAMAGED_ENDS):

@@ -211,12 +211,12 @@ class _PartitionCheck:
         self._check_end_snapshot()
 
     def _end_offset(self) -> int | None:
-        """The log's end, as all readers take it; None: without segments, or it cannot be read."""
+        """The log's end, as all readers take it; None: without segments, or it was not read."""
         try:
             end = self._partition.log_end()
         except AccessError:
             return None
-        return None if end is None else end.offset
+        return None if end is None or not end.is_read else end.offset
 
     def _check_end_snapshot(self) -> None:
         """SNP-3 and SNP-4: what a clean stop leaves for a start that reads nothing else."""

@@ -252,7 +252,7 @@ def describe_partition(
         log_end_offset = read_end_offset if _is_end_read(last, verdicts) else None
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
-    missing = _missing(partition, read_end_offset)
+    missing = _missing(partition, log_end_offset)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
     summary = PartitionDescription(
@@ -379,9 +379,9 @@ def _read_segment(
 
 
 def _missing(partition: Partition, log_end_offset: int | None) -> tuple[Missing, ...]:
-    """Tell what was acknowledged and is not there; nothing where a segment could not be read."""
+    """Tell what was acknowledged and is not there; of an end that was not read nothing is known."""
     if partition.segments and log_end_offset is None:
-        return ()
+        return partition.acknowledged.holes()
     return partition.acknowledged.not_given(log_end_offset)
 
 

@@ -49,6 +49,7 @@ class Missing(NamedTuple):
         why: what says that they were there, as words.
         check_id: the rule.
         is_on_disk: the bytes are there, and lie below a log start that cannot be right.
+        is_read: False: they may be in what could not be read at the end of the log.
     """
 
     base_offset: int
@@ -56,6 +57,7 @@ class Missing(NamedTuple):
     why: str
     check_id: str
     is_on_disk: bool = False
+    is_read: bool = True
 
     @property
     def offsets_count(self) -> int | None:
@@ -80,7 +82,9 @@ class Missing(NamedTuple):
         return self._replace(base_offset=base, last_offset=last)
 
     def __str__(self) -> str:
-        what = "are on disk, and kept from consumers" if self.is_on_disk else "are missing"
+        what = "are missing" if self.is_read else "could not be read"
+        if self.is_on_disk:
+            what = "are on disk, and kept from consumers"
         return f"{self.offsets} {what}: {self.why} [{self.check_id}]"
 
 
@@ -135,14 +139,19 @@ class Acknowledged(NamedTuple):
         """The log reached at least so far; None: nothing tells."""
         return max((each.end_offset for each in self.claims), default=None)
 
-    def missing(self, end_offset: int | None) -> tuple[Missing, ...]:
+    def missing(self, end_offset: int | None, *, is_end_read: bool = True) -> tuple[Missing, ...]:
         """Tell what is not there, in order.
 
         Args:
             end_offset: one above the last good batch that is on disk, the base offset of the last
                 segment if that is empty; None: the log has no segment.
+            is_end_read: False: the last `.log` could not be read up to its end.
         """
-        return (*self._holes(), *self._tail(end_offset))
+        return (*self._holes(), *self._tail(end_offset, is_end_read=is_end_read))
+
+    def holes(self) -> tuple[Missing, ...]:
+        """Tell what is missing in front of segments that are there."""
+        return tuple(self._holes())
 
     def hidden(self, end_offset: int | None) -> Missing | None:
         """Tell what lies on disk below a log start that is beyond the log's end (OFS-1)."""
@@ -160,10 +169,11 @@ class Acknowledged(NamedTuple):
             is_on_disk=True,
         )
 
-    def not_given(self, end_offset: int | None) -> tuple[Missing, ...]:
+    def not_given(self, end_offset: int | None, *, is_end_read: bool = True) -> tuple[Missing, ...]:
         """Tell both: what is hidden, and what is missing."""
         hidden = self.hidden(end_offset)
-        return (*(() if hidden is None else (hidden,)), *self.missing(end_offset))
+        missing = self.missing(end_offset, is_end_read=is_end_read)
+        return (*(() if hidden is None else (hidden,)), *missing)
 
     def _holes(self) -> Iterator[Missing]:
         """Segments without their `.log`, or without a byte in it, in front of others."""
@@ -187,7 +197,7 @@ class Acknowledged(NamedTuple):
                     check_id="SEG-11" if is_emptied else "SEG-9",
                 )
 
-    def _tail(self, end_offset: int | None) -> Iterator[Missing]:
+    def _tail(self, end_offset: int | None, *, is_end_read: bool) -> Iterator[Missing]:
         """What lies behind the log's end; all of it where there is no segment."""
         if self.unlisted and self.unlisted[-1] >= max(self.bases, default=0):
             return
@@ -199,9 +209,11 @@ class Acknowledged(NamedTuple):
         if beyond:
             beyond.reverse()
             told = ", ".join(dict.fromkeys(map(str, beyond)))
-            where = (
-                "the log has no segment" if end_offset is None else f"the log ends at {end_offset}"
-            )
+            if end_offset is None:
+                where = "the log has no segment"
+            else:
+                what = "the log ends at" if is_end_read else "the disk gave the log up to"
+                where = f"{what} {end_offset}"
             check_id = next(
                 (each.check_id for each in beyond if each.what == HIGH_WATERMARK),
                 beyond[0].check_id,
@@ -211,6 +223,7 @@ class Acknowledged(NamedTuple):
                 last_offset=beyond[0].end_offset - 1,
                 why=f"{where}, {told}",
                 check_id=check_id,
+                is_read=is_end_read,
             )
         elif not self.claims and self.orphans and self.orphans[-1] >= first:
             base = next(each for each in self.orphans if each >= first)

@@ -30,6 +30,7 @@ from storage.file_names import (
 )
 from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 
@@ -81,6 +82,12 @@ class LogEnd(NamedTuple):
     valid_bytes: int
     start_pos: int
     verdict: Verdict
+
+    @property
+    def is_read(self) -> bool:
+        """False: the last bytes could not be read, and the log may go on there."""
+        is_unread = self.verdict.kind is VerdictKind.UNREADABLE
+        return not is_unread or self.verdict.end_pos < self.files.log.file_bytes
 
 
 class PlacedBatch(NamedTuple):
@@ -215,7 +222,9 @@ class Partition:
             end = self.log_end()
         except AccessError:
             return ()
-        return self.acknowledged.not_given(None if end is None else end.offset)
+        if end is None:
+            return self.acknowledged.not_given(None)
+        return self.acknowledged.not_given(end.offset, is_end_read=end.is_read)
 
     def is_active(self, files: SegmentFiles) -> bool:
         """Is it the last segment, the one that may have a torn tail?"""

@@ -328,11 +328,17 @@ def test_an_end_that_cannot_be_read_is_no_end(
     assert outcome.status in {1, 5}
     assert rows_of(outcome, "partition")[0]["unreadable"] > 0
     told = {row["check_id"] for row in rows_of(outcome, "finding")}
-    assert not told & {"OFS-1", "OFS-2", "OFS-5", "OFS-6", "EPC-2"}
+    assert not told & {"OFS-1", "OFS-2", "OFS-3", "OFS-5", "OFS-6", "EPC-2"}
+    for other in (("describe",), ("txn", "list"), ("producers",), ("recover-state",)):
+        seen = eoctl(*other, kafka / "plain-0")
+        assert seen.status in {1, 3, 5}, other
+        assert "are missing" not in seen.text + seen.errors, other
+        if readable is not None and other != ("describe",):
+            assert "could not be read: the disk gave the log up to" in seen.errors, other
     monkeypatch.undo()
     os.truncate(log, good_bytes)  # what is not there is another thing
     told = {row["check_id"] for row in rows_of(eoctl(*call), "finding")}
-    assert {"OFS-2", "OFS-6"} <= told
+    assert {"OFS-2", "OFS-3", "OFS-6"} <= told
 
 
 def test_a_producer_that_a_snapshot_lacks_may_have_expired(

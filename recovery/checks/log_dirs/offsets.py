@@ -88,9 +88,8 @@ def check_missing(partition: Partition, end_offset: int | None, collector: Colle
         collector: for the findings.
     """
     claimed = partition.acknowledged
-    if end_offset is None and partition.segments:
-        end_offset = claimed.end_offset  # then only what is missing before it is known
-    for each in claimed.missing(end_offset):
+    is_known = end_offset is not None or not partition.segments
+    for each in claimed.missing(end_offset) if is_known else claimed.holes():
         collector.add(
             each.check_id,
             _path_of(each, partition),

@@ -26,7 +26,7 @@ from eoctl.cluster.messages import (
 from eoctl.cluster.scheduler import MS_US, SECOND_US
 from recovery.elections.rules import NO_LEADER
 from recovery.running.divergence import cut_offset, diverging_end
-from recovery.truncate.target import EpochEnd
+from recovery.truncate.epoch_ends import EpochEnd
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.producers.producer_state import AppendError
 from storage.replication.leader import LeaderReplica, follower_high_watermark

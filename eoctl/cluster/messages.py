@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from recovery.truncate.target import EpochEnd
+    from recovery.truncate.epoch_ends import EpochEnd
 
 NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
 REQUEST_TIMED_OUT = "REQUEST_TIMED_OUT"

@@ -23,7 +23,7 @@ from eoctl.clients.log.log_watch import LogWatch
 from eoctl.serve.gathered import Gathering
 from eoctl.serve.open_files import OpenFiles
 from eoctl.serve.wire_walk import WireWalk
-from recovery.truncate.target import find_epoch_end
+from recovery.truncate.epoch_ends import find_epoch_end
 from storage.dirs.discovery import select_partition
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from eoctl.serve.gathered import Given
     from eoctl.serve.wire_walk import VerifiedRun
     from recovery.transactions.view import TransactionView
-    from recovery.truncate.target import EpochEnd
+    from recovery.truncate.epoch_ends import EpochEnd
     from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition, TimePlace
     from storage.formats.offset_index import OffsetIndexEntry

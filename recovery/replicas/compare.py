@@ -17,15 +17,9 @@ from recovery.audit.replica_check import Copy, compare_copies
 from recovery.summaries.fingerprint import fingerprint, join_fingerprints, no_fingerprint
 from recovery.summaries.summary import Extent
 from recovery.truncate.counts import CutCounts
+from recovery.truncate.epoch_ends import find_agreed_end, find_common_end, read_epochs
 from recovery.truncate.plan import Truncation, producers_at_end
-from recovery.truncate.target import (
-    TargetKind,
-    TargetRequest,
-    find_agreed_end,
-    find_common_end,
-    find_target,
-    read_epochs,
-)
+from recovery.truncate.target import TargetKind, TargetRequest, find_target
 from recovery.truncate.transactions import TransactionChanges, cut_parts
 from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition

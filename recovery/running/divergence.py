@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.truncate.target import EpochEnd, find_epoch_end
+from recovery.truncate.epoch_ends import EpochEnd, find_epoch_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

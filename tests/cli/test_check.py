@@ -19,9 +19,9 @@ import pytest
 
 from eoctl.runs.checking.standing import PARTITION_COLUMNS
 from recovery.rules.findings import Finding
-from storage.files import positioned_file
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
+from tests.bad_disk import give_up_to
 from tests.changes import in_80_columns
 
 if TYPE_CHECKING:
@@ -303,16 +303,8 @@ def test_an_end_that_cannot_be_read_is_no_end(
 ) -> None:
     """What is checkpointed behind the last batch that was read may be in the rest of the log."""
     log = kafka / "plain-0" / LOG
-    preadv, opened = positioned_file._preadv, os.open
-    there = log.stat()
-    good_bytes = int(there.st_size * (readable or 0))
-
-    def torn(fd: int, view: memoryview, pos: int) -> int:
-        if os.path.samestat(os.fstat(fd), there):
-            if pos >= good_bytes:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            view = view[: good_bytes - pos]
-        return preadv(fd, view, pos)
+    opened = os.open
+    good_bytes = int(log.stat().st_size * (readable or 0))
 
     def closed(path: Any, *arguments: Any, **options: Any) -> int:
         if str(path) == str(log):
@@ -322,7 +314,7 @@ def test_an_end_that_cannot_be_read_is_no_end(
     if readable is None:
         monkeypatch.setattr(os, "open", closed)
     else:
-        monkeypatch.setattr(positioned_file, "_preadv", torn)
+        give_up_to(monkeypatch, log, good_bytes)
     call = ("check", "--now", "dir", "--jobs", "1", "--output", "jsonl", kafka / "plain-0")
     outcome = eoctl(*call)
     assert outcome.status in {1, 5}

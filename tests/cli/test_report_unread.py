@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.face.columns import UNKNOWN
-from storage.files import file_attributes, positioned_file
+from storage.files import file_attributes
+from tests.bad_disk import give_up_to
 from tests.changes import held, rows_of
 from tests.cli.test_report import island_of
 from tests.kafka.broker import copy_log_dir
@@ -191,17 +192,7 @@ def test_lanes_of_one_name_are_told_apart(
 def half(kafka: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A partition of which a disk gives the first half of its one `.log`: what is open there."""
     log = kafka / "txn-0" / f"{0:020d}.log"
-    preadv, there = positioned_file._preadv, log.stat()
-    good_bytes = there.st_size // 2
-
-    def torn(fd: int, view: memoryview, pos: int) -> int:
-        if os.path.samestat(os.fstat(fd), there):
-            if pos >= good_bytes:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            view = view[: good_bytes - pos]
-        return preadv(fd, view, pos)
-
-    monkeypatch.setattr(positioned_file, "_preadv", torn)
+    give_up_to(monkeypatch, log, log.stat().st_size // 2)
     return kafka / "txn-0"
 
 

@@ -10,21 +10,21 @@ DOWN_SECONDS = 90.0
 
 
 def wait_until_gone(mark: str) -> list[str]:
-    """Wait until no process has the mark; those that do not go are returned."""
+    """Wait until no process has the mark; those that do not go are returned, with their commands."""
     deadline = time.monotonic() + DOWN_SECONDS
     while (left := processes_with(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    return [f"{pid}: {command[-200:]}" for pid, command in left]
 
 
-def processes_with(mark: str) -> list[str]:
-    """The commands of all processes that have the mark in their environment."""
+def processes_with(mark: str) -> list[tuple[int, str]]:
+    """Id and command of each process that has the mark in its environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
-                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found.append(f"{process.name}: {words[:200]}")
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found.append((int(process.name), command))
         except OSError:  # it has gone, or is not ours
             continue
     return found

@@ -47,9 +47,9 @@ def kill(driver: subprocess.Popen[str], mark: str) -> None:
     """End the driver and all that it has started, in the midst of what they do."""
     os.killpg(driver.pid, signal.SIGKILL)
     driver.communicate()
-    for each in processes_with(mark):  # the daemon of Python workers has a group of its own
+    for each, _ in processes_with(mark):  # the daemon of Python workers has a group of its own
         try:
-            os.kill(int(each.partition(":")[0]), signal.SIGKILL)
+            os.kill(each, signal.SIGKILL)
         except ProcessLookupError:
             continue
     assert wait_until_gone(mark) == []

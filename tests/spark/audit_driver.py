@@ -1,0 +1,83 @@
+"""A driver that audits again and again in one session: `audit_driver.py ORDERS`, a JSON file.
+
+Each call leaves NUMBER.out, NUMBER.err and, last, NUMBER.json with its exit status and what befell
+its tasks. With a file to wait for the calls are repeated until it is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl import output
+from eoctl.main import run
+from eoctl.spark.session import Setting, spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def streams_in(out: Path, err: Path) -> Iterator[None]:
+    """Have what is printed meanwhile, through whatever descriptor, in two files."""
+    kept = [os.dup(number) for number in (1, 2)]
+    try:
+        for number, path in ((1, out), (2, err)):
+            with path.open("wb") as file:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+def called(words: list[str]) -> int:
+    """Run one call of the program in this process; its exit status."""
+    try:
+        run(words)
+    except SystemExit as exc:
+        return int(exc.code or 0)
+    finally:
+        output.use_format(output.OutputFormat.TEXT)
+
+
+def failed_tasks(context: Any, group: str) -> int:
+    """How many tasks of the jobs of a group have failed, and were tried again."""
+    tracker = context.statusTracker()
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
+    stages = (tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds)
+    return sum(stage.numFailedTasks for stage in stages if stage)
+
+
+def main() -> None:
+    """Do as the orders say."""
+    orders = json.loads(Path(sys.argv[1]).read_text())
+    results, awaited = Path(orders["results"]), orders["until"]
+    settings = [Setting(*each.split("=", 1)) for each in orders["settings"]]
+    number = 0
+    with spark_session(orders["master"], settings) as session:
+        while True:
+            for words in orders["calls"]:
+                group = f"call-{number}"
+                session.sparkContext.setJobGroup(group, group)
+                (results / f"{number}.begun").touch()
+                with streams_in(results / f"{number}.out", results / f"{number}.err"):
+                    status = called(words)
+                told = {"status": status, "failed": failed_tasks(session.sparkContext, group)}
+                begun = results / f"{number}.new"
+                begun.write_text(json.dumps(told))
+                begun.rename(results / f"{number}.json")
+                number += 1
+            if not awaited or Path(awaited).exists():
+                return
+
+
+if __name__ == "__main__":
+    main()

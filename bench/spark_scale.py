@@ -1,6 +1,6 @@
 """Measure what grows with a cluster on Spark: planning, summaries, joining, what the driver holds.
 
-    python -m bench.spark_scale [--plan N...] [--producers N...] [--shapes N]
+    python -m bench.spark_scale [--plan N...] [--sources N...] [--producers N...] [--shapes N]
 
 Processor seconds, and peaks of memory of processes that do one thing each, so that a busy machine
 changes little. Partitions are sparse segments with one batch in front, or hard links of such: what
@@ -8,6 +8,8 @@ is measured is what each segment costs beside its bytes.
 
   plan       list and cut N partitions of 100 segments of 1 GiB, and make what Spark is given
   producers  a segment of N producer ids: its summary, and 4 such joined by one task
+  sources    plan a query over N partitions of 10 segments that are cut into 4; its cuts proven in
+             one process
   shapes     audits on Spark: by partitions, one large one among small ones, of tiny segments
 """
 
@@ -27,6 +29,7 @@ from struct import pack_into
 from typing import TYPE_CHECKING, Any
 
 from storage.checksum import load_crc32c
+from storage.formats.offset_index import OffsetIndexEntry, encode_entries
 from tests.audit_logs import Batch, encoded
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ RUNS = 4  # that one task joins here
 BROKER = "version=1\nnode.id=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\n"
 Parts = tuple[tuple[int, int, int], ...]  # partitions, segments of each, bytes of one
 PARTITIONS = (100, 1000, 10_000)
+SOURCE_PARTITIONS = (100, 1000, 10_000)
+INDEXED_SEGMENTS, INDEXED_BATCHES, INDEXED_PARTS = 10, 64, 4
 PRODUCERS = (10_000, 100_000, 1_000_000)
 SMALL_COUNT = 1000
 CORES = 1000  # of the cluster that 100 TB are planned for
@@ -196,8 +201,58 @@ def family_cpu_s(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
 
 
+def make_indexed(root: Path, count: int) -> None:
+    """Make partitions of segments of 64 batches, each with an entry of the index; hard links."""
+    root.mkdir(parents=True)
+    (root / "meta.properties").write_text(BROKER)
+    first = root / "t-0"
+    first.mkdir()
+    for number in range(INDEXED_SEGMENTS):
+        base = number * INDEXED_BATCHES * 20
+        data = b"".join(encoded(Batch(count=20), base + 20 * n) for n in range(INDEXED_BATCHES))
+        size = len(data) // INDEXED_BATCHES
+        path = first / f"{base:020d}.log"
+        path.write_bytes(data)
+        entries = [OffsetIndexEntry(20 * n + 19, size * n) for n in range(1, INDEXED_BATCHES)]
+        path.with_suffix(".index").write_bytes(encode_entries(entries))
+    for number in range(1, count):
+        other = root / f"t-{number}"
+        other.mkdir()
+        for each in first.iterdir():
+            os.link(each, other / each.name)
+
+
+def sources(path: str, parts_count: int) -> dict[str, Any]:
+    """Plan a query over batches, as Spark has it done."""
+    from eoctl.spark.datasource import BatchesReader
+    from storage.places.find import list_places
+
+    begun = cpu_s()
+    places = list_places([path]).places
+    found: dict[str, Any] = {"list_s": cpu_s() - begun}
+    size = -(-places[0].file_bytes // parts_count)
+    begun = cpu_s()
+    tasks = BatchesReader({"path": path, "split_bytes": str(size)}).partitions()
+    found["plan_s"] = cpu_s() - begun - found["list_s"]
+    found["pieces"] = sum(len(getattr(task, "splits", ())) for task in tasks)
+    return found
+
+
+def cut_before(path: str, parts_count: int) -> dict[str, Any]:
+    """Prove all cuts in one process."""
+    from storage.places.find import list_places
+    from storage.places.splits import split_places
+
+    places = list_places([path]).places
+    begun = cpu_s()
+    splits = split_places(places, -(-places[0].file_bytes // parts_count))
+    return {"cut_s": cpu_s() - begun, "pieces": len(splits)}
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "plan": plan,
+    "sources": sources,
+    "cut_before": cut_before,
     "producers": producers,
     "tree": tree,
     "audit": audit,
@@ -230,6 +285,25 @@ def plan_lines(work_dir: Path, counts: Sequence[int]) -> list[str]:
         shutil.rmtree(root)
     heads = ["partitions of 100 segments of 1 GiB", "listing, CPU s", "cuts of 128 MiB, peak",
              "cuts for 1,000 cores, peak", "what Spark is given"]  # fmt: skip
+    return table(heads, rows)
+
+
+def source_lines(work_dir: Path, counts: Sequence[int]) -> list[str]:
+    """What planning a query of a source takes, by partitions."""
+    rows = []
+    for count in counts:
+        root = work_dir / f"sources-{count}"
+        make_indexed(root, count)
+        found = in_a_process("sources", str(root), INDEXED_PARTS)
+        before = in_a_process("cut_before", str(root), INDEXED_PARTS)
+        rows.append(
+            [f"{count:,}", f"{found['pieces']:,}", f"{found['list_s']:.1f}",
+             f"{found['plan_s']:.1f}", f"{before['cut_s']:.1f}", f"{found['peak_mib']:.0f}"]
+        )  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
+        shutil.rmtree(root)
+    heads = ["partitions of 10 segments", "pieces", "listing, CPU s", "cuts left to tasks, CPU s",
+             "cuts proven, CPU s", "peak, MiB"]  # fmt: skip
     return table(heads, rows)
 
 
@@ -303,6 +377,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--plan", nargs="*", type=int, default=PARTITIONS, metavar="N")
+    parser.add_argument("--sources", nargs="*", type=int, default=SOURCE_PARTITIONS, metavar="N")
     parser.add_argument("--producers", nargs="*", type=int, default=PRODUCERS, metavar="N")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="the first N")
     parser.add_argument("--job", help=argparse.SUPPRESS)
@@ -314,6 +389,7 @@ def main() -> None:
         work_dir = Path(temporary)
         parts = (
             plan_lines(work_dir, chosen.plan) if chosen.plan else [],
+            source_lines(work_dir, chosen.sources) if chosen.sources else [],
             producer_lines(work_dir, chosen.producers) if chosen.producers else [],
             audit_lines(work_dir, [*SHAPES.items()][: chosen.shapes]) if chosen.shapes else [],
         )

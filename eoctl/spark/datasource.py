@@ -10,8 +10,8 @@ Options
   path, paths              what load() is given: log dirs, partition directories or files in them,
                            local or URIs, wildcards too; several as a JSON list. Relative
                            ones start from where Spark plans, which may be anywhere
-  split_bytes              large segments are cut into pieces of about this size, where batches are
-                           proven to begin (default: 128 MiB to 1 GiB, for 20,000 pieces in all)
+  split_bytes              large segments are cut into pieces of about this size, where tasks prove
+                           batches to begin (default: 128 MiB to 1 GiB, for 20,000 pieces in all)
   task_bytes               small pieces share a task up to this size (default 32 MiB)
   isolation                read_uncommitted (default) or read_committed, of records; the second
                            begins at the log start offset, unless from_offset is given
@@ -32,13 +32,15 @@ Options
 An option that a source does not have is an error: it may have been meant to leave something out.
 
 Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what cannot be
-read has no rows, and is a row of kafka-log-findings. The directories must be reachable under the
+read has no rows, and is a row of kafka-log-findings. That files change while several tasks read
+parts of one does (`storage.places.planned_splits`). The directories must be reachable under the
 same path on every executor.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -65,6 +67,7 @@ from eoctl.spark.rows.columns import (
     problem_rows,
     rows_of,
 )
+from eoctl.spark.rows.cuts import cut_in_tasks, piece_bytes, prune_whole
 from eoctl.spark.rows.kafka_options import value_of
 from eoctl.spark.rows.kafka_table import kafka_columns
 from eoctl.spark.rows.record_plan import plan_records, pruned
@@ -74,7 +77,6 @@ from eoctl.spark.rows.source_options import (
     PLACE_OPTIONS,
     RECORD_OPTIONS,
     STREAM_OPTIONS,
-    ReadBounds,
     TableKind,
     Wanted,
     parse_options,
@@ -83,12 +85,11 @@ from eoctl.spark.rows.source_options import (
     refuse_stream_options,
     wants_filters,
 )
-from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, record_rows
+from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, read_piece, record_rows
 from recovery.audit.local import tasks_of
 from recovery.export.options import Until
 from storage.errors import UsageError
 from storage.places.planned_splits import plan_places, proven, segment_numbers
-from storage.places.split_pruning import prune_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,12 +98,11 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from eoctl.spark.rows.source_options import SourceOptions
+    from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
     from eoctl.spark.streaming.reader import LogStreamReader
     from storage.places.splits import Split
 
 __all__ = ["SOURCES", "register"]
-UNCUT_BYTES = 1 << 62
 _IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
 
 
@@ -117,15 +117,11 @@ class SplitsReader(DataSourceReader):
         """Return what the options and the filters ask for."""
         return self.options.bounds.narrowed(self.wanted.bounds)
 
-    def pruned(self, splits: list[Split]) -> list[Split]:
-        """Leave out what certainly holds nothing that is asked for."""
-        bounds = self.bounds()
-        return splits if bounds == ReadBounds() else prune_splits(splits, bounds.inclusive())
-
     def partitions(self) -> Sequence[InputPartition]:
-        """List the directories; a task for each large split, or for several small ones."""
-        splits, _ = read_splits(self.options, self.wanted)
-        splits = self.pruned(splits)
+        """List the directories; a task for each large piece, or for several small ones."""
+        splits, listing = read_splits(self.options, self.wanted)
+        splits = prune_whole(splits, self.bounds(), len(splits))
+        splits = cut_in_tasks(self.options, splits, listing)
         # This object goes to each task: what only planning needs stays here.
         self.options = self.options._replace(splits=None)
         return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
@@ -146,7 +142,7 @@ class BatchesReader(SplitsReader):
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per batch; nothing if the file cannot be opened."""
-        yield from batch_header_rows(split)
+        yield from read_piece(split, self.bounds(), batch_header_rows)
 
 
 class RecordsReader(SplitsReader):
@@ -156,17 +152,19 @@ class RecordsReader(SplitsReader):
         """Plan as for batches; read_committed looks for each partition's last stable offset."""
         splits, listing = read_splits(self.options, self.wanted)
         reads = plan_records(self.options, self.bounds(), splits, listing)
+        splits = cut_in_tasks(self.options, pruned(splits, reads), listing)
         self.options = self.options._replace(splits=None)
         return [
             SplitsInput(tuple(task), reads=tuple(reads[each.place.directory] for each in task))
-            for task in tasks_of(pruned(splits, reads), self.options.task_bytes)
+            for task in tasks_of(splits, self.options.task_bytes)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the records of a task."""
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
-                yield from record_rows(self.options, split, read)
+                rows = partial(record_rows, self.options, read=read)
+                yield from read_piece(split, read.bounds, rows)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give nothing: `read` knows more of a split."""
@@ -199,8 +197,7 @@ class FindingsReader(SplitsReader):
 
         A task is added for what could not even be listed.
         """
-        uncut = self.options._replace(split_bytes=UNCUT_BYTES)
-        splits, listing = read_splits(uncut, self.wanted)
+        splits, listing = read_splits(self.options, self.wanted)
         tasks: list[InputPartition] = [
             SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)
         ]
@@ -242,7 +239,10 @@ class AuditReader(SplitsReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut by sizes alone: each task proves its cuts, and who joins sees that they meet."""
-        splits, _ = read_splits(self.options, self.wanted, cut=plan_places)
+        splits, listing = read_splits(self.options, self.wanted)
+        if listing is not None:
+            places = [each.place for each in splits]
+            splits = plan_places(places, piece_bytes(self.options, places))
         self.options = self.options._replace(splits=None)
         tasks = tasks_of(splits, self.options.task_bytes)
         numbers = segment_numbers(splits)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from errno import EIO
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,69 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 256 << 10  # the live index of an active segment is 10 MiB of zeros behind little
 MAX_INDEX_BYTES = 64 << 20
 MAX_SMALL_BYTES = 4 << 20
+SECOND_NS = 1_000_000_000
+
+
+class FileStamp(NamedTuple):
+    """By what a file is seen to be the one that it was.
+
+    Attributes:
+        file_bytes: its size.
+        modified_ns: when it was last written to, since 1970; 0 where that is not known. Behind a
+            URI in full seconds: an object store tells it finer in a listing than of one object.
+    """
+
+    file_bytes: int
+    modified_ns: int
+
+    def is_same(self, other: FileStamp | None) -> bool:
+        """May it be the same file, unchanged?"""
+        if other is None or other.file_bytes != self.file_bytes:
+            return False
+        return other.modified_ns == self.modified_ns or not (other.modified_ns and self.modified_ns)
+
+
+def stamp_of(path: str) -> FileStamp | None:
+    """Look at a file by its path or URI, without opening it; None if it is not there.
+
+    Raises:
+        AccessError: it cannot be looked at.
+        UsageError: nothing here reads such URIs.
+    """
+    local = local_path(Uri.parse(path)) if is_uri(path) else path
+    if local is None:
+        from storage.files.file_systems import locate
+        from storage.files.remote_file import as_os_error
+
+        located = locate(path)
+        try:
+            entry = located.tree.entry(located.path)
+        except Exception as exc:
+            raise AccessError(as_os_error(exc), path) from exc
+        return None if entry is None else FileStamp(entry.file_bytes, _seconds(entry.modified_ns))
+    try:
+        found = os.stat(local)  # noqa: PTH116 - a place is plain text
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    return FileStamp(found.st_size, found.st_mtime_ns)
+
+
+def listed_stamp(place: SegmentPlace) -> FileStamp:
+    """Return what `stamp_of` says of a `.log` that is as it was listed."""
+    is_remote = is_uri(place.path) and local_path(Uri.parse(place.path)) is None
+    modified_ns = _seconds(place.modified_ns) if is_remote else place.modified_ns
+    return FileStamp(place.file_bytes, modified_ns)
+
+
+def index_stamp(place: SegmentPlace) -> FileStamp | None:
+    """Look at the `.index` of a segment, as `stamp_of` does."""
+    return stamp_of(_beside(place.path, ".index"))
+
+
+def _seconds(modified_ns: int) -> int:
+    return modified_ns // SECOND_NS * SECOND_NS
 
 
 def open_file(path: str) -> PositionedFile:
@@ -47,6 +112,14 @@ def offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
 
     A row has relative offset and position. There may be hundreds of thousands.
     """
+    try:
+        return read_offset_entries(place)
+    except AccessError:
+        return np.zeros((0, 2), np.int32)
+
+
+def read_offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
+    """Do what `offset_entries` does. Raises AccessError: not all of the `.index` can be read."""
     data = _read(_beside(place.path, ".index"))
     count = offset_index.logical_entry_count(data)
     return np.frombuffer(data, ">i4", 2 * count).astype(np.int32).reshape(-1, 2)
@@ -57,7 +130,10 @@ def time_entries(place: SegmentPlace) -> Sequence[TimeIndexEntry]:
 
     Empty too if it breaks a rule of its own (TIM-1): one that lacks an entry looks like a good one.
     """
-    data = _read(_beside(place.path, ".timeindex"))
+    try:
+        data = _read(_beside(place.path, ".timeindex"))
+    except AccessError:
+        return []
     if time_index.problems(data, place.base_offset):
         return []
     return time_index.parse_entries(data)
@@ -81,17 +157,15 @@ def _beside(log_path: str, suffix: str) -> str:
 
 
 def _read(path: str) -> bytes:
-    """Read an index up to a chunk that ends with zeros; nothing if a part is unreadable."""
+    """Read an index up to a chunk that ends with zeros. Raises AccessError: not all can be read."""
     data = bytearray()
-    try:
-        with open_file(path) as file:
-            while len(data) < MAX_INDEX_BYTES:
-                reading = file.read_at(len(data), CHUNK_BYTES)
-                if reading.unreadable:
-                    return b""
-                data += reading.data
-                if len(reading.data) < CHUNK_BYTES or not any(reading.data[-512:]):
-                    break
-    except AccessError:
-        return b""
+    with open_file(path) as file:
+        while len(data) < MAX_INDEX_BYTES:
+            reading = file.read_at(len(data), CHUNK_BYTES)
+            if reading.unreadable:
+                bad = reading.unreadable[0]
+                raise AccessError(OSError(bad.errno or EIO, bad.strerror), path)
+            data += reading.data
+            if len(reading.data) < CHUNK_BYTES or not any(reading.data[-512:]):
+                break
     return bytes(data)

@@ -103,7 +103,8 @@ def _prune_segment(
     is_cut_high = bounds.max_offset is not None and (
         end_offset is None or bounds.max_offset < end_offset - 1
     )
-    by_offset = (is_cut_low or is_cut_high) and len(splits) > 1
+    is_cut = any(each.start_pos or not each.is_last for each in splits)
+    by_offset = (is_cut_low or is_cut_high) and is_cut
     if not by_offset and bounds.min_timestamp_ms is None:
         return splits
     try:
@@ -129,18 +130,21 @@ class _SegmentFinder:
     def within_offsets(self, splits: Sequence[Split], bounds: SearchBounds) -> list[Split]:
         """Leave out what lies below or above the bounds; `splits` are in their order."""
         below_pos, above_pos = 0, None
-        for start_pos in sorted({each.start_pos for each in splits} - {0}):
-            batch = self._batch_at(start_pos)
+        # Where a piece ends the next one begins, given or not.
+        cuts = {each.start_pos for each in splits}
+        cuts |= {each.end_pos for each in splits if not each.is_last}
+        for cut_pos in sorted(cuts - {0}):
+            batch = self._batch_at(cut_pos)
             if batch is None:
                 continue
             header = batch.header
             if bounds.min_offset is not None and header.base_offset <= bounds.min_offset:
-                below_pos = start_pos
+                below_pos = cut_pos
             # The header of a legacy message with others in it has the last of their offsets.
             if bounds.max_offset is not None and (
                 header.magic >= MAGIC_V2 and header.base_offset > bounds.max_offset
             ):
-                above_pos = start_pos
+                above_pos = cut_pos
                 break
         return [
             each

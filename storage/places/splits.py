@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from storage.errors import AccessError
+from storage.kernels.protocol import VerdictKind
 from storage.places.find import map_places, open_place
 from storage.places.listing import SegmentPlace  # noqa: TC001 - `state_file.read_as` resolves it
-from storage.places.place_files import offset_entries
+from storage.places.place_files import (
+    FileStamp,
+    offset_entries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,10 +57,17 @@ class TimelineStart(NamedTuple):
 
 
 class PlannedPart(NamedTuple):
-    """Which of the equal parts of a segment a split is meant to be; see `planned_splits`."""
+    """Which of the equal parts of a segment a split is meant to be; see `planned_splits`.
+
+    Attributes:
+        number, parts_count: which one, from 0 on, of how many.
+        index_seen: the `.index` as it was when the query was planned; None: whoever puts the pieces
+            together sees that they meet.
+    """
 
     number: int
     parts_count: int
+    index_seen: FileStamp | None = None
 
 
 class Split(NamedTuple):
@@ -149,11 +160,14 @@ class StartProver:
     Attributes:
         positions: of those that may hold, ascending, each once.
         relative_offsets: theirs.
+        met_unreadable: a part of the file that proofs looked at could not be read: another time,
+            or on another host, they may come out otherwise.
     """
 
     def __init__(self, segment: Segment, entries: NDArray[np.int32]) -> None:
         """`entries` are those of `offset_entries`."""
         self._segment = segment
+        self.met_unreadable = False
         relative_offset, pos = entries.T
         is_possible = (pos > 0) & (pos < segment.file_bytes) & (relative_offset >= 0)
         order = np.flatnonzero(is_possible)
@@ -194,6 +208,7 @@ class StartProver:
         pos = self.positions[index]
         last_offset = self._segment.base_offset + self.relative_offsets[index]
         batch = next((each for each in scan if each.pos >= pos), None)
+        self.met_unreadable |= any(each.kind is VerdictKind.UNREADABLE for each in scan.verdicts)
         if batch is None or batch.pos != pos or batch.header.last_offset != last_offset:
             return None
         is_faulty = any(each.start_pos == pos for each in scan.verdicts)

@@ -6,8 +6,7 @@ import json
 import operator
 import pickle
 import shutil
-import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,6 +43,7 @@ from eoctl.spark.datasource import (
 )
 from eoctl.spark.rows.columns import AUDIT_COLUMNS, BATCH_COLUMNS, FINDING_COLUMNS
 from eoctl.spark.rows.source_options import parse_options, paths_of, splits_text
+from eoctl.spark.rows.task_rows import read_piece
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.summaries.codec import unpack_piece, unpack_split
 from recovery.transactions.isolation import Isolation
@@ -54,6 +54,7 @@ from storage.places.find import list_places
 from storage.places.splits import split_places
 from tests.audit_logs import Batch, write_segments
 from tests.read_back import PARTITIONS, consumed
+from tests.spark.opened import Opened, opened
 from tests.spark.running import SPARK_MARKS, spark
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eoctl.spark.datasource import SplitsReader
+    from storage.places.splits import Split
 
-__all__ = ["spark"]
+__all__ = ["opened", "spark"]
 
 Row = dict[str, Any]
 CONSUMED = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
@@ -94,8 +96,18 @@ def read(cls: type[SplitsReader], *paths: Path | str, **options: object) -> list
 
 
 def splits_in(reader: SplitsReader) -> list[tuple[str, int]]:
-    planned = [split for task in reader.partitions() for split in task.splits]
-    return [(split.place.path, split.start_pos) for split in planned]
+    """The pieces of which tasks read rows, as they are cut there."""
+    found: list[tuple[str, int]] = []
+
+    def note(split: Split) -> Iterator[Any]:
+        found.append((split.place.path, split.start_pos))
+        yield from ()
+
+    for task in reader.partitions():
+        bounds = [each.bounds for each in task.reads] or [reader.bounds()] * len(task.splits)
+        for split, wanted in zip(task.splits, bounds, strict=True):
+            assert [*read_piece(split, wanted, note)] == []
+    return found
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -388,29 +400,6 @@ def test_filters_lose_no_row(
         assert found == expected, filters
 
 
-class Opened:
-    """The `.log` files that this process opens meanwhile."""
-
-    is_on = False
-    paths: ClassVar[set[str]] = set()
-
-    @classmethod
-    def hook(cls, event: str, arguments: tuple[Any, ...]) -> None:
-        if cls.is_on and event == "open" and str(arguments[0]).endswith(".log"):
-            cls.paths.add(str(arguments[0]))
-
-
-@pytest.fixture
-def opened() -> Iterator[type[Opened]]:
-    if not Opened.paths:
-        sys.addaudithook(Opened.hook)
-    Opened.paths.clear()
-    Opened.is_on = True
-    yield Opened
-    Opened.is_on = False
-    Opened.paths = {"hooked"}
-
-
 @pytest.mark.parametrize("isolation", Isolation)
 def test_files_outside_of_the_filter_are_not_opened(
     golden: Callable[[str], Path], opened: type[Opened], isolation: Isolation
@@ -419,13 +408,13 @@ def test_files_outside_of_the_filter_are_not_opened(
     reader = source(PushedRecordsReader, root, split_bytes=1, isolation=isolation)
     reader.pushFilters([EqualTo(("topic",), "txn"), EqualTo(("partition",), 1)])
     assert rows_of(reader)
-    assert {path.rpartition("/")[0] for path in opened.paths} == {str(root / "txn-1")}
+    assert {path.rpartition("/")[0] for path in opened.logs()} == {str(root / "txn-1")}
     opened.paths.clear()
     last = max(root.glob("rolled-0/*.log"))
     reader = source(PushedBatchesReader, root / "rolled-0")
     reader.pushFilters([GreaterThanOrEqual(("base_offset",), int(last.stem) + 1)])
     assert rows_of(reader)
-    assert opened.paths == {str(last)}
+    assert opened.logs() == {str(last)}
 
 
 # --- damage ---------------------------------------------------------------------------------------

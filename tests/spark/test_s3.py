@@ -78,6 +78,9 @@ def test_batches_and_streams(
     assert len(expected) > 300
     frame = spark.read.format("kafka-log-records").options(**options).load(uploaded)
     assert rows_of(frame) == expected
+    # Each task proves its cuts by what it sees of the objects.
+    cut = spark.read.format("kafka-log-records").options(**options, split_bytes=4000)
+    assert rows_of(cut.load(uploaded)) == expected
     stream = spark.readStream.format("kafka-log-records").options(**options)
     writer = stream.option("maxBytesPerTrigger", 100_000).load(uploaded).writeStream
     writer = writer.format("parquet").option("path", str(tmp_path / "rows"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.spark.rows.cuts import prune_whole
 from eoctl.spark.rows.kafka_options import (
     EARLIEST,
     LATEST,
@@ -218,13 +219,11 @@ def offset_at_time(places: Sequence[SegmentPlace], timestamp_ms: int) -> int | N
     return None
 
 
-def pruned(splits: Iterable[Split], reads: Mapping[str, DirectoryRead]) -> list[Split]:
+def pruned(splits: Sequence[Split], reads: Mapping[str, DirectoryRead]) -> list[Split]:
     """Leave out what certainly holds nothing that is asked for; directories one by one."""
     kept = []
     for directory, group in groupby(splits, lambda each: each.place.directory):
-        bounds = reads[directory].bounds
-        found = list(group)
-        kept += found if bounds == ReadBounds() else prune_splits(found, bounds.inclusive())
+        kept += prune_whole(list(group), reads[directory].bounds, len(splits))
     return kept
 
 

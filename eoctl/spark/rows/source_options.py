@@ -22,14 +22,15 @@ from eoctl.spark.rows.kafka_options import (
     value_of,
 )
 from eoctl.spark.rows.kafka_table import source_columns
-from recovery.export.options import Until, split_bytes_for
+from recovery.export.options import Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
 from storage.errors import UsageError
 from storage.places.find import list_places
+from storage.places.planned_splits import plan_places
 from storage.places.split_pruning import SearchBounds
-from storage.places.splits import Split, split_places
+from storage.places.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from storage.places.listing import Listing, SegmentPlace
 
 DEFAULT_TASK_BYTES = 32 << 20
-# A cut takes its proof 1.5 ms where the query is planned: half a minute for these.
-MAX_PIECES_COUNT = 20_000
+UNCUT_BYTES = 1 << 62
 
 
 class ReadBounds(NamedTuple):
@@ -356,14 +356,10 @@ def _range(kind: str, value: int) -> tuple[int | None, int | None]:
     return low, high
 
 
-def read_splits(
-    options: SourceOptions,
-    wanted: Wanted,
-    cut: Callable[[Iterable[SegmentPlace], int], list[Split]] = split_places,
-) -> tuple[list[Split], Listing | None]:
-    """Return the splits to read, and the listing they come from (None: they were given).
+def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Listing | None]:
+    """Return the segments to read, each as one split, and the listing they come from.
 
-    `cut`: where the cuts are proven here, or by the tasks (`storage.places.planned_splits`).
+    Given splits are returned as they are, without a listing.
     """
     if options.splits is not None:
         return splits_of(options.splits), None
@@ -371,10 +367,7 @@ def read_splits(
     require_chosen(options, listing)
     chosen = options.kafka.choice
     places = [each for each in listing.places if chosen.holds(each) and wanted.holds(each)]
-    total_bytes = sum(each.file_bytes for each in places)
-    return cut(
-        places, options.split_bytes or split_bytes_for(total_bytes, MAX_PIECES_COUNT)
-    ), listing
+    return plan_places(places, UNCUT_BYTES), listing
 
 
 def require_chosen(options: SourceOptions, listing: Listing) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 from errno import ENOENT
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
@@ -18,9 +19,11 @@ from recovery.records.read_options import ReadOptions
 from storage.errors import EXIT_ACCESS, AccessError, EoctlError
 from storage.files.uris import is_uri
 from storage.places.find import open_place
+from storage.places.planned_splits import proven_apart, require_same
+from storage.places.split_pruning import prune_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -45,6 +48,43 @@ class SplitsInput(InputPartition):
     reads: tuple[DirectoryRead, ...] = ()  # how each split's records are read
     problems: tuple[tuple[Any, ...], ...] = ()
     segments: tuple[int, ...] = ()  # of an audit: the number of each split's segment
+
+
+def read_piece(
+    split: Split,
+    bounds: ReadBounds,
+    read: Callable[[Split], Iterator[pa.RecordBatch]],
+    *,
+    must_be_there: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a piece, which finds its cuts here; none if the file cannot be opened.
+
+    Args:
+        split: as it was planned.
+        bounds: what is asked for.
+        read: gives the rows of a split with positions that hold.
+        must_be_there: a segment that cannot be opened is an error, and not nothing.
+
+    Raises:
+        AccessError: it cannot be opened, and must be there.
+        NotMountedError: this host has not the directory that planning has seen.
+        DataLossError: the segment is gone.
+        UnprovenCutError: the files have changed, and other tasks may have found other cuts.
+    """
+    try:
+        found = proven_apart(split, partial(open_seen, must_be_there=must_be_there))
+    except AccessError:
+        if must_be_there:
+            raise
+        return
+    if found is None:
+        return
+    # Of whole segments, and of those that planning has cut, it has looked at offsets.
+    is_to_prune = split.part is not None or bounds.from_time_ms is not None
+    if is_to_prune and not prune_splits([found], bounds.inclusive()):
+        return
+    yield from read(found)
+    require_same(split)
 
 
 def record_rows(

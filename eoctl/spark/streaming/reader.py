@@ -8,6 +8,7 @@ the high watermark.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,10 +20,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eoctl.spark.rows.columns import AUDIT_STREAM_COLUMNS, rows_of
+from eoctl.spark.rows.cuts import piece_bytes
 from eoctl.spark.rows.kafka_options import PointKind
 from eoctl.spark.rows.record_plan import DirectoryRead, starting_offset
 from eoctl.spark.rows.source_options import (
-    MAX_PIECES_COUNT,
     ReadBounds,
     StreamLimits,
 )
@@ -30,6 +31,7 @@ from eoctl.spark.rows.task_rows import (
     SplitsInput,
     batch_header_rows,
     open_seen,
+    read_piece,
     record_rows,
 )
 from eoctl.spark.streaming.limits import ends_by_bytes, ends_by_offsets
@@ -44,10 +46,9 @@ from eoctl.spark.streaming.offsets import (
 )
 from eoctl.spark.streaming.reach import Surveyor
 from recovery.audit.local import tasks_of
-from recovery.export.options import split_bytes_for
 from recovery.transactions.isolation import Isolation
+from storage.places.planned_splits import plan_apart
 from storage.places.split_pruning import prune_splits
-from storage.places.splits import split_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from eoctl.spark.rows.source_options import SourceOptions
     from eoctl.spark.streaming.reach import Reach
+    from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
 
 
@@ -165,12 +167,23 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stood.offset
 
     def _splits(self, reach: Reach, bounds: ReadBounds) -> list[Split]:
+        """Cut what lies between the bounds; tasks prove the cuts of segments that are whole in it.
+
+        Of the two at the ends the cuts are proven here, which leaves most of them out.
+        """
         low, high = bounds.from_offset, bounds.to_offset
         places = [each for each in reach.places if each.may_hold(low, high)]
-        size = self.options.split_bytes or split_bytes_for(
-            sum(each.file_bytes for each in places), MAX_PIECES_COUNT
-        )
-        return prune_splits(split_places(places, size), bounds.inclusive())
+        size = piece_bytes(self.options, places)
+
+        def is_at_an_end(place: SegmentPlace) -> bool:
+            is_below = low is not None and place.base_offset < low
+            is_above = place.end_offset is None or (high is not None and place.end_offset > high)
+            return is_below or is_above
+
+        splits = plan_apart(places, size, is_at_an_end)
+        known = [each for each in splits if each.part is None]
+        kept = set(prune_splits(known, bounds.inclusive()))
+        return [each for each in splits if each.part is not None or each in kept]
 
     @property
     def _is_committed_only(self) -> bool:
@@ -255,7 +268,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give the rows of a task."""
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
-                yield from self.rows(split, read)
+                rows = partial(self.rows, read=read)
+                found = read_piece(split, read.bounds, rows, must_be_there=self.must_be_there)
+                yield from found
+
+    @property
+    def must_be_there(self) -> bool:
+        """Is a segment that is gone since it was planned an error?"""
+        return self.options.kafka.fails_on_loss
 
     @abstractmethod
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
@@ -267,9 +287,7 @@ class RecordStreamReader(LogStreamReader):
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
         """Give the records of a split."""
-        yield from record_rows(
-            self.options, split, read, must_be_there=self.options.kafka.fails_on_loss
-        )
+        yield from record_rows(self.options, split, read, must_be_there=self.must_be_there)
 
 
 class BatchStreamReader(LogStreamReader):
@@ -277,9 +295,7 @@ class BatchStreamReader(LogStreamReader):
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
         """Give the batches of a split that begin within the bounds."""
-        yield from batch_header_rows(
-            split, read.bounds, must_be_there=self.options.kafka.fails_on_loss
-        )
+        yield from batch_header_rows(split, read.bounds, must_be_there=self.must_be_there)
 
 
 class AuditStreamReader(LogStreamReader):
@@ -291,7 +307,7 @@ class AuditStreamReader(LogStreamReader):
         from recovery.summaries.segment import read_split
 
         place = split.place
-        with open_seen(place, must_be_there=self.options.kafka.fails_on_loss):
+        with open_seen(place, must_be_there=self.must_be_there):
             offsets = (read.bounds.from_offset or 0, read.bounds.to_offset or 0)
         piece = read_split(split, None, offsets)
         counts = piece.summary.counts

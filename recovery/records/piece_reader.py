@@ -2,8 +2,10 @@
 
 Ordinary batches are decoded many at a time, without a step per record; the rest (legacy messages,
 odd or huge batches) one by one. Control batches give no records. A batch with a wrong checksum
-gives none, and neither does one whose content does not decode to its end; both are findings. What
-the file holds is all there is: neither bad bytes nor a failing disk raise anything.
+gives none, and neither does one whose content does not decode to its end, or whose offset cannot be
+right: an offset is what records are known by, and those it states are other records'. All three are
+findings, and losses, as to a consumer. What the file holds is all there is: neither bad bytes nor a
+failing disk raise anything.
 
 read_committed gives what a consumer with that isolation level is given: committed records below
 the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
@@ -163,7 +165,7 @@ class PieceReader(Generic[RowsT]):
             else:
                 notes.passed_batch(part)
                 yield from self._read_single(part)
-                if not notes.is_told(part.pos):
+                if not notes.is_lost(part.pos):
                     self._floor_offset = part.header.last_offset + 1
         yield from self._flush()
         notes.look_at(scan)
@@ -313,17 +315,15 @@ class PieceReader(Generic[RowsT]):
     def _read_single(self, batch: ScannedBatch) -> Iterator[RowsT]:
         """Read a batch that is not healthy, or of an old format."""
         header = batch.header
-        if batch.crc_ok is False:
+        if batch.crc_ok is False or self._notes.is_lost(batch.pos):
             return
         if header.is_control:
             self._check_markers(table_of([batch]), None)
-            self._notes.given(batch.pos)
             return
         table = table_of([batch])
         is_empty = header.magic >= MAGIC_V2 and header.records_count == 0
         may_hold = header.magic < MAGIC_V2 or bool(self._bounds.may_hold(table)[0])
         if is_empty or not may_hold:
-            self._notes.given(batch.pos)
             return
         rows, outcome = self._wanted(table, np.zeros(1, np.int64))
         if len(rows):
@@ -342,7 +342,6 @@ class PieceReader(Generic[RowsT]):
         except (FormatError, AccessError) as exc:
             self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
             return
-        self._notes.given(batch.pos)
         # The header of a wrapper has the offset of the last record in it.
         first = header.base_offset if header.magic >= MAGIC_V2 else None
         kept: list[LogRecord] = []

@@ -140,7 +140,7 @@ class FindingsList:
         self._path = path
         self._seen_count = 0
         self._waiting: list[ReadFinding] = []  # for the good batch behind them
-        self._told: set[int] = set()  # where a verdict says that a batch is bad
+        self._told: dict[int, bool] = {}  # where a verdict begins, and whether it is a loss
         self._next_offset = base_offset
 
     @classmethod
@@ -153,13 +153,13 @@ class FindingsList:
     def look_at(self, scan: BulkScan) -> None:
         """Take the verdicts that are new; call it before the rows that were given after them."""
         for verdict in scan.verdicts[self._seen_count :]:
-            self._told.add(verdict.start_pos)
+            self._told[verdict.start_pos] = verdict.is_lost
             self._waiting.append(self._of_verdict(verdict))
         self._seen_count = len(scan.verdicts)
 
-    def is_told(self, pos: int) -> bool:
-        """Does a verdict begin there?"""
-        return pos in self._told
+    def is_lost(self, pos: int) -> bool:
+        """Does a verdict that begins there cost the records of the batch, whatever they hold?"""
+        return self._told.get(pos, False)
 
     def passed(self, table: HeaderTable) -> None:
         """Take healthy batches that follow each other."""
@@ -179,8 +179,8 @@ class FindingsList:
         self._went_on(int(table.base_offset[0]), int(table.last_offset[-1]))
 
     def passed_batch(self, batch: ScannedBatch) -> None:
-        """Take a batch that was given by itself; its offsets count if nothing is said of it."""
-        if batch.crc_ok is False or self.is_told(batch.pos):
+        """Take a batch that was given by itself; its offsets count if its records do."""
+        if batch.crc_ok is False or self.is_lost(batch.pos):
             return
         still = []
         for each in self._waiting:
@@ -199,12 +199,6 @@ class FindingsList:
             self.first_offset = base_offset
         self.end_offset = self._next_offset = last_offset + 1
 
-    def given(self, pos: int) -> None:
-        """Note that the records of a batch are there although a verdict says something of it."""
-        if self.is_told(pos):
-            self._waiting = [self._kept(each, pos) for each in self._waiting]
-            self.found = [self._kept(each, pos) for each in self.found]
-
     def add_error(
         self,
         batch: ScannedBatch,
@@ -213,9 +207,15 @@ class FindingsList:
         floor_offset: int | None = None,
         is_lost: bool = True,
     ) -> None:
-        """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before."""
-        if self.is_told(batch.pos):
-            return
+        """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before.
+
+        Of a batch one thing is told: a loss rather than what costs nothing.
+        """
+        if batch.pos in self._told:
+            if self.is_lost(batch.pos) or not is_lost:
+                return
+            self._waiting = [each for each in self._waiting if each.start_pos != batch.pos]
+            self.found = [each for each in self.found if each.start_pos != batch.pos]
         header = batch.header
         if isinstance(error, AccessError):
             kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
@@ -275,7 +275,3 @@ class FindingsList:
             base_offset=self._next_offset,
             is_lost=verdict.is_lost and kind not in END_KINDS,
         )
-
-    def _kept(self, finding: ReadFinding, pos: int) -> ReadFinding:
-        is_same = finding.start_pos == pos and finding.kind is VerdictKind.CORRUPT
-        return finding._replace(is_lost=False) if is_same else finding

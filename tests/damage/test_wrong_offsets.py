@@ -84,8 +84,21 @@ def test_it_costs_its_batch_alone(
         lines = [line for line in dumped.text.splitlines() if word in line]
         assert len(lines) == len(batches) - length_too
 
-    exported = eoctl("export", directory, "--to", tmp_path / "out")
+    exported = eoctl("export", directory, "--to", tmp_path / "out", "--format", "jsonl")
     assert exported.status == 1
+    files = sorted((tmp_path / "out").glob("topic=*/*/*.jsonl"))
+    rows = [json.loads(line) for each in files for line in each.read_text().splitlines()]
+    assert [row["offset"] for row in rows] == offsets_of(wrong)
+    losses = [json.loads(line) for line in (tmp_path / "out/_lost.jsonl").read_text().splitlines()]
+    told = [each for row in losses for each in range(row["base_offset"], row["last_offset"] + 1)]
+    assert sorted(set(told)) == [*lost]
+    assert losses[0]["start_pos"] == batches[3].pos
+    known = eoctl("loss", directory, "--output", "jsonl")
+    assert known.status == 1
+    found = [each for each in map(json.loads, known.text.splitlines()) if each["kind"] == "lost"]
+    assert [(each["base_offset"], each["last_offset"]) for each in found] == [
+        (row["base_offset"], row["last_offset"]) for row in losses
+    ]
     audited = eoctl("spark-audit", directory, "--engine", "local", "--output", "jsonl")
     assert audited.status == 1
 
@@ -106,6 +119,25 @@ def test_a_magic_that_the_checksum_disproves(
     exported = eoctl("export", directory, "--to", tmp_path / "out")
     assert exported.status == 1
     assert "its records are exported" in exported.errors
+    assert (tmp_path / "out/_lost.jsonl").read_bytes() == b""
+
+
+def test_the_last_batch_with_a_wrong_magic_is_where_the_log_ends(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """Its records are given: they are not missing below the high watermark, too."""
+    source = golden("kafka-4.3.1") / "clean"
+    log_dir = tmp_path / "log-dir"
+    log_dir.mkdir()
+    for each in source.iterdir():
+        if each.is_file():
+            shutil.copy(each, log_dir)
+    directory, _ = damaged(source / "plain-0", log_dir, -1, magic=1)
+    for command in (("export", directory, "--to", tmp_path / "out"), ("loss", directory)):
+        found = eoctl(*command)
+        assert found.status == 1
+        assert "[BAT-1]; its records are" in found.errors
+        assert "missing" not in found.errors + found.text
     assert (tmp_path / "out/_lost.jsonl").read_bytes() == b""
 
 

@@ -38,6 +38,7 @@ def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradictio
     """Everything that does not fit."""
     yield from _statuses(world, said)
     yield from _places(world, said)
+    yield from _given(world, said)
     yield from _missing(said)
     yield from _sums(world, said)
     yield from _derived(world, said)
@@ -230,6 +231,21 @@ def _differing(each: _Known, field: str, where: str) -> Iterator[Contradiction]:
     for value, names in ranked[1:]:
         for name in names:
             yield Contradiction(field, name, f"{where}: {value}, others {ranked[0][0]}")
+
+
+def _given(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+    """Who gives records gives those of a place as the others do, or not as they do not."""
+    for each in known_places(world, said):
+        kept = {
+            name: any(each.holds(place) for place in said[name].kept)
+            for name in _GIVERS
+            if name in each.told
+        }
+        if len(set(kept.values())) > 1:
+            where = f"{each.path} {each.start_pos}..{each.end_pos}"
+            for name, is_kept in kept.items():
+                if is_kept:
+                    yield Contradiction("given", name, f"{where}: the other one gives none")
 
 
 def _sums(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:

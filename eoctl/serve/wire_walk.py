@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from eoctl.clients.log.log_walk import LogWalk
 from storage.errors import AccessError
@@ -14,7 +14,7 @@ from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from eoctl.clients.log.bulk_records import IsHidden
+    from eoctl.clients.log.log_walk import WalkOptions
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.numpy_kernel import BulkWindow
@@ -59,15 +59,9 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
     gives_proven = True
 
     def __init__(
-        self,
-        partition: Partition,
-        next_offset: int,
-        *,
-        skip_corrupt: bool = False,
-        is_hidden: IsHidden = None,
+        self, partition: Partition, next_offset: int, **options: Unpack[WalkOptions]
     ) -> None:
-        """`is_hidden` tells which transactional data batches are not to be given."""
-        super().__init__(partition, next_offset, skip_corrupt=skip_corrupt, is_hidden=is_hidden)
+        super().__init__(partition, next_offset, **options)
         self.covered_offset = next_offset
         self._gathered: list[tuple[int, int, int]] = []
         self._mended: dict[int, bytes] = {}
@@ -115,7 +109,6 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         from storage.kernels.numpy_kernel import rows_of
 
         table = window.table
-        self._resolve(int(table.base_offset[0]))
         first = int(table.last_offset.searchsorted(self.next_offset))
         next_offset = int(table.last_offset[-1]) + 1
         self._pos = table.end_pos
@@ -143,9 +136,6 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         self, batch: ScannedBatch, segment: Segment, end_offset: int
     ) -> Generator[list[VerifiedRun], None, bool]:
         header, pos = batch.header, batch.pos
-        if self._waiting:
-            yield from self._flush()
-            self._resolve(header.base_offset)
         if self._gathered and self._gathered[-1][2] != pos:
             yield from self._flush()
         end_pos = pos + header.batch_bytes

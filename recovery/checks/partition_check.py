@@ -25,6 +25,7 @@ from recovery.replay.end_markers import (
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
+from storage.kernels.protocol import is_read_to_end
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -275,8 +276,7 @@ class _PartitionCheck:
         )
         self._unreadable += map(str, batches.unreadable)
         if files is self._partition.segments[-1]:
-            ends = (each.end_pos for each in batches.unreadable)
-            circumstances.is_end_read = all(each < segment.file_bytes for each in ends)
+            circumstances.is_end_read = is_read_to_end(batches.unreadable, segment.file_bytes)
         if records is not None:
             self._unreadable += map(str, records.problems)
         batches.finish()

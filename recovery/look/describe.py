@@ -16,12 +16,12 @@ from storage.dirs.lookup import BULK_BYTES, DoubtfulOffsets, LostRecords, is_wro
 from storage.dirs.standing import NOT_KNOWN, in_cluster
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
-from storage.kernels.protocol import VerdictKind, in_words
+from storage.kernels.protocol import VerdictKind, in_words, is_read_to_end
 from storage.log.segment import open_segment
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from storage.dirs.acknowledged import Missing
     from storage.dirs.cluster_image import ClusterImage
@@ -249,7 +249,9 @@ def describe_partition(
     if was_read:
         last = segments[-1]
         read_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
-        log_end_offset = read_end_offset if _is_end_read(last, verdicts) else None
+        said = (verdict for files, verdict in verdicts if files.log.path == last.path)
+        if is_read_to_end(said, last.log_bytes):
+            log_end_offset = read_end_offset
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
     missing = _missing(partition, log_end_offset)
@@ -381,17 +383,8 @@ def _read_segment(
 def _missing(partition: Partition, log_end_offset: int | None) -> tuple[Missing, ...]:
     """Tell what was acknowledged and is not there; of an end that was not read nothing is known."""
     if partition.segments and log_end_offset is None:
-        return partition.acknowledged.holes()
+        return tuple(partition.acknowledged.holes())
     return partition.acknowledged.not_given(log_end_offset)
-
-
-def _is_end_read(last: SegmentSummary, verdicts: Sequence[tuple[SegmentFiles, Verdict]]) -> bool:
-    """Whether the last segment was read up to its end."""
-    return not any(
-        verdict.kind is VerdictKind.UNREADABLE and verdict.end_pos >= files.log.file_bytes
-        for files, verdict in verdicts
-        if files.log.path == last.path
-    )
 
 
 def _tell_end(partition: Partition, read: int | None, end: int | None) -> Iterator[str]:

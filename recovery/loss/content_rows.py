@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ class Content(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...]
 
 
-class ContentRows:
+class ContentRows(ABC):
     """Some records in log order; use them before the next ones are asked for.
 
     Attributes:
@@ -54,9 +55,9 @@ class ContentRows:
         """How many records there are."""
         return len(self.offset)
 
+    @abstractmethod
     def content(self, row: int) -> Content:
         """Return what a record says."""
-        raise NotImplementedError
 
     def key(self, row: int) -> bytes | None:
         """Return the key of a record."""

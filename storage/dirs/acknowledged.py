@@ -147,11 +147,32 @@ class Acknowledged(NamedTuple):
                 segment if that is empty; None: the log has no segment.
             is_end_read: False: the last `.log` could not be read up to its end.
         """
-        return (*self._holes(), *self._tail(end_offset, is_end_read=is_end_read))
+        return (*self.holes(), *self._tail(end_offset, is_end_read=is_end_read))
 
-    def holes(self) -> tuple[Missing, ...]:
-        """Tell what is missing in front of segments that are there."""
-        return tuple(self._holes())
+    def holes(self) -> Iterator[Missing]:
+        """Tell what is missing in front of segments that are there.
+
+        Those have indexes without their `.log`, or without a byte in it.
+        """
+        start = self.log_start_offset or 0
+        covered = -1  # of what was told already
+        bases = sorted((*self.bases, *self.unlisted))
+        for base in sorted((*self.orphans, *self.emptied)):
+            place = bisect_right(bases, base)
+            if place == len(bases):
+                return
+            first, last = max(base, start, covered + 1), bases[place] - 1
+            if first <= last:
+                covered = last
+                is_emptied = base in self.emptied
+                yield Missing(
+                    base_offset=first,
+                    last_offset=last,
+                    why=f"{_name(base)} have entries, its .log has no byte"
+                    if is_emptied
+                    else f"{_name(base)} are there without their .log",
+                    check_id="SEG-11" if is_emptied else "SEG-9",
+                )
 
     def hidden(self, end_offset: int | None) -> Missing | None:
         """Tell what lies on disk below a log start that is beyond the log's end (OFS-1)."""
@@ -174,28 +195,6 @@ class Acknowledged(NamedTuple):
         hidden = self.hidden(end_offset)
         missing = self.missing(end_offset, is_end_read=is_end_read)
         return (*(() if hidden is None else (hidden,)), *missing)
-
-    def _holes(self) -> Iterator[Missing]:
-        """Segments without their `.log`, or without a byte in it, in front of others."""
-        start = self.log_start_offset or 0
-        covered = -1  # of what was told already
-        bases = sorted((*self.bases, *self.unlisted))
-        for base in sorted((*self.orphans, *self.emptied)):
-            place = bisect_right(bases, base)
-            if place == len(bases):
-                return
-            first, last = max(base, start, covered + 1), bases[place] - 1
-            if first <= last:
-                covered = last
-                is_emptied = base in self.emptied
-                yield Missing(
-                    base_offset=first,
-                    last_offset=last,
-                    why=f"{_name(base)} have entries, its .log has no byte"
-                    if is_emptied
-                    else f"{_name(base)} are there without their .log",
-                    check_id="SEG-11" if is_emptied else "SEG-9",
-                )
 
     def _tail(self, end_offset: int | None, *, is_end_read: bool) -> Iterator[Missing]:
         """What lies behind the log's end; all of it where there is no segment."""

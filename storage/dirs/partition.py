@@ -30,7 +30,7 @@ from storage.file_names import (
 )
 from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_V2
-from storage.kernels.protocol import VerdictKind
+from storage.kernels.protocol import is_read_to_end
 from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 
@@ -86,8 +86,7 @@ class LogEnd(NamedTuple):
     @property
     def is_read(self) -> bool:
         """False: the last bytes could not be read, and the log may go on there."""
-        is_unread = self.verdict.kind is VerdictKind.UNREADABLE
-        return not is_unread or self.verdict.end_pos < self.files.log.file_bytes
+        return is_read_to_end([self.verdict], self.files.log.file_bytes)
 
 
 class PlacedBatch(NamedTuple):

@@ -7,9 +7,11 @@ value, error class and position; a differential test says so.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -40,6 +42,30 @@ class Verdict(NamedTuple):
     reason: str = ""
     errno: int = 0  # of the failed read, for UNREADABLE
     is_lost: bool = True  # False: what is there is proven and given all the same
+
+
+class FileStretch(Protocol):
+    """A stretch of a file of which something is said: a Verdict, or a finding made of one."""
+
+    @property
+    def kind(self) -> str:
+        """A VerdictKind, or what a finding knows beside these."""
+
+    @property
+    def end_pos(self) -> int:
+        """Where it ends in the file, excluded."""
+
+
+def is_read_to_end(said: Iterable[FileStretch], file_bytes: int) -> bool:
+    """Whether the operating system gave the end of a `.log`; else the log may go on there.
+
+    Args:
+        said: all that a scan said of the file.
+        file_bytes: its size.
+    """
+    return not any(
+        each.kind == VerdictKind.UNREADABLE and each.end_pos >= file_bytes for each in said
+    )
 
 
 def in_words(path: str, verdict: Verdict) -> str:

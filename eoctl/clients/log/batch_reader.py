@@ -181,7 +181,6 @@ class BatchReader(LogWalk[BatchBlock]):
         self, window: BulkWindow, segment: Segment, end_offset: int
     ) -> Generator[BatchBlock, None, bool]:
         table = window.table
-        self._resolve(int(table.base_offset[0]))
         taken = int(np.searchsorted(table.last_offset, end_offset))
         is_new = table.last_offset >= self.next_offset
         is_new[taken:] = False
@@ -228,9 +227,6 @@ class BatchReader(LogWalk[BatchBlock]):
         self, batch: ScannedBatch, segment: Segment, end_offset: int
     ) -> Generator[BatchBlock, None, bool]:
         header = batch.header
-        if self._waiting:
-            yield from self._flush()
-            self._resolve(header.base_offset)
         if header.last_offset >= end_offset:
             return True
         if header.last_offset >= self.next_offset:

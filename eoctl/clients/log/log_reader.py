@@ -6,7 +6,7 @@ batches give no records.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from eoctl.clients.log.log_damage import content_damage
 from eoctl.clients.log.log_walk import LogWalk
@@ -19,8 +19,8 @@ from storage.log.decoded_records import decoded_records
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from eoctl.clients.log.bulk_records import IsHidden
     from eoctl.clients.log.consumed import Records
+    from eoctl.clients.log.log_walk import WalkOptions
     from eoctl.clients.log.table_records import TableRecords
     from storage.dirs.partition import Partition
     from storage.kernels.numpy_kernel import BulkWindow
@@ -35,15 +35,9 @@ class LogReader(LogWalk["AnyRecords"]):
     gives_proven = True
 
     def __init__(
-        self,
-        partition: Partition,
-        next_offset: int,
-        *,
-        skip_corrupt: bool = False,
-        is_hidden: IsHidden = None,
+        self, partition: Partition, next_offset: int, **options: Unpack[WalkOptions]
     ) -> None:
-        """`is_hidden` tells which transactional data batches are not to be given."""
-        super().__init__(partition, next_offset, skip_corrupt=skip_corrupt, is_hidden=is_hidden)
+        super().__init__(partition, next_offset, **options)
         self._singles = SingleRecords()
 
     def _read_window(
@@ -52,7 +46,6 @@ class LogReader(LogWalk["AnyRecords"]):
         """Read many batches at a time."""
         from eoctl.clients.log.bulk_records import records_of_window, stop_in
 
-        self._resolve(int(window.table.base_offset[0]))
         stop = stop_in(window.table, end_offset)
         for each in records_of_window(window, self.next_offset, end_offset, self._is_hidden):
             if isinstance(each, ScannedBatch):
@@ -71,9 +64,6 @@ class LogReader(LogWalk["AnyRecords"]):
         """Read a batch of an old format, or one that needed a closer look."""
         header = batch.header
         is_v2 = header.magic >= MAGIC_V2
-        if self._waiting:
-            yield from self._flush()
-            self._resolve(header.base_offset)
         if is_v2 and header.base_offset >= end_offset:
             self._passed(end_offset)
             return True

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
 from storage.errors import AccessError
@@ -61,6 +61,17 @@ class PassedBatch(NamedTuple):
 NONE_BEFORE = PassedBatch(-1, 0, 0)
 
 
+class WalkOptions(TypedDict, total=False):
+    """How a log is walked.
+
+    `skip_corrupt`: go on behind damage, which ends the walk else. `is_hidden`: which transactional
+    data batches are not to be given; None: all are given.
+    """
+
+    skip_corrupt: bool
+    is_hidden: IsHidden
+
+
 class LogWalk(ABC, Generic[Given]):
     """Reads on from `next_offset` with every call of `read`.
 
@@ -76,22 +87,16 @@ class LogWalk(ABC, Generic[Given]):
     gives_proven = False  # records are the same whatever the frame says; bytes of batches are not
 
     def __init__(
-        self,
-        partition: Partition,
-        next_offset: int,
-        *,
-        skip_corrupt: bool = False,
-        is_hidden: IsHidden = None,
+        self, partition: Partition, next_offset: int, **options: Unpack[WalkOptions]
     ) -> None:
-        """`is_hidden` tells which transactional data batches are not to be given."""
         self.next_offset = next_offset
         self.skipped: list[Damage] = []
         self.noted: list[Damage] = []
         self.wrong_end: Damage | None = None
         self.tail: list[Damage] = []
         self._partition = partition
-        self._skip_corrupt = skip_corrupt
-        self._is_hidden = is_hidden
+        self._skip_corrupt = options.get("skip_corrupt", False)
+        self._is_hidden = options.get("is_hidden")
         self._base_offset = -1  # of the segment to go on in; -1: to be found
         self._pos = 0  # in it, or TO_BE_FOUND
         self._before = NONE_BEFORE
@@ -196,11 +201,15 @@ class LogWalk(ABC, Generic[Given]):
                     continue
                 try:
                     if isinstance(part, ScannedBatch):
+                        if self._waiting:
+                            yield from self._flush()
+                            self._resolve(part.header.base_offset)
                         self._note(verdicts.given.pop(part.pos, None), part)
                         is_over = yield from self._read_single(part, segment, end_offset)
                         self._floor_offset = part.header.last_offset + 1
                     else:
                         yield from self._flush()
+                        self._resolve(int(part.table.base_offset[0]))
                         is_over = yield from self._read_window(part, segment, end_offset)
                         self._floor_offset = int(part.table.last_offset[-1]) + 1
                 finally:  # whoever reads may leave in the middle of it

@@ -273,73 +273,79 @@ def transaction_rows(
 
 
 def _committed(story: PartitionStory, request: ReportRequest) -> Iterator[TransactionMark]:
-    row, bins = story.look.check.row, story.ended.committed
-    for values in bins.values.tolist():
+    for values in story.ended.committed.values.tolist():
         each = dict(zip(COMMITTED_COLUMNS, values, strict=True))
-        count, producer_id = each["transactions"], each["producer_id"]
-        is_one = count == 1
-        has_one_producer = producer_id == each["last_producer_id"]
-        yield TransactionMark(
-            topic=row.topic,
-            partition=row.partition,
+        path, count, producer_id = story.path, each["transactions"], each["producer_id"]
+        is_one, has_one_producer = count == 1, producer_id == each["last_producer_id"]
+        yield _ended(
+            story,
+            each,
+            state="committed",
+            transactions=count,
             producer_id=producer_id if has_one_producer else None,
             producer_epoch=each["epoch"] if is_one else None,
-            transactional_id=story.owner_names.get(producer_id) if has_one_producer else None,
-            state="committed",
-            verdict=None,
-            transactions=count,
-            first_offset=each["first_offset"],
-            last_offset=each["marker_offset"],
-            first_timestamp_ms=known_ms(each["first_timestamp_ms"]),
-            last_timestamp_ms=known_ms(each["marker_timestamp_ms"]),
-            batches=each["batches"],
-            records=each["records"],
-            log_bytes=each["bytes"],
-            holds_last_stable_offset=False,
-            held_offsets_count=None,
-            age_ms=None,
-            reason="",
-            file=story.file_of(each["segment"]),
             position=each["pos"] if is_one else None,
-            path=row.path,
-            command=calls.transaction(row.path, producer_id, request)
+            command=calls.transaction(path, producer_id, request)
             if has_one_producer
-            else calls.transactions(row.path, request),
-            fix="",
+            else calls.transactions(path, request),
         )
 
 
 def _aborted(story: PartitionStory, request: ReportRequest) -> Iterator[TransactionMark]:
-    row = story.look.check.row
     for producer_id, data_values, marker_values in story.ended.aborted.tolist():
         data = dict(zip(PART_DTYPE.fields or (), data_values, strict=True))
         marker = dict(zip(MARKER_DTYPE.fields or (), marker_values, strict=True))
-        yield TransactionMark(
-            topic=row.topic,
-            partition=row.partition,
+        yield _ended(
+            story,
+            data | {f"marker_{name}": value for name, value in marker.items()},
+            state="aborted",
+            transactions=1,
             producer_id=producer_id,
             producer_epoch=marker["epoch"],
-            transactional_id=story.owner_names.get(producer_id),
-            state="aborted",
-            verdict=None,
-            transactions=1,
-            first_offset=data["first_offset"],
-            last_offset=marker["offset"],
-            first_timestamp_ms=known_ms(data["first_timestamp_ms"]),
-            last_timestamp_ms=known_ms(marker["timestamp_ms"]),
-            batches=data["batches"],
-            records=data["records"],
-            log_bytes=data["bytes"],
-            holds_last_stable_offset=False,
-            held_offsets_count=None,
-            age_ms=None,
-            reason="",
-            file=story.file_of(data["segment"]),
             position=data["pos"],
-            path=row.path,
-            command=calls.transaction(row.path, producer_id, request),
-            fix="",
+            command=calls.transaction(story.path, producer_id, request),
         )
+
+
+def _ended(
+    story: PartitionStory,
+    found: dict[str, int],
+    *,
+    state: str,
+    transactions: int,
+    producer_id: int | None,
+    producer_epoch: int | None,
+    position: int | None,
+    command: str,
+) -> TransactionMark:
+    """Transactions that a marker ends; `found` has their data and the (last) marker, by name."""
+    row = story.look.check.row
+    return TransactionMark(
+        topic=row.topic,
+        partition=row.partition,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional_id=None if producer_id is None else story.owner_names.get(producer_id),
+        state=state,
+        verdict=None,
+        transactions=transactions,
+        first_offset=found["first_offset"],
+        last_offset=found["marker_offset"],
+        first_timestamp_ms=known_ms(found["first_timestamp_ms"]),
+        last_timestamp_ms=known_ms(found["marker_timestamp_ms"]),
+        batches=found["batches"],
+        records=found["records"],
+        log_bytes=found["bytes"],
+        holds_last_stable_offset=False,
+        held_offsets_count=None,
+        age_ms=None,
+        reason="",
+        file=story.file_of(found["segment"]),
+        position=position,
+        path=story.path,
+        command=command,
+        fix="",
+    )
 
 
 def _opened(

@@ -39,6 +39,7 @@ STRATEGY_OPTION = "startingOffsetsByTimestampStrategy"
 ISOLATION_OPTION = "kafka.isolation.level"
 HEADERS_OPTION = "includeHeaders"
 LOSS_OPTION = "failOnDataLoss"
+BOOLEANS = {"true": True, "false": False}  # as Spark's own source reads them
 # What a query over brokers has to say and a query over directories has not.
 BROKER_OPTIONS = frozenset({"kafka.bootstrap.servers", "kafka.group.id", "groupidprefix"})
 
@@ -156,14 +157,16 @@ def parse_kafka_options(options: Mapping[str, str]) -> KafkaOptions:
     )
 
 
-def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Read an option that is true or false. Raises UsageError."""
+def boolean(
+    options: Mapping[str, str], name: str, *, default: bool, words: Mapping[str, bool] = BOOLEANS
+) -> bool:
+    """Read an option that is one of a few words, in whatever case. Raises UsageError."""
     text = value_of(options, name)
     if text is None:
         return default
-    if text.lower() not in {"true", "false"}:
-        raise UsageError(f"option {name}: {text!r}", next_step="true or false")
-    return text.lower() == "true"
+    if text.lower() not in words:
+        raise UsageError(f"option {name}: {text!r}", next_step=" or ".join(words))
+    return words[text.lower()]
 
 
 def value_of(options: Mapping[str, str], name: str) -> str | None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.spark.rows.kafka_options import (
+    BOOLEANS,
     BROKER_OPTIONS,
     CHOICE_OPTIONS,
     END_OPTIONS,
@@ -18,6 +19,7 @@ from eoctl.spark.rows.kafka_options import (
     START_OPTIONS,
     STRATEGY_OPTION,
     KafkaOptions,
+    boolean,
     parse_kafka_options,
     value_of,
 )
@@ -110,7 +112,7 @@ RECORD_OPTIONS = (
 )
 AUDIT_STREAM_OPTIONS = PLACE_OPTIONS | {"until", *CHOICE_OPTIONS, *START_OPTIONS, LOSS_OPTION}
 STREAM_OPTIONS = frozenset({"maxBytesPerTrigger", "maxOffsetsPerTrigger"})
-BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
+OWN_BOOLEANS = BOOLEANS | {"yes": True, "no": False}
 
 
 def parse_options(
@@ -238,10 +240,7 @@ def wants_filters(options: Mapping[str, str]) -> bool:
     Raises:
         UsageError: the option is neither true nor false.
     """
-    text = options.get("push_filters", "false")
-    if text.lower() not in BOOLEANS:
-        raise UsageError(f"option push_filters: {text!r}", next_step=" or ".join(BOOLEANS))
-    return BOOLEANS[text.lower()]
+    return boolean(options, "push_filters", default=False, words=OWN_BOOLEANS)
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:

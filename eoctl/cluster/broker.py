@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.broker_life import BrokerLife
 from eoctl.cluster.messages import (
+    FENCED_LEADER_EPOCH,
     NOT_LEADER,
     OFFSET_OUT_OF_RANGE,
     REQUEST_TIMED_OUT,
@@ -329,28 +330,18 @@ class Broker(BrokerLife):
     def _answer(self, key: TopicPartition, part: FetchPart) -> FetchAnswer:
         core = self.leading.get(key)
         if core is None:
-            return FetchAnswer(error=NOT_LEADER, batches=[], high_watermark=-1, diverging=None)
+            return _fetch_error(NOT_LEADER)
         if part.leader_epoch != core.leader_epoch:
-            error = "FENCED_LEADER_EPOCH"
-            if part.leader_epoch > core.leader_epoch:
-                error = UNKNOWN_LEADER_EPOCH
-            return FetchAnswer(error=error, batches=[], high_watermark=-1, diverging=None)
-        diverging = self._diverging(key, part)
-        if diverging is not None:
-            return FetchAnswer(
-                error="", batches=[], high_watermark=core.high_watermark, diverging=diverging
-            )
+            is_older = part.leader_epoch < core.leader_epoch
+            return _fetch_error(FENCED_LEADER_EPOCH if is_older else UNKNOWN_LEADER_EPOCH)
         log = self.log(key)
-        if part.offset > log.end_offset:  # without epochs: the follower's log is longer
-            return FetchAnswer(
-                error="",
-                batches=[],
-                high_watermark=core.high_watermark,
-                diverging=EpochEnd(-1, log.end_offset),
-            )
-        batches = log.read(part.offset, log.end_offset, FETCH_BYTES)
+        end_offset = log.end_offset
+        diverging = self._diverging(key, part)
+        if diverging is None and part.offset > end_offset:
+            diverging = EpochEnd(-1, end_offset)  # without epochs: the follower's log is longer
+        batches = [] if diverging else log.read(part.offset, end_offset, FETCH_BYTES)
         return FetchAnswer(
-            error="", batches=batches, high_watermark=core.high_watermark, diverging=None
+            error="", batches=batches, high_watermark=core.high_watermark, diverging=diverging
         )
 
     def _diverging(self, key: TopicPartition, part: FetchPart) -> EpochEnd | None:
@@ -416,55 +407,28 @@ class Broker(BrokerLife):
 
         core = self.leading.get(key)
         if core is None:
-            answer(
-                ProduceAnswer(error=NOT_LEADER, base_offset=-1, leader=self.number, leader_epoch=-1)
-            )
+            answer(self._answer_of(NOT_LEADER, -1))
             return
         error = core.refusal(acks)
         if error is not None:
-            answer(
-                ProduceAnswer(
-                    error=error, base_offset=-1, leader=self.number, leader_epoch=core.leader_epoch
-                )
-            )
+            answer(self._answer_of(error, core.leader_epoch))
             return
+        log = self.log(key)
         try:
-            appended = self.log(key).append(batch)
+            appended = log.append(batch)
         except AppendError as problem:
-            answer(
-                ProduceAnswer(
-                    error=problem.kafka_error,
-                    base_offset=-1,
-                    leader=self.number,
-                    leader_epoch=core.leader_epoch,
-                )
-            )
+            answer(self._answer_of(problem.kafka_error, core.leader_epoch))
             return
-        next_offset = appended.last_offset + 1
+        base_offset, next_offset = appended.base_offset, appended.last_offset + 1
         if acks < 0:
             timer = self._scheduler.after(
                 timeout_us, self._timed_out, self.incarnation, key, next_offset, answer
             )
             waiting = self._waiting.setdefault(key, [])
-            waiting.append(
-                _Uncommitted(
-                    next_offset=next_offset,
-                    base_offset=appended.base_offset,
-                    answer=answer,
-                    timer=timer,
-                )
-            )
-        core.appended(self.log(key).end_offset, self._scheduler.now_us)
+            waiting.append(_Uncommitted(next_offset, base_offset, answer, timer=timer))
+        core.appended(log.end_offset, self._scheduler.now_us)
         if acks > 0:
-            base_offset = appended.base_offset
-            answer(
-                ProduceAnswer(
-                    error="",
-                    base_offset=base_offset,
-                    leader=self.number,
-                    leader_epoch=core.leader_epoch,
-                )
-            )
+            answer(self._answer_of("", core.leader_epoch, base_offset))
         self._committed(key)
         self._wake(key)
 
@@ -490,14 +454,7 @@ class Broker(BrokerLife):
                 kept.append(each)
                 continue
             each.timer.call_off()
-            each.answer(
-                ProduceAnswer(
-                    error=error,
-                    base_offset=each.base_offset,
-                    leader=self.number,
-                    leader_epoch=core.leader_epoch,
-                )
-            )
+            each.answer(self._answer_of(error, core.leader_epoch, each.base_offset))
         self._waiting[key] = kept
 
     def _timed_out(
@@ -513,26 +470,17 @@ class Broker(BrokerLife):
         self._waiting[key] = [
             each for each in waiting if each.answer is not answer or each.next_offset != next_offset
         ]
-        answer(
-            ProduceAnswer(
-                error=REQUEST_TIMED_OUT,
-                base_offset=-1,
-                leader=self.number,
-                leader_epoch=self._epochs.get(key, -1),
-            )
-        )
+        answer(self._answer_of(REQUEST_TIMED_OUT, self._epochs.get(key, -1)))
 
     def _refuse_waiting(self, key: TopicPartition, error: str) -> None:
         for each in self._waiting.pop(key, []):
             each.timer.call_off()
-            each.answer(
-                ProduceAnswer(
-                    error=error,
-                    base_offset=-1,
-                    leader=self.number,
-                    leader_epoch=self._epochs.get(key, -1),
-                )
-            )
+            each.answer(self._answer_of(error, self._epochs.get(key, -1)))
+
+    def _answer_of(self, error: str, leader_epoch: int, base_offset: int = -1) -> ProduceAnswer:
+        return ProduceAnswer(
+            error=error, base_offset=base_offset, leader=self.number, leader_epoch=leader_epoch
+        )
 
     def consume(
         self,
@@ -557,3 +505,7 @@ class Broker(BrokerLife):
         """A client asks who leads (MetadataRequest)."""
         if self.view is not None:
             self._network.send(self, client, answered, self.view)
+
+
+def _fetch_error(error: str) -> FetchAnswer:
+    return FetchAnswer(error=error, batches=[], high_watermark=-1, diverging=None)

@@ -100,16 +100,16 @@ class Network:
         """Call a method of `target` a little later, unless the link or the process is gone then."""
         if not target.is_running or (self._isolated and self.is_cut(source.name, target.name)):
             return
-        latency_us = LEAST_LATENCY_US + self._scheduler.draw(LATENCY_SPREAD_US)
+        scheduler = self._scheduler
+        due_us = scheduler.now_us + LEAST_LATENCY_US + scheduler.draw(LATENCY_SPREAD_US)
         if self._slow and self._is_slow(source.name, target.name):
-            latency_us += SLOW_US
+            due_us += SLOW_US
         link = (source.name, target.name)
-        now_us = self._scheduler.now_us
-        due_us = max(now_us + latency_us, self._last_us.get(link, 0) + 1)
+        last_us = self._last_us.get(link, 0)
+        if due_us <= last_us:
+            due_us = last_us + 1
         self._last_us[link] = due_us
-        self._scheduler.after(
-            due_us - now_us, self._deliver, source, target, target.incarnation, action, arguments
-        )
+        scheduler.at(due_us, self._deliver, (source, target, target.incarnation, action, arguments))
 
     def _deliver(
         self,

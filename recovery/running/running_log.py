@@ -11,16 +11,13 @@ steps are carried out at once, without backups: a broker keeps none.
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_left
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.plans.plan import Action
 from recovery.repair.broker_start import plan_recovery
 from recovery.replay.snapshots import Clock
+from recovery.running.batch_places import BatchPlaces
 from recovery.truncate.cut import find_cut
 from recovery.truncate.plan import TruncationSteps, producers_at_end
 from recovery.truncate.target import CutTarget
@@ -68,16 +65,6 @@ class LogTerms(NamedTuple):
     flush: FlushPolicy
 
 
-class BatchPlace(NamedTuple):
-    """Where a batch is."""
-
-    base_offset: int
-    last_offset: int
-    path: str
-    pos: int
-    batch_bytes: int
-
-
 class _LastStore(FileStore):
     """Knows the last batch as it was written: followers and consumers ask for it next."""
 
@@ -87,10 +74,6 @@ class _LastStore(FileStore):
         """Write a batch."""
         super().append(batch)
         self.last = bytes(batch)
-
-
-_LAST_OFFSET = attrgetter("last_offset")
-_PATH = attrgetter("path")
 
 
 class RunningLog:
@@ -104,7 +87,7 @@ class RunningLog:
     def __init__(self, path: str, terms: LogTerms) -> None:
         self.path = path
         self._terms = terms
-        self._batches: list[BatchPlace] = []
+        self._batches = BatchPlaces()
         self._recent: dict[int, bytes] = {}  # batches by base offset, as a page cache has them
         self._written_base = -1
         self._written_path = ""
@@ -121,7 +104,7 @@ class RunningLog:
     @property
     def start_offset(self) -> int:
         """The log start offset; nothing is deleted while it runs."""
-        return self._batches[0].base_offset if self._batches else 0
+        return self._batches.base_offsets[0] if self._batches else 0
 
     @property
     def epochs(self) -> tuple[LeaderEpochEntry, ...]:
@@ -149,22 +132,15 @@ class RunningLog:
         Raises:
             AccessError: they cannot be read.
         """
-        if offset >= self.end_offset:
+        if offset >= self._writer.end_offset:
             return []
         batches = self._batches
-        wanted: list[BatchPlace] = []
-        place = bisect_left(batches, offset, key=_LAST_OFFSET)
-        taken_bytes = 0
-        while place < len(batches) and batches[place].last_offset < end_offset:
-            taken_bytes += batches[place].batch_bytes
-            if wanted and taken_bytes > max_bytes:
-                break
-            wanted.append(batches[place])
-            place += 1
-        found = [self._recent.get(each.base_offset) for each in wanted]
-        if None not in found:
-            return [each for each in found if each is not None]
-        return [batch for path, places in groupby(wanted, _PATH) for batch in _read(path, places)]
+        if batches and batches.base_offsets[-1] == offset and self._store.last:
+            # As nearly always: the last one is wanted.
+            return [self._store.last] if batches.last_offsets[-1] < end_offset else []
+        rows = batches.rows(offset, end_offset, max_bytes)
+        recent = [self._recent.get(batches.base_offsets[row], b"") for row in rows]
+        return recent if all(recent) else [*batches.read(rows)]
 
     # -- what a broker does with it
 
@@ -181,25 +157,15 @@ class RunningLog:
             self._note(self._writer.append_replica(batch))
 
     def _note(self, appended: Appended) -> None:
-        batch = self._store.last
-        self._recent[appended.base_offset] = batch
-        if len(self._recent) > RECENT_COUNT:
-            del self._recent[next(iter(self._recent))]
-        base_offset = self._writer.base_offset
-        if base_offset != self._written_base:
-            self._written_base = base_offset
-            self._written_path = str(Path(self.path, f"{base_offset:020d}.log"))
-        path = self._written_path
-        last = self._batches[-1] if self._batches else None
-        pos = last.pos + last.batch_bytes if last is not None and last.path == path else 0
-        place = BatchPlace(
-            base_offset=appended.base_offset,
-            last_offset=appended.last_offset,
-            path=path,
-            pos=pos,
-            batch_bytes=len(batch),
-        )
-        self._batches.append(place)
+        batch, recent = self._store.last, self._recent
+        base_offset, last_offset, _ = appended
+        recent[base_offset] = batch
+        if len(recent) > RECENT_COUNT:
+            del recent[next(iter(recent))]
+        if self._writer.base_offset != self._written_base:
+            self._written_base = self._writer.base_offset
+            self._written_path = str(Path(self.path, f"{self._written_base:020d}.log"))
+        self._batches.add(base_offset, last_offset, self._written_path, len(batch))
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Begin to lead: the epoch is noted before its first batch."""
@@ -286,7 +252,7 @@ class RunningLog:
                     epochs=tuple(partition.leader_epochs() or ())
                 )
             )
-        self._batches = [*self._scan()]
+        self._batches = self._scan()
         self._recent.clear()
         self._store = _LastStore(self.path, self._terms.fs)
         return PartitionWriter(
@@ -306,18 +272,15 @@ class RunningLog:
         last = kept[-1].epoch if kept else NO_LEADER_EPOCH
         return tail._replace(epochs=kept, last_leader_epoch=last)
 
-    def _scan(self) -> Iterator[BatchPlace]:
+    def _scan(self) -> BatchPlaces:
+        found = BatchPlaces()
         for files in self._partition().segments:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 for batch in segment.scan(verify_crc=False):
                     header = batch.header
-                    yield BatchPlace(
-                        base_offset=header.base_offset,
-                        last_offset=header.last_offset,
-                        path=files.log.path,
-                        pos=batch.pos,
-                        batch_bytes=header.batch_bytes,
-                    )
+                    size = header.batch_bytes
+                    found.add(header.base_offset, header.last_offset, files.log.path, size)
+        return found
 
     def _perform(self, steps: Iterable[Step]) -> None:
         fs = self._terms.fs
@@ -332,17 +295,3 @@ class RunningLog:
                 assert step.action is Action.TRUNCATE
                 with os_errors(step.path), fsio.open_alone(fs, step.path) as file:
                     fs.truncate(file, step.after_bytes)
-
-
-def _read(path: str, places: Iterable[BatchPlace]) -> Iterator[bytes]:
-    """Read batches that lie behind each other in one file."""
-    wanted = [*places]
-    begin, end = wanted[0].pos, wanted[-1].pos + wanted[-1].batch_bytes
-    with os_errors(path):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(fd, end - begin, begin)
-        finally:
-            os.close(fd)
-    for each in wanted:
-        yield data[each.pos - begin : each.pos - begin + each.batch_bytes]

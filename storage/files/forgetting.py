@@ -15,6 +15,8 @@ A process that is killed loses nothing. What has waited for long goes to the dis
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +37,9 @@ class _Change(NamedTuple):
     new_bytes: int  # 0: it was cut at `pos`
     old: bytes
     old_size: int
+
+
+_AT_US = attrgetter("at_us")
 
 
 class _Names(NamedTuple):
@@ -74,15 +79,11 @@ class ForgettingFileSystem(FileSystem):
 
     def write(self, file: OpenFile, data: Bytes) -> None:
         """Write, and remember what it takes to forget it."""
-        size = os.fstat(file.fd).st_size
+        size, pos = os.fstat(file.fd).st_size, file.pos
         new_bytes = memoryview(data).nbytes
-        old = b""
-        if file.pos < size:
-            old = os.pread(file.fd, min(new_bytes, size - file.pos), file.pos)
-        change = _Change(
-            at_us=self._now_us(), pos=file.pos, new_bytes=new_bytes, old=old, old_size=size
-        )
+        old = os.pread(file.fd, min(new_bytes, size - pos), pos) if pos < size else b""
         super().write(file, data)
+        change = _Change(at_us=self._now_us(), pos=pos, new_bytes=new_bytes, old=old, old_size=size)
         self._changes_of(file).append(change)
 
     def truncate(self, file: OpenFile, size_bytes: int) -> None:
@@ -103,7 +104,10 @@ class ForgettingFileSystem(FileSystem):
             self._contents.pop(path, None)
 
     def _changes_of(self, file: OpenFile) -> list[_Change]:
-        return self._contents.setdefault(self._below(file.path), [])
+        changes = self._contents.get(file.path)  # none is remembered by another path
+        if changes is None:
+            changes = self._contents[self._below(file.path)] = []
+        return changes
 
     # -- names
 
@@ -189,10 +193,8 @@ class ForgettingFileSystem(FileSystem):
     def write_back(self, before_us: int) -> None:
         """Make durable by itself what was done before a time."""
         for path, changes in [*self._contents.items()]:
-            kept = [each for each in changes if each.at_us >= before_us]
-            if kept:
-                self._contents[path] = kept
-            else:
+            del changes[: bisect_left(changes, before_us, key=_AT_US)]
+            if not changes:
                 del self._contents[path]
         while self._names and self._names[0].at_us < before_us:
             self._names.pop(0)

@@ -41,7 +41,11 @@ class SegmentIndexes:
 
     def add(self, pos: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Take the next batch."""
-        self.add_run((pos,), (last_offset,), (max_timestamp_ms,))
+        if max_timestamp_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = max_timestamp_ms
+            self._max_timestamp_offset = last_offset
+        if pos - self._last_indexed_pos > self.interval_bytes:
+            self._add_entry(pos, last_offset)
 
     def add_run(
         self, pos: Sequence[int], last_offsets: Sequence[int], timestamps_ms: Sequence[int]

@@ -209,7 +209,7 @@ class PartitionWriter:
         if completed is not None:
             self._complete(completed)
         self._state = _READY
-        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+        return Appended(header.base_offset, self.end_offset - 1, is_duplicate=False)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Note a leader epoch that begins at the log end, before there is a batch of it (EPOCH-1).
@@ -257,9 +257,9 @@ class PartitionWriter:
         except AppendError:  # raised before anything is changed
             self._state = _READY
             raise
-        self._write(header, batch, roll_entries)
+        self._write(header, _stamped(header, batch), roll_entries)
         self._state = _READY
-        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+        return Appended(header.base_offset, self.end_offset - 1, is_duplicate=False)
 
     def room_for(self, parts: Iterable[RunColumns]) -> int:
         """Tell how many of these batches, from the first on, `append_run` would take now.
@@ -368,7 +368,7 @@ class PartitionWriter:
         except AppendError:
             self._state = _READY
             raise
-        self._write(header, batch, roll_entries)
+        self._write(header, _stamped(header, batch), roll_entries)
         if completed is not None:
             self._complete(completed)
         self._state = _READY
@@ -395,9 +395,10 @@ class PartitionWriter:
     def _write(
         self,
         header: BatchHeader,
-        batch: bytes | bytearray | memoryview,
+        data: bytes | bytearray | memoryview,
         roll_entries: list[ProducerEntry] | None,
     ) -> None:
+        """Write a batch as it is to be in the log."""
         self.store.begin()
         if not self._epochs or self._epochs[-1].epoch < self.leader_epoch:
             self._assign_epoch()
@@ -406,7 +407,6 @@ class PartitionWriter:
         if not self._is_open:
             self.store.open_log(self.base_offset, self._segment_bytes)
             self._is_open = True
-        data = _stamped(header, batch)
         self.store.append(data)
         if self._syncs_batches:
             self.store.sync_log()

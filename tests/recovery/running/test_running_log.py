@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING
 
 import pytest
 
 from recovery.running.log_dir import RunningLogDir
-from recovery.running.running_log import LogTerms, RunningLog
+from recovery.running.running_log import RECENT_COUNT, LogTerms, RunningLog
 from storage.dirs.log_config import LogConfig
 from storage.file_names import TopicPartition
 from storage.files.forgetting import ForgettingFileSystem
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 AT_MS = 1_700_000_000_000
 T0 = TopicPartition("t", 0)
+BATCH_OFFSET = Struct(">q")
 
 
 def terms(path: Path, *, segment_bytes: int = 1 << 20) -> LogTerms:
@@ -71,6 +73,26 @@ def test_read_gives_whole_batches_below_an_end(log_dir: Path) -> None:
     assert len(log.read(3, 7, 1 << 20)) == 2  # 2 to 3, 4 to 5
     assert log.read(8, 8, 1 << 20) == []
     log.close()
+
+
+def test_any_range_is_read_from_memory_and_from_segments_alike(log_dir: Path) -> None:
+    count = RECENT_COUNT + 20
+    log = RunningLog(str(log_dir / "t-0"), terms(log_dir, segment_bytes=500))
+    log.begin_epoch(0)
+    for number in range(count):
+        log.append(batch(f"a{number}", f"b{number}"))
+    assert log.rolled_count > 3
+    whole = [each for offset in range(0, 2 * count, 2) for each in log.read(offset, offset + 2, 1)]
+    assert [BATCH_OFFSET.unpack_from(each)[0] for each in whole] == [*range(0, 2 * count, 2)]
+    log.close()
+    reopened = RunningLog(str(log_dir / "t-0"), terms(log_dir, segment_bytes=500))
+    for each in (log, reopened):
+        for begin in (0, 1, 7, 2 * count - 40, 2 * count - 3, 2 * count - 2, 2 * count - 1):
+            for end in (begin, begin + 1, begin + 2, begin + 41, 2 * count):
+                first, last = begin // 2, min(end // 2, count)
+                assert each.read(begin, end, 1 << 20) == whole[first : max(first, last)]
+    assert reopened.read(2, 2 * count, 3 * len(whole[1])) == whole[1:4]
+    reopened.abandon()
 
 
 def test_a_cut_takes_epochs_and_producers_with_it(log_dir: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.serve.refusals import UNOFFERED
+from eoctl.serve.answers.refusals import UNOFFERED
 from tests.wire import batches_in, whole
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.serve.messages import apis
+from eoctl.serve.protocol.messages import apis
 from tests.drawn import drawn
 from tests.wire import batches_in, fetch, list_offset, whole
 

@@ -163,9 +163,18 @@ ROOMS: dict[str, set[str]] = {
         "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.text",
         "recovery.changes",
     },
+    "eoctl.serve.protocol": set(),
+    "eoctl.serve.logs": {"eoctl.clients.log", "recovery.transactions", "recovery.truncate"},
+    "eoctl.serve.state": {
+        "eoctl.serve.logs", "eoctl.serve.protocol", "recovery.cluster", "recovery.elections",
+        "recovery.groups", "recovery.replicas", "recovery.truncate",
+    },
+    "eoctl.serve.answers": {
+        "eoctl.clients.log", "eoctl.serve.logs", "eoctl.serve.protocol", "eoctl.serve.state",
+        "recovery.cluster", "recovery.groups", "recovery.replay",
+    },
     "eoctl.serve": {
-        "eoctl.clients.log", "recovery.cluster", "recovery.elections", "recovery.groups",
-        "recovery.replay", "recovery.replicas", "recovery.transactions", "recovery.truncate",
+        "eoctl.serve.answers", "eoctl.serve.logs", "eoctl.serve.protocol", "eoctl.serve.state",
     },
     "eoctl.clients.programs": {"eoctl", "eoctl.clients.log", "eoctl.clients.text"},
     # Only the bundle for other machines is a program, and asks for its exit status.
@@ -230,15 +239,16 @@ ROOMS: dict[str, set[str]] = {
         "recovery.changes.*",
     },
     "eoctl.runs.serving": {
-        "eoctl", "eoctl.clients.*", "eoctl.face", "eoctl.runs", "eoctl.serve", "recovery.*",
+        "eoctl", "eoctl.clients.*", "eoctl.face", "eoctl.runs", "eoctl.serve",
+        "eoctl.serve.state", "recovery.*",
     },
     "eoctl.runs.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.clients",
         "eoctl.runs.reports", "recovery.*", "recovery.changes.*",
     },
     "eoctl.commands": {
-        "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.serve",
-        "eoctl.spark", "recovery.*", "recovery.changes.*",
+        "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*",
+        "eoctl.serve.state", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
     "eoctl.commands.cluster": {"eoctl", "eoctl.cluster", "eoctl.runs.cluster"},
     "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},

@@ -6,7 +6,7 @@ import socket
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from eoctl.serve.messages import API_VERSIONS, Api, apis
+from eoctl.serve.protocol.messages import API_VERSIONS, Api, apis
 from storage.formats.message import decode
 from storage.kernels.pure import parse_frame
 

@@ -13,16 +13,16 @@ import time
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from eoctl.serve.api import Response, answer
-from eoctl.serve.broker import Client
-from eoctl.serve.errors import CutOffError
-from eoctl.serve.sent_bytes import SentBytes
+from eoctl.serve.answers.api import Response, answer
+from eoctl.serve.logs.sent_bytes import SentBytes
+from eoctl.serve.protocol.errors import CutOffError
+from eoctl.serve.state.broker import Client
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
 
-    from eoctl.serve.broker import VirtualBroker
+    from eoctl.serve.state.broker import VirtualBroker
 
 MAX_REQUEST_BYTES = 104_857_600  # socket.request.max.bytes of a broker
 # Of requests that hold no records: a million of the smallest structs, which take more in memory.

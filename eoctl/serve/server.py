@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from eoctl.serve.broker import VirtualBroker
+from eoctl.serve.answers.groups import expire_members
 from eoctl.serve.connection import Connection
-from eoctl.serve.groups import expire_members
+from eoctl.serve.state.broker import VirtualBroker
 from storage.errors import AccessError, EoctlError
 from storage.files import read_watch
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
     from collections.abc import Callable
 
-    from eoctl.serve.catalogue import Catalogue
-    from eoctl.serve.members import Members
+    from eoctl.serve.state.catalogue import Catalogue
+    from eoctl.serve.state.members import Members
 
 MAX_BACKLOG = 1024
 READERS = 4  # threads

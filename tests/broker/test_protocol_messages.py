@@ -15,5 +15,5 @@ pytestmark = pytest.mark.broker
 
 def test_the_tables_are_those_of_the_jar() -> None:
     (jar,) = KAFKA_LIBS.glob("kafka-clients-*.jar")
-    text = resources.files("eoctl.serve").joinpath("messages.json").read_text()
+    text = resources.files("eoctl.serve.protocol").joinpath("messages.json").read_text()
     assert json.loads(text) == messages(str(jar))

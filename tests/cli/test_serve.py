@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
-from eoctl.serve.api import ANSWERS
-from eoctl.serve.messages import apis
-from eoctl.serve.refusals import UNOFFERED
+from eoctl.serve.answers.api import ANSWERS
+from eoctl.serve.answers.refusals import UNOFFERED
+from eoctl.serve.protocol.messages import apis
 from recovery.transactions.isolation import Isolation
 from storage.formats.message import decode
 from storage.log.segment import open_segment

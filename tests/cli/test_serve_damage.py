@@ -19,11 +19,11 @@ import pytest
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
 from eoctl.clients.log.log_damage import DamageError
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.api import answer
-from eoctl.serve.broker import Client, VirtualBroker
-from eoctl.serve.catalogue import Catalogue, ServeRules
-from eoctl.serve.members import Members
-from eoctl.serve.sent_bytes import SentBytes
+from eoctl.serve.answers.api import answer
+from eoctl.serve.logs.sent_bytes import SentBytes
+from eoctl.serve.state.broker import Client, VirtualBroker
+from eoctl.serve.state.catalogue import Catalogue, ServeRules
+from eoctl.serve.state.members import Members
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import discover
 from storage.errors import AccessError

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve import sent_bytes
-from eoctl.serve.api import answer
-from eoctl.serve.broker import Client, VirtualBroker
-from eoctl.serve.catalogue import Catalogue, ServeRules
-from eoctl.serve.gathered import SentBatches
-from eoctl.serve.members import Members
-from eoctl.serve.open_files import OpenFiles
-from eoctl.serve.sent_bytes import SentBytes
+from eoctl.serve.answers.api import answer
+from eoctl.serve.logs import sent_bytes
+from eoctl.serve.logs.gathered import SentBatches
+from eoctl.serve.logs.open_files import OpenFiles
+from eoctl.serve.logs.sent_bytes import SentBytes
 from eoctl.serve.server import Server
+from eoctl.serve.state.broker import Client, VirtualBroker
+from eoctl.serve.state.catalogue import Catalogue, ServeRules
+from eoctl.serve.state.members import Members
 from storage.dirs.discovery import discover
 from storage.errors import AccessError
 from storage.files.positioned_file import PositionedFile

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.api import answer
-from eoctl.serve.broker import Client, VirtualBroker
-from eoctl.serve.catalogue import ServeRules
-from eoctl.serve.members import Members
+from eoctl.serve.answers.api import answer
+from eoctl.serve.state.broker import Client, VirtualBroker
+from eoctl.serve.state.catalogue import ServeRules
+from eoctl.serve.state.members import Members
 from storage.dirs.discovery import discover
 from storage.producers.java_hash import coordinator_partition
 from tests import wire

@@ -10,11 +10,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.broker import Client, Request, VirtualBroker
-from eoctl.serve.catalogue import ServeRules
-from eoctl.serve.errors import RequestError
-from eoctl.serve.groups import COMMITS_AT_ONCE, offset_commit
-from eoctl.serve.members import Asked, Group, LiveMember, Members
+from eoctl.serve.answers.groups import COMMITS_AT_ONCE, offset_commit
+from eoctl.serve.protocol.errors import RequestError
+from eoctl.serve.state.broker import Client, Request, VirtualBroker
+from eoctl.serve.state.catalogue import ServeRules
+from eoctl.serve.state.members import Asked, Group, LiveMember, Members
 from storage.dirs.discovery import discover
 from storage.errors import AccessError
 from tests import wire
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from eoctl.serve.members import PlacedCommit
+    from eoctl.serve.state.members import PlacedCommit
 
 DEADLINE_S = 60
 MEMBERS = 300

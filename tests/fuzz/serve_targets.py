@@ -13,12 +13,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.api import ANSWERS, answer
-from eoctl.serve.broker import Client, VirtualBroker
-from eoctl.serve.catalogue import ServeRules
-from eoctl.serve.errors import CutOffError
-from eoctl.serve.members import Members
-from eoctl.serve.messages import API_VERSIONS, apis
+from eoctl.serve.answers.api import ANSWERS, answer
+from eoctl.serve.protocol.errors import CutOffError
+from eoctl.serve.protocol.messages import API_VERSIONS, apis
+from eoctl.serve.state.broker import Client, VirtualBroker
+from eoctl.serve.state.catalogue import ServeRules
+from eoctl.serve.state.members import Members
 from storage.dirs.discovery import discover
 from storage.errors import CorruptError
 from storage.formats.message import decode
@@ -32,7 +32,7 @@ from .promises import require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eoctl.serve.catalogue import Catalogue
+    from eoctl.serve.state.catalogue import Catalogue
 
     from .corpus import Corpus
 

@@ -1,6 +1,6 @@
 """Make the tables of Kafka's protocol from the schemas inside of kafka-clients.jar.
 
-    python -m tests.kafka.protocol_messages kafka-clients-4.3.1.jar > eoctl/serve/messages.json
+    python -m tests.kafka.protocol_messages kafka-clients-4.3.1.jar > eoctl/serve/protocol/messages.json
 
 One line of the result is one message: its name, the number of its API, the versions that there are,
 from which one on it is flexible (-1: never), and its fields, each as the arguments of

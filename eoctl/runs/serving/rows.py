@@ -9,7 +9,7 @@ from eoctl.progress import Progress
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
-    from eoctl.serve.catalogue import Catalogue, ServedPartition
+    from eoctl.serve.state.catalogue import Catalogue, ServedPartition
 
 VERIFIED = "verified: headers and checksums of all batches that are offered"
 READ_BYTES = 8 << 20

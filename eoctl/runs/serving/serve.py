@@ -15,10 +15,10 @@ from eoctl.face.units import duration_text, size_text
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.runs.notes import first_of
 from eoctl.runs.serving.rows import VERIFIED, ServedRow, partition_row, verify
-from eoctl.serve.catalogue import Catalogue, ServeRules
-from eoctl.serve.commit_file import CommitFile
-from eoctl.serve.members import Members
 from eoctl.serve.server import Address, Server
+from eoctl.serve.state.catalogue import Catalogue, ServeRules
+from eoctl.serve.state.commit_file import CommitFile
+from eoctl.serve.state.members import Members
 from recovery.cluster.clusters import Clusters, find_metadata
 from storage.dirs.discovery import discover, is_foreign
 from storage.errors import (

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import CutOffError, ErrorCode
+from eoctl.serve.protocol.errors import CutOffError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eoctl.serve.broker import Request, VirtualBroker
+    from eoctl.serve.state.broker import Request, VirtualBroker
 
 READ_ONLY = "eoctl serve shows a dead broker's directory: nothing can be changed"
 NOT_HERE = "not answered by eoctl serve"

@@ -59,7 +59,7 @@ class RequestHeader(NamedTuple):
 @cache
 def apis() -> dict[int, Api]:
     """Return all that clients may ask a broker, by number."""
-    text = resources.files("eoctl.serve").joinpath("messages.json").read_text()
+    text = resources.files("eoctl.serve.protocol").joinpath("messages.json").read_text()
     tables = json.loads(text)
     found = {}
     for request, response in zip(tables[::2], tables[1::2], strict=True):

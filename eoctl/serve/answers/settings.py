@@ -13,7 +13,7 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -30,7 +30,7 @@ from storage.limits import INT64_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.serve.broker import Request, VirtualBroker
+    from eoctl.serve.state.broker import Request, VirtualBroker
     from storage.dirs.log_dir import LogDir
 
 SECRET = re.compile(r"password|secret|jaas|sasl|key|credential|token", re.IGNORECASE)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from array import array
 
-    from eoctl.serve.open_files import Opened, OpenFiles
-    from eoctl.serve.wire_walk import VerifiedRun
+    from eoctl.serve.logs.open_files import Opened, OpenFiles
+    from eoctl.serve.logs.wire_walk import VerifiedRun
 
 
 class SentBatches(NamedTuple):

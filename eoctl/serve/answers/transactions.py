@@ -11,8 +11,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import ErrorCode, RequestError
-from eoctl.serve.offsets import partition_of
+from eoctl.serve.answers.offsets import partition_of
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
 from storage.errors import EoctlError
 from storage.file_names import is_topic_name
 from storage.formats.transaction_state import TransactionStatus
@@ -20,7 +20,7 @@ from storage.formats.transaction_state import TransactionStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.serve.broker import Request, VirtualBroker
+    from eoctl.serve.state.broker import Request, VirtualBroker
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
     from storage.formats.transaction_state import TransactionState

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.log.log_damage import DamageError
 from eoctl.clients.log.log_watch import LogWatch
-from eoctl.serve.gathered import Gathering
-from eoctl.serve.open_files import OpenFiles
-from eoctl.serve.wire_walk import WireWalk
+from eoctl.serve.logs.gathered import Gathering
+from eoctl.serve.logs.open_files import OpenFiles
+from eoctl.serve.logs.wire_walk import WireWalk
 from recovery.truncate.epoch_ends import find_epoch_end
 from storage.dirs.discovery import select_partition
 from storage.errors import AccessError
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eoctl.clients.log.log_damage import Damage
-    from eoctl.serve.gathered import Given
-    from eoctl.serve.wire_walk import VerifiedRun
+    from eoctl.serve.logs.gathered import Given
+    from eoctl.serve.logs.wire_walk import VerifiedRun
     from recovery.transactions.view import TransactionView
     from recovery.truncate.epoch_ends import EpochEnd
     from storage.dirs.acknowledged import Missing

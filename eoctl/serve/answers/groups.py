@@ -6,8 +6,8 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import ErrorCode, RequestError
-from eoctl.serve.members import (
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
+from eoctl.serve.state.members import (
     MAX_METADATA_CHARS,
     NO_GENERATION,
     Asked,
@@ -19,9 +19,9 @@ from storage.errors import AccessError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.serve.broker import Request, VirtualBroker
-    from eoctl.serve.catalogue import Catalogue
-    from eoctl.serve.members import Group
+    from eoctl.serve.state.broker import Request, VirtualBroker
+    from eoctl.serve.state.catalogue import Catalogue
+    from eoctl.serve.state.members import Group
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 KNOWN_ID_SINCE = 4

@@ -5,19 +5,33 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from eoctl.serve import dead_groups, groups, metadata, offsets, quotas, settings, transactions
-from eoctl.serve import fetch as fetching
-from eoctl.serve.broker import Client, Request, VirtualBroker
-from eoctl.serve.errors import CutOffError, ErrorCode
-from eoctl.serve.fetch import Fetched
-from eoctl.serve.messages import API_VERSIONS, apis, encode_response, parse_body, parse_header
-from eoctl.serve.refusals import REFUSALS, UNOFFERED
+from eoctl.serve.answers import (
+    dead_groups,
+    groups,
+    metadata,
+    offsets,
+    quotas,
+    settings,
+    transactions,
+)
+from eoctl.serve.answers import fetch as fetching
+from eoctl.serve.answers.fetch import Fetched
+from eoctl.serve.answers.refusals import REFUSALS, UNOFFERED
+from eoctl.serve.protocol.errors import CutOffError, ErrorCode
+from eoctl.serve.protocol.messages import (
+    API_VERSIONS,
+    apis,
+    encode_response,
+    parse_body,
+    parse_header,
+)
+from eoctl.serve.state.broker import Client, Request, VirtualBroker
 from storage.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from eoctl.serve.messages import Api
+    from eoctl.serve.protocol.messages import Api
     from storage.formats.varint import BytesLike
 
     Value = dict[str, Any] | Fetched | None

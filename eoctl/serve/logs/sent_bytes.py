@@ -23,8 +23,8 @@ from storage.kernels.select import load_native
 from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
-    from eoctl.serve.gathered import SentBatches
-    from eoctl.serve.open_files import Opened
+    from eoctl.serve.logs.gathered import SentBatches
+    from eoctl.serve.logs.open_files import Opened
     from storage.formats.record_batch import BatchHeader
 
 READ_BYTES = 1 << 19  # at a time

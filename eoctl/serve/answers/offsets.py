@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
-    from eoctl.serve.broker import Request, VirtualBroker
-    from eoctl.serve.catalogue import ServedPartition
+    from eoctl.serve.state.broker import Request, VirtualBroker
+    from eoctl.serve.state.catalogue import ServedPartition
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6

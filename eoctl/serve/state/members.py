@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.serve.broker import GROUP_OPERATIONS, NOT_ASKED_FOR
-from eoctl.serve.errors import ErrorCode
+from eoctl.serve.protocol.errors import ErrorCode
+from eoctl.serve.state.broker import GROUP_OPERATIONS, NOT_ASKED_FOR
 from recovery.groups.members import GroupKind, names_of
 from storage.formats.message_codec import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eoctl.serve.broker import Request, VirtualBroker
-    from eoctl.serve.members import Group
+    from eoctl.serve.state.broker import Request, VirtualBroker
+    from eoctl.serve.state.members import Group
     from recovery.groups.members import Assigned, GroupState, Member
 
 GROUP_ERROR_SINCE = 2

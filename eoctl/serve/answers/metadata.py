@@ -9,14 +9,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.broker import (
+from eoctl.serve.protocol.errors import ErrorCode
+from eoctl.serve.state.broker import (
     CLUSTER_OPERATIONS,
     NOT_ASKED_FOR,
     TOPIC_OPERATIONS,
     Request,
     VirtualBroker,
 )
-from eoctl.serve.errors import ErrorCode
 from storage.errors import AccessError
 from storage.file_names import is_topic_name
 from storage.formats.message_codec import ZERO_UUID
@@ -24,7 +24,7 @@ from storage.formats.message_codec import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eoctl.serve.catalogue import ServedPartition, Topic
+    from eoctl.serve.state.catalogue import ServedPartition, Topic
 
 NO_LEADER = -1
 ENDPOINT_OF_BROKERS = 1

@@ -13,7 +13,7 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eoctl.serve.members import PlacedCommit
+    from eoctl.serve.state.members import PlacedCommit
 
 
 class CommitFile:

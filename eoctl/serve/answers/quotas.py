@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
 
 if TYPE_CHECKING:
-    from eoctl.serve.broker import Request, VirtualBroker
+    from eoctl.serve.state.broker import Request, VirtualBroker
 
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2  # what a filter says of a type: that name, the default, any
 IP = "ip"

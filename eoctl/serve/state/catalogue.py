@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.serve.choice import Preferences, choose
-from eoctl.serve.served_log import ServedLog
+from eoctl.serve.logs.served_log import ServedLog
+from eoctl.serve.state.choice import Preferences, choose
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.groups.group_log import GroupLog
 from storage.dirs.partition import Partition

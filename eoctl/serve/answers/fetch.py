@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.log.log_damage import DamageError
-from eoctl.serve.errors import ErrorCode, RequestError
-from eoctl.serve.metadata import node
-from eoctl.serve.offsets import READ_COMMITTED, partition_of, require_epoch
+from eoctl.serve.answers.metadata import node
+from eoctl.serve.answers.offsets import READ_COMMITTED, partition_of, require_epoch
+from eoctl.serve.protocol.errors import ErrorCode, RequestError
 from storage.errors import AccessError
 from storage.formats.message_codec import Elsewhere
 from storage.kernels.protocol import VerdictKind
@@ -22,9 +22,9 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.serve.broker import Request, VirtualBroker
-    from eoctl.serve.catalogue import ServedPartition
-    from eoctl.serve.gathered import FilePiece, Given
+    from eoctl.serve.logs.gathered import FilePiece, Given
+    from eoctl.serve.state.broker import Request, VirtualBroker
+    from eoctl.serve.state.catalogue import ServedPartition
 
 UNKNOWN = -1
 MAX_RESPONSE_BYTES = 57_671_680  # fetch.max.bytes of a broker

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from eoctl.serve.catalogue import Catalogue
-    from eoctl.serve.members import Members
-    from eoctl.serve.messages import Api
+    from eoctl.serve.protocol.messages import Api
+    from eoctl.serve.state.catalogue import Catalogue
+    from eoctl.serve.state.members import Members
 
 Result = TypeVar("Result")
 

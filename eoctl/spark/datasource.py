@@ -2,6 +2,7 @@
 
   kafka-log-batches   the headers of all batches, whatever their checksum (`crc_ok` tells)
   kafka-log-records   records with key, value, headers and the outcome of their transaction
+  kafka-log-segments  a row for each segment, or piece of one: how many batches and records it has
   kafka-log-findings  what is bad: stretches that are corrupt or cannot be read, whole directories
   kafka-log-audit     a row per split with its packed summary; `eoctl.spark.audit` joins them
   kafka-log-audit-stream  the same of a stream; `eoctl.spark.running_audit` joins them
@@ -61,6 +62,7 @@ from eoctl.spark.rows.columns import (
     AUDIT_STREAM_COLUMNS,
     BATCH_COLUMNS,
     FINDING_COLUMNS,
+    SEGMENT_COLUMNS,
     ddl_of,
     ddl_of_records,
     finding_rows,
@@ -76,16 +78,25 @@ from eoctl.spark.rows.source_options import (
     BATCH_OPTIONS,
     PLACE_OPTIONS,
     RECORD_OPTIONS,
+    SEGMENT_OPTIONS,
     STREAM_OPTIONS,
     TableKind,
     Wanted,
+    by_place,
     parse_options,
     parse_stream,
     read_splits,
     refuse_stream_options,
     wants_filters,
 )
-from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, read_piece, record_rows
+from eoctl.spark.rows.task_rows import (
+    SplitsInput,
+    batch_header_rows,
+    count_rows,
+    read_piece,
+    record_rows,
+    uncounted_row,
+)
 from recovery.audit.local import tasks_of
 from recovery.export.options import Until
 from storage.errors import UsageError
@@ -172,6 +183,17 @@ class RecordsReader(SplitsReader):
         yield from ()
 
 
+class SegmentsReader(RecordsReader):
+    """Counts records where they are read: a row for each piece."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the counts of a task."""
+        if isinstance(partition, SplitsInput):
+            for split, read in zip(partition.splits, partition.reads, strict=True):
+                rows = partial(count_rows, self.options, read=read)
+                yield from read_piece(split, read.bounds, rows, unopened=uncounted_row)
+
+
 class _Pushing(SplitsReader):
     """A reader that Spark tells the filters of the query; it fails where that is switched off."""
 
@@ -187,6 +209,15 @@ class PushedBatchesReader(_Pushing, BatchesReader):
 
 class PushedRecordsReader(_Pushing, RecordsReader):
     """Reads records that filters ask for."""
+
+
+class PushedSegmentsReader(_Pushing, SegmentsReader):
+    """Counts in segments that filters ask for."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take those on places: a filter on what was counted must not change the counts."""
+        self.wanted.take(by_place(filters))
+        return filters
 
 
 class FindingsReader(SplitsReader):
@@ -282,6 +313,7 @@ class _Source(DataSource):
     reader_class: ClassVar[type[SplitsReader]]
     pushed_class: ClassVar[type[SplitsReader] | None] = None
     known_options: ClassVar[frozenset[str]] = BATCH_OPTIONS
+    is_streamed: ClassVar[bool] = True
 
     @classmethod
     def name(cls) -> str:
@@ -322,11 +354,6 @@ class _Source(DataSource):
         if value_of(self.options, "until") is None:
             options = options._replace(until=Until.HW)
         return self.stream_class()(options, limits)
-
-    @property
-    def is_streamed(self) -> bool:
-        """Can it be read as a stream?"""
-        return self.known_options is not PLACE_OPTIONS
 
     @staticmethod
     def stream_class() -> type[LogStreamReader]:
@@ -374,6 +401,17 @@ class KafkaLogRecords(_Source):
         return ddl_of_records(options.columns)
 
 
+class KafkaLogSegments(_Source):
+    """How many batches and records segments have."""
+
+    format_name = "kafka-log-segments"
+    columns = SEGMENT_COLUMNS
+    reader_class = SegmentsReader
+    pushed_class = PushedSegmentsReader
+    known_options = SEGMENT_OPTIONS
+    is_streamed = False
+
+
 class KafkaLogFindings(_Source):
     """What is bad in the files."""
 
@@ -381,6 +419,7 @@ class KafkaLogFindings(_Source):
     columns = FINDING_COLUMNS
     reader_class = FindingsReader
     known_options = PLACE_OPTIONS
+    is_streamed = False
 
 
 class KafkaLogAudit(_Source):
@@ -390,6 +429,7 @@ class KafkaLogAudit(_Source):
     columns = AUDIT_COLUMNS
     reader_class = AuditReader
     known_options = PLACE_OPTIONS
+    is_streamed = False
 
 
 class KafkaLogAuditStream(_Source):
@@ -418,6 +458,7 @@ class KafkaLogAuditStream(_Source):
 SOURCES = (
     KafkaLogBatches,
     KafkaLogRecords,
+    KafkaLogSegments,
     KafkaLogFindings,
     KafkaLogAudit,
     KafkaLogAuditStream,

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from recovery.records.counting import PieceCounts
     from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
     from storage.places.listing import Listing, SegmentPlace
+    from storage.places.splits import Split
 
 # Columns and their Spark types; the first ones are those of a SegmentPlace.
 PLACE_COLUMNS = {
@@ -40,6 +42,21 @@ BATCH_COLUMNS = {
     "records_count": "int",
     "crc": "bigint",
     "crc_ok": "boolean",
+}
+SEGMENT_COLUMNS = {
+    **PLACE_COLUMNS,
+    "start_pos": "bigint",
+    "end_pos": "bigint",
+    "batches": "bigint",
+    "control_batches": "bigint",
+    "batch_bytes": "bigint",
+    "records": "bigint",
+    "committed_records": "bigint",
+    "aborted_records": "bigint",
+    "open_records": "bigint",
+    "first_offset": "bigint",
+    "last_offset": "bigint",
+    "findings": "bigint",
 }
 FINDING_COLUMNS = {
     **PLACE_COLUMNS,
@@ -121,6 +138,27 @@ def batch_rows(place: SegmentPlace, table: HeaderTable) -> pa.RecordBatch:
         for column, field in zip(table, fields[len(constants) :], strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def segment_row(split: Split, found: PieceCounts) -> pa.RecordBatch:
+    """Return the row of kafka-log-segments for a piece."""
+    records = found.records
+    row = (
+        *(getattr(split.place, name) for name in PLACE_COLUMNS),
+        split.start_pos,
+        split.end_pos,
+        found.batches,
+        found.control_batches,
+        found.batch_bytes,
+        records.records,
+        records.committed,
+        records.aborted,
+        records.open,
+        records.first_offset,
+        records.last_offset,
+        found.findings,
+    )
+    return rows_of(SEGMENT_COLUMNS, [row])
 
 
 def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.RecordBatch:

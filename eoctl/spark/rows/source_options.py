@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TASK_BYTES = 32 << 20
 UNCUT_BYTES = 1 << 62
+PLACE_NAMES = frozenset({"broker", "topic", "partition", "directory", "path"})
 
 
 class ReadBounds(NamedTuple):
@@ -110,6 +111,7 @@ RECORD_OPTIONS = (
     | {*CHOICE_OPTIONS, *START_OPTIONS, *END_OPTIONS}
     | {STRATEGY_OPTION, ISOLATION_OPTION, HEADERS_OPTION, LOSS_OPTION}
 )
+SEGMENT_OPTIONS = RECORD_OPTIONS - {"columns", "schema", HEADERS_OPTION}
 AUDIT_STREAM_OPTIONS = PLACE_OPTIONS | {"until", *CHOICE_OPTIONS, *START_OPTIONS, LOSS_OPTION}
 STREAM_OPTIONS = frozenset({"maxBytesPerTrigger", "maxOffsetsPerTrigger"})
 OWN_BOOLEANS = BOOLEANS | {"yes": True, "no": False}
@@ -304,6 +306,11 @@ def _isolation(options: Mapping[str, str]) -> Isolation:
     return Isolation.READ_UNCOMMITTED
 
 
+def by_place(filters: Iterable[Any]) -> list[Any]:
+    """Return those filters that ask for segments."""
+    return [each for each in filters if ".".join(getattr(each, "attribute", ())) in PLACE_NAMES]
+
+
 class Wanted:
     """Which segments filters of a query ask for; conditions that tell nothing are passed over."""
 
@@ -316,7 +323,7 @@ class Wanted:
         for each in filters:
             column = ".".join(getattr(each, "attribute", ()))
             value, kind = getattr(each, "value", None), type(each).__name__
-            if column in ("broker", "topic", "partition", "directory", "path"):
+            if column in PLACE_NAMES:
                 self._take_place(column, kind, value)
             elif isinstance(value, int) and column in ("offset", "base_offset", "last_offset"):
                 # A lower bound of a batch's offsets, or an upper one, is one of its records' too.

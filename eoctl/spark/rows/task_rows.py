@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
-from eoctl.spark.rows.columns import batch_rows
+from eoctl.spark.rows.columns import batch_rows, segment_row
 from eoctl.spark.rows.kafka_options import DataLossError
 from eoctl.spark.rows.kafka_table import kafka_rows
 from eoctl.spark.rows.source_options import TableKind
@@ -50,20 +50,27 @@ class SplitsInput(InputPartition):
     segments: tuple[int, ...] = ()  # of an audit: the number of each split's segment
 
 
+def no_rows(_: Split) -> Iterator[pa.RecordBatch]:
+    """Give nothing."""
+    return iter(())
+
+
 def read_piece(
     split: Split,
     bounds: ReadBounds,
     read: Callable[[Split], Iterator[pa.RecordBatch]],
     *,
     must_be_there: bool = False,
+    unopened: Callable[[Split], Iterator[pa.RecordBatch]] = no_rows,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a piece, which finds its cuts here; none if the file cannot be opened.
+    """Give the rows of a piece, which finds its cuts here.
 
     Args:
         split: as it was planned.
         bounds: what is asked for.
         read: gives the rows of a split with positions that hold.
-        must_be_there: a segment that cannot be opened is an error, and not nothing.
+        must_be_there: a segment that cannot be opened is an error.
+        unopened: gives the rows of one that cannot.
 
     Raises:
         AccessError: it cannot be opened, and must be there.
@@ -76,6 +83,7 @@ def read_piece(
     except AccessError:
         if must_be_there:
             raise
+        yield from unopened(split)
         return
     if found is None:
         return
@@ -104,18 +112,43 @@ def record_rows(
     """
     from recovery.records.reader import RecordReader
 
-    wanted = ReadOptions(
-        columns=options.columns,
-        isolation=options.isolation,
-        stable_offset=read.stable_offset,
-        **read.bounds._asdict(),
-    )
+    wanted = read_options(options, read)
 
     def opener(place: SegmentPlace) -> Segment:
         return open_seen(place, must_be_there=must_be_there)
 
     rows = RecordReader(split, wanted, opener=opener)
     yield from map(kafka_rows, rows) if options.table is TableKind.KAFKA else rows
+
+
+def read_options(options: SourceOptions, read: DirectoryRead) -> ReadOptions:
+    """Return what is wanted of the records of a directory."""
+    return ReadOptions(
+        columns=options.columns,
+        isolation=options.isolation,
+        stable_offset=read.stable_offset,
+        **read.bounds._asdict(),
+    )
+
+
+def count_rows(
+    options: SourceOptions, split: Split, read: DirectoryRead
+) -> Iterator[pa.RecordBatch]:
+    """Give the row of kafka-log-segments of a piece.
+
+    Raises:
+        NotMountedError: as above.
+    """
+    from recovery.records.counting import count_piece
+
+    yield segment_row(split, count_piece(split, read_options(options, read), open_seen))
+
+
+def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
+    """Give the row of a piece of a segment that cannot be opened: nothing, and that it is bad."""
+    from recovery.records.counting import PieceCounts
+
+    yield segment_row(split, PieceCounts(findings=1))
 
 
 def batch_header_rows(

@@ -37,11 +37,7 @@ def map_on_spark(
         SparkJobError: Spark gave the job up.
         SparkUnavailableError: the session is one of Spark Connect.
     """
-    if is_remote(session):
-        raise SparkUnavailableError(
-            "Spark Connect takes no functions of ours, only tables: its client has no SparkContext",
-            next_step="--master spark://HOST:7077 or yarn; spark-audit and the sources go over it",
-        )
+    require_functions(session)
     context = session.sparkContext
     wave = max(context.defaultParallelism, 1) * TASKS_PER_CORE
     numbered = list(enumerate(values))
@@ -53,6 +49,19 @@ def map_on_spark(
             if isinstance(result, EoctlError):
                 raise result
             yield number, result
+
+
+def require_functions(session: SparkSession) -> None:
+    """See that the session takes functions.
+
+    Raises:
+        SparkUnavailableError: it is one of Spark Connect.
+    """
+    if is_remote(session):
+        raise SparkUnavailableError(
+            "Spark Connect takes no functions of ours, only tables: its client has no SparkContext",
+            next_step="--master spark://HOST:7077 or yarn; spark-audit and the sources go over it",
+        )
 
 
 def _call(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, Any]:

@@ -29,7 +29,7 @@ DATABASE = re.compile(r"(?P<catalog>\w+)\.\w+")
 PARTITIONED_BY = "topic"
 PACKAGES = {
     ReportFormat.DELTA: (
-        "--conf spark.jars.packages=io.delta:delta-spark_2.13:VERSION"
+        "--conf spark.jars.packages=io.delta:delta-spark_{spark}_2.13:VERSION"
         " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
         " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),

@@ -18,7 +18,7 @@ LIBS = REPOSITORY_DIR / ".cache" / "lake-libs"
 SPARK = "4.1.1"
 SPARK_PATH = LIBS / "pyspark"
 JARS = {
-    "delta": "io.delta:delta-spark_2.13:4.3.1 io.delta:delta-storage:4.3.1",
+    "delta": "io.delta:delta-spark_4.1_2.13:4.3.1 io.delta:delta-storage:4.3.1",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
 

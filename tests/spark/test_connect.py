@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -16,6 +17,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status")
 pytest.importorskip("pandas")
 
+from eoctl.spark.bundle import write_bundle
 from eoctl.spark.datasource import BatchesReader, RecordsReader
 from tests.spark.cluster import bare_python
 from tests.spark.left_over import MARK, wait_until_gone
@@ -49,16 +51,23 @@ class Server(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("connect")) as found:
+        yield found
+
+
+@contextmanager
+def running_server(directory: Path, **variables: str) -> Iterator[Server]:
+    """Start a server, with variables of its own, and end it."""
     import pyspark
 
-    directory, mark = tmp_path_factory.mktemp("connect"), uuid.uuid4().hex
+    mark = uuid.uuid4().hex
     home = os.path.dirname(pyspark.__file__)  # noqa: PTH120
     left_out = ("PYTHON", "PYSPARK", "SPARK", "PYTEST")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     environment = {
         **clean, MARK: mark, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SCALA_VERSION": "2.13",
-        "PYSPARK_PYTHON": str(bare_python(directory / "python")),
+        "PYSPARK_PYTHON": str(bare_python(directory / "python")), **variables,
     }  # fmt: skip
     conf = [word for each in SETTINGS for word in ("--conf", each)]
     command = [f"{home}/bin/spark-submit", "--master", "local[1]", *conf, "--class", SERVER]
@@ -98,6 +107,7 @@ def run(server: Server, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
+from eoctl.spark.bundle import write_bundle
 from eoctl.spark.datasource import register
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
@@ -128,6 +138,85 @@ def test_the_audit_and_the_sources(
     )
     assert refused.returncode == 3
     assert "Spark Connect takes no functions of ours" in refused.stderr
+
+
+@pytest.mark.in_turn
+def test_audits_that_go_on(server: Server, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """State and checkpoint are kept where the audit is called."""
+    logs = str(golden("kafka-4.3.1") / "clean")
+    audit = ("-m", "eoctl", "spark-audit", logs, *WORDS)
+    local = run(server, *audit, "--engine", "local", "--jobs", "1", cwd=tmp_path)
+    for kept in ("--state", "--checkpoint"):
+        call = (*audit, "--master", server.url, kept, str(tmp_path / kept[2:]))
+        first, second = (run(server, *call, cwd=tmp_path) for _ in range(2))
+        assert (first.stdout, first.returncode) == (local.stdout, 0), first.stderr
+        assert (second.stdout, second.returncode) == (local.stdout, 0), second.stderr
+        assert "are unchanged, and taken from" in second.stderr
+
+
+STREAMS = """
+import sys
+from pyspark.sql import SparkSession
+from eoctl.spark.bundle import write_bundle
+from eoctl.spark.datasource import register
+from eoctl.spark.running_audit import start_audit
+from storage.errors import UsageError
+
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+register(spark)
+stream = spark.readStream.format("kafka-log-records").option("until", "log-end").load(sys.argv[2])
+sink = stream.select("topic", "partition", "offset").writeStream.format("parquet")
+sink = sink.option("checkpointLocation", sys.argv[3] + "/kept")
+sink.trigger(availableNow=True).start(sys.argv[3] + "/rows").awaitTermination()
+print("rows", spark.read.parquet(sys.argv[3] + "/rows").count())
+try:
+    start_audit(spark, sys.argv[2], sys.argv[3] + "/audit")
+except UsageError as exc:
+    print(exc.message)
+"""
+
+
+@pytest.mark.in_turn
+def test_streams(golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """The sources go where the server has our packages; an audit as a stream does not, and says so.
+
+    What a client sends along Spark does not hand to the process that plans a stream.
+    """
+    logs = str(golden("kafka-4.3.1") / "clean" / "txn-*")
+    (tmp_path / "script.py").write_text(STREAMS)
+    (tmp_path / "server").mkdir()
+    with running_server(tmp_path / "server", PYTHONPATH=str(write_bundle(tmp_path))) as server:
+        done = run(server, "script.py", server.url, logs, str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows, refused = done.stdout.splitlines()
+    assert rows == f"rows {len(read(RecordsReader, logs))}", done.stderr
+    assert "an audit that goes on keeps its state through the JVM" in refused
+
+
+@pytest.mark.in_turn
+@pytest.mark.share(1)
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--report-html", "{}/page.html"), "Spark Connect takes no functions of ours"),
+        (("--to", "{}/tables", "--to-format", "delta"), "over Spark Connect nobody can see"),
+        (("--to", "lake.audit", "--to-format", "iceberg"), "over Spark Connect nobody can see"),
+    ],
+)
+def test_what_is_refused_before_the_work(
+    server: Server,
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    option: tuple[str, ...],
+    words: str,
+) -> None:
+    logs = str(golden("kafka-4.3.1") / "clean")
+    call = ("-m", "eoctl", "spark-audit", logs, "--master", server.url)
+    done = run(server, *call, *(each.format(tmp_path) for each in option), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert words in done.stderr
+    assert "--master spark://HOST:7077" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_cluster_mode_of_a_standalone_cluster(tmp_path: Path) -> None:

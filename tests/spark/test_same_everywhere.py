@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 
 from tests.damage.conftest import copied_to
 from tests.damage.planted import FAULTS
-from tests.drawn import drawn, times
+from tests.drawn import IS_ALL, drawn, times
 from tests.matrix.more_faults import MORE
 from tests.spark import audit_driver
 from tests.spark.cluster import running_cluster
@@ -80,13 +80,13 @@ def test_the_same_answers_while_processes_are_killed(
 ) -> None:
     """Called over again until enough has been killed, and tasks have failed by it."""
     paths = damaged_calls(golden, tmp_path / "damaged", part)
-    paths = [*golden_calls(golden, golden_names), *paths]
+    if part == 0 or not IS_ALL:
+        paths += golden_calls(golden, golden_names)
     expected = [spoken(eoctl(*AUDIT, *each, "--engine", "local", "--jobs", 1)) for each in paths]
-    assert {0, 1} <= {each.status for each in expected}
     rng = random.Random(f"{os.environ['EOCTL_SEED']} kills {workers_count} {part}")
     spark = ("--engine", "spark", "--split-bytes")
     calls = [[*AUDIT, *map(str, each), *spark, str(rng.choice(SPLIT_BYTES))] for each in paths]
-    wanted = {"executor": times(3, 1), "python": times(8, 3)}
+    wanted = {"executor": times(2, 1), "python": times(8, 3)}
     with running_cluster(tmp_path, workers_count) as cluster:
         results = tmp_path / "results"
         results.mkdir()

@@ -101,7 +101,7 @@ def test_a_table_in_a_log_dir(eoctl: Callable[..., Any], golden: Callable[[str],
 @pytest.mark.parametrize(
     ("kind", "to", "package"),
     [
-        ("delta", "/tmp/tables", "io.delta:delta-spark_2.13:VERSION"),
+        ("delta", "/tmp/tables", "io.delta:delta-spark_{}_2.13:VERSION"),
         ("iceberg", "lake.audit", "org.apache.iceberg:iceberg-spark-runtime-{}_2.13:VERSION"),
     ],
 )

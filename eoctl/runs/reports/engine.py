@@ -137,6 +137,17 @@ class EngineRun:
 
         yield from map_on_spark(self.session(), function, values)
 
+    def require_functions(self) -> None:
+        """See that functions can be sent to the engine, before any work.
+
+        Raises:
+            SparkUnavailableError: it is Spark Connect, which takes none.
+        """
+        if self.choose().is_spark:
+            from eoctl.spark.mapping import require_functions
+
+            require_functions(self.session())
+
     def choose(self) -> ChosenEngine:
         """Return the engine, once and for all."""
         if self.chosen is None:

@@ -350,7 +350,10 @@ def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
 
 
 def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
-    """Tell what share of the bare loop's rate our load reaches, by scenario, and both."""
+    """Tell what share of the bare loop's rate our load reaches, by scenario, and both.
+
+    Where the runs of both overlap they differ by what else the machine did, and that is said.
+    """
     found = []
     for scenario in dict.fromkeys(number for number, _ in runs):
         bare = runs.get((scenario, BARE))
@@ -363,8 +366,9 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
             None,
         )
         if bare and plain and (rate := _spread(bare).middle):
-            ours = _spread(plain)
-            told = f"{ours.told()} to {_spread(bare).told()}"
+            ours, theirs = _spread(plain), _spread(bare)
+            told = f"{ours.told()} to {theirs.told()}"
+            told += ": not decided, as their runs overlap" if ours.meets(theirs) else ""
             found.append((scenario, ours.middle / rate, told))
     return found
 

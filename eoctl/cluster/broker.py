@@ -1,10 +1,8 @@
 """A broker of a played cluster: a real log dir, led and followed by Kafka's rules of replication.
 
   REPL-1   as leader it appends what producers send, and its log end is what it has
-  REPL-2   as follower it fetches, in one loop for each leader, from its log ends on
   REPL-7   consumers are given what lies below the high watermark; followers all
-  REPL-10  a follower is told where it parts from its leader, and cuts; with `truncation hw` it cuts
-           at its high watermark as it begins to follow, as before Kafka 0.11
+  REPL-10  a follower is told where it parts from its leader
 
 All it knows of the cluster is what the controller has told it, a little late.
 """
@@ -13,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.broker_life import BrokerLife
+from eoctl.cluster.broker_follower import BrokerFollower
 from eoctl.cluster.messages import (
     FENCED_LEADER_EPOCH,
     NOT_LEADER,
@@ -25,12 +23,10 @@ from eoctl.cluster.messages import (
     ProduceAnswer,
 )
 from eoctl.cluster.scheduler import MS_US, SECOND_US
-from recovery.elections.rules import NO_LEADER
-from recovery.running.divergence import cut_offset, diverging_end
+from recovery.running.divergence import diverging_end
 from recovery.truncate.epoch_ends import EpochEnd
-from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.producers.producer_state import AppendError
-from storage.replication.leader import LeaderReplica, follower_high_watermark
+from storage.replication.leader import LeaderReplica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -42,8 +38,6 @@ if TYPE_CHECKING:
     from storage.replication.leader import IsrChange
 
 FETCH_WAIT_US = 500 * MS_US  # replica.fetch.wait.max.ms
-FETCH_BACKOFF_US = SECOND_US  # replica.fetch.backoff.ms
-SOCKET_TIMEOUT_US = 30 * SECOND_US  # replica.socket.timeout.ms
 FETCH_BYTES = 1 << 20
 
 
@@ -61,7 +55,7 @@ class _WaitingFetch:
 
     def __init__(
         self,
-        follower: Broker,
+        follower: BrokerFollower,
         request: int,
         parts: Mapping[TopicPartition, FetchPart],
         timer: Timer,
@@ -72,21 +66,11 @@ class _WaitingFetch:
         self.timer = timer
 
 
-class _Fetcher:
-    """The loop that follows one leader."""
-
-    def __init__(self, leader: int) -> None:
-        self.leader = leader
-        self.request = 0
-        self.timer: Timer | None = None
-
-
-class Broker(BrokerLife):
+class Broker(BrokerFollower):
     """One node: what it does while it runs.
 
     Attributes:
         leading: its partitions that it leads.
-        following: the leader of each other one.
     """
 
     peers: Mapping[int, Broker]
@@ -94,9 +78,7 @@ class Broker(BrokerLife):
     def _begin(self) -> None:
         super()._begin()
         self.leading: dict[TopicPartition, LeaderReplica] = {}
-        self.following: dict[TopicPartition, Led] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        self._fetchers: dict[int, _Fetcher] = {}
         self._waiting: dict[TopicPartition, list[_Uncommitted]] = {}
         self._waiting_fetches: list[_WaitingFetch] = []
 
@@ -154,118 +136,14 @@ class Broker(BrokerLife):
         if core is not None:
             self.high_watermarks[key] = core.high_watermark
             self._refuse_waiting(key, NOT_LEADER)
-        self.following[key] = led
-        if led.leader < 0:
-            return
-        if self._settings.truncation == "hw":
-            self._cut(key, self.high_watermarks[key])
-        fetcher = self._fetchers.get(led.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[led.leader] = _Fetcher(led.leader)
-        self._fetch(fetcher)
-
-    def _cut(self, key: TopicPartition, offset: int) -> None:
-        log = self.log(key)
-        before = log.end_offset
-        end_offset = log.cut(offset)
-        self.high_watermarks[key] = min(self.high_watermarks[key], end_offset)
-        if end_offset < before:
-            words = f"{self.name} cuts its log of {key.topic}-{key.partition} from {before} to"
-            self._trace.tell(
-                "cut", f"{words} {end_offset}", self.number, key=key, offset=end_offset
-            )
-
-    # -- following
-
-    def _fetch(self, fetcher: _Fetcher) -> None:
-        """Ask a leader for more of all that it leads."""
-        fetcher.request += 1
-        if fetcher.timer is not None:
-            fetcher.timer.call_off()
-            fetcher.timer = None
-        parts = {
-            key: self._part(key, led)
-            for key, led in self.following.items()
-            if led.leader == fetcher.leader
-        }
-        if not parts:
-            self._fetchers.pop(fetcher.leader, None)
-            return
-        leader = self.peers[fetcher.leader]
-        delay_us = SOCKET_TIMEOUT_US if leader.is_running else FETCH_BACKOFF_US
-        fetcher.timer = self._scheduler.after(
-            delay_us, self._fetch_again, self.incarnation, fetcher, fetcher.request
-        )
-        self._network.send(
-            self, leader, leader.fetched, self, self.incarnation, fetcher.request, parts
-        )
-
-    def _part(self, key: TopicPartition, led: Led) -> FetchPart:
-        log = self.log(key)
-        last_epoch: int | None = log.last_epoch
-        if last_epoch == NO_LEADER_EPOCH or self._settings.truncation == "hw":
-            last_epoch = None
-        return FetchPart(log.end_offset, last_epoch, led.leadership.leader_epoch)
-
-    def _fetch_again(self, life: int, fetcher: _Fetcher, request: int) -> None:
-        is_present = self._fetchers.get(fetcher.leader) is fetcher and fetcher.request == request
-        if self.is_running and self.incarnation == life and is_present:
-            self._fetch(fetcher)
+        self._begin_to_follow(key, led)
 
     def peer_ended(self, number: int) -> None:
         """The connection to a broker was reset."""
-        fetcher = self._fetchers.get(number)
-        if fetcher is not None:
-            if fetcher.timer is not None:
-                fetcher.timer.call_off()
-            fetcher.timer = self._scheduler.after(
-                FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, fetcher.request
-            )
+        super().peer_ended(number)
         self._waiting_fetches = [
             each for each in self._waiting_fetches if each.follower.number != number
         ]
-
-    def given(
-        self, leader: int, request: int, answers: Mapping[TopicPartition, FetchAnswer]
-    ) -> None:
-        """A leader has answered a fetch."""
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None or fetcher.request != request:
-            return
-        has_error = False
-        for key, answer in answers.items():
-            led = self.following.get(key)
-            if led is None or led.leader != leader:
-                continue
-            if answer.error:
-                has_error = True
-                continue
-            self._take(key, answer)
-        if has_error:
-            if fetcher.timer is not None:
-                fetcher.timer.call_off()
-            fetcher.timer = self._scheduler.after(
-                FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, request
-            )
-        else:
-            self._fetch(fetcher)
-
-    def _take(self, key: TopicPartition, answer: FetchAnswer) -> None:
-        log = self.log(key)
-        if answer.diverging is not None:
-            offset = self.high_watermarks[key]
-            if answer.diverging.end_offset >= 0:
-                offset = cut_offset(log.epochs, log.end_offset, answer.diverging)
-            self._cut(key, offset)
-            return
-        try:
-            log.follow(answer.batches)
-        except AppendError as problem:  # AbstractFetcherThread.markPartitionFailed
-            self.following[key] = self.following[key]._replace(leader=NO_LEADER)
-            words = f"{self.name} cannot follow {key.topic}-{key.partition} any more"
-            self._trace.tell("failed", f"{words}: {problem.message}", self.number, key=key)
-            return
-        self.high_watermarks[key] = follower_high_watermark(answer.high_watermark, log.end_offset)
 
     # -- leading
 
@@ -276,7 +154,7 @@ class Broker(BrokerLife):
 
     def fetched(
         self,
-        follower: Broker,
+        follower: BrokerFollower,
         life: int,
         request: int,
         parts: Mapping[TopicPartition, FetchPart],
@@ -307,7 +185,7 @@ class Broker(BrokerLife):
         )
         self._waiting_fetches.append(_WaitingFetch(follower, request, parts, timer))
 
-    def _waited(self, life: int, request: int, follower: Broker) -> None:
+    def _waited(self, life: int, request: int, follower: BrokerFollower) -> None:
         if not self.is_running or self.incarnation != life:
             return
         for each in self._waiting_fetches:

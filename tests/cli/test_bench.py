@@ -673,6 +673,20 @@ def test_what_is_a_finding(
     assert all(each.holds == "yes" for each in rows) is is_sound
 
 
+@pytest.mark.parametrize(
+    ("bare_rates", "told"),
+    [
+        ((12, 130, 131), "77 (76..78) to 130 (12..131): not decided, as their runs overlap"),
+        ((79, 80, 81), "77 (76..78) to 80 (79..81)"),
+    ],
+)
+def test_our_load_beside_the_bare_loop(bare_rates: tuple[float, ...], told: str) -> None:
+    """A busy machine slows runs, and not loads: where they overlap no ratio is one of loads."""
+    bare = next(each for each in with_bare(SCENARIOS[3][1]) if each.name == "bare")
+    runs = three({"0-rf1-min1": (76, 77, 78)}) + [run_of(bare, each) for each in bare_rates]
+    assert tables.bare_ratio(tables.by_cell(runs)) == [(3, 77 / sorted(bare_rates)[1], told)]
+
+
 def test_nothing_was_promised_by_acks_0() -> None:
     runs = three({"0-rf1-min1": (1, 2, 3)}, missing_count=3)
     assert tables.is_sound(runs)

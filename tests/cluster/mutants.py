@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.cluster import broker as broker_module
+from eoctl.cluster import broker_follower
 from eoctl.cluster.broker import Broker
 from eoctl.cluster.controller import Controller
 from eoctl.cluster.messages import ProduceAnswer
@@ -158,7 +158,7 @@ def _believes_what_it_sent(patched: pytest.MonkeyPatch) -> None:
 
 def _follower_commits_all(patched: pytest.MonkeyPatch) -> None:
     """REPL-4: a follower takes all that it has for committed, not what its leader has told."""
-    patched.setattr(broker_module, "follower_high_watermark", lambda _, end_offset: end_offset)
+    patched.setattr(broker_follower, "follower_high_watermark", lambda _, end_offset: end_offset)
 
 
 def _lets_anybody_join(patched: pytest.MonkeyPatch) -> None:

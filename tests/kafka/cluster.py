@@ -130,7 +130,6 @@ class Cluster:
             already, what it was formatted with holds.
         overrides: settings of all nodes, over `CLUSTER_DEFAULTS`.
         java_options: of each JVM.
-        controller_id: of the controller apart.
 
     Attributes:
         nodes: by id; each knows its log lines and its pid.
@@ -145,11 +144,10 @@ class Cluster:
         elr: bool = True,
         overrides: Mapping[str, str] | None = None,
         java_options: Sequence[str] = ("-Xmx256M",),
-        controller_id: int = CONTROLLER_ID,
     ) -> None:
         self.root = root
         self.broker_ids = tuple(range(brokers))
-        self.controller_ids = self.broker_ids if combined else (controller_id,)
+        self.controller_ids = self.broker_ids if combined else (CONTROLLER_ID,)
         self.java_options = tuple(java_options)
         self._elr = elr
         factors = replication_factors(brokers)

@@ -3,5 +3,5 @@
 It believes only what clients were told, and files; nothing that a node says of itself.
 
 From the entry down: judge, witness, transactions, cycles, directories, values, polls, sends,
-columns, verdict, reader, rules.
+value_rows, columns, verdict, reader, rules.
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eoctl.cluster.checker.columns import ints
+from eoctl.cluster.checker.value_rows import FirstOf, PassedOver, differing
 from eoctl.cluster.checker.verdict import MAX_OF_A_KIND
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class PartitionValues:
         )
 
     def _inconsistent(self, found: FoundLines, offset: Ints, value: Ints, line: Ints) -> None:
-        for first, other in _differing(offset, value, line):
+        for first, other in differing(offset, value, line):
             found.add(
                 "inconsistent-offsets",
                 self.name,
@@ -161,7 +162,7 @@ class PartitionValues:
             (offset, value, line),
         ):
             offsets, values, lines = columns
-            for first, other in _differing(values, offsets, lines):
+            for first, other in differing(values, offsets, lines):
                 if int(values[other]) in known:
                     continue
                 known.add(int(values[other]))
@@ -176,21 +177,21 @@ class PartitionValues:
 
     def _failed(self, found: FoundLines, replicas: Iterable[ReplicaValues]) -> None:
         """G1a: what failed, or was aborted, and was read, or is in a log."""
-        first = _FirstOf(self.read_hash, self.read_mark)
+        first = FirstOf(self.read_hash, self.read_mark)
         at = first.places(self._fail_hash)
         for place in np.flatnonzero(at >= 0).tolist():
             read = int(at[place])
             self._add_failed(found, place, int(self.read_offset[read]), self.read_mark[read])
         left = np.flatnonzero(at < 0)
         for each in replicas:
-            where = _FirstOf(each.hash, each.offset).places(self._fail_hash[left])
+            where = FirstOf(each.hash, each.offset).places(self._fail_hash[left])
             for number in np.flatnonzero(where >= 0):
                 offset = int(each.offset[where[number]])
                 self._add_failed(found, int(left[number]), offset, 0, each.name)
             left = left[where < 0]
         aborted = np.flatnonzero(self.sent.fate == ABORTED)
         rows = np.flatnonzero(self.read_mark & 1 == 1)
-        committed = _FirstOf(self.read_hash[rows], self.read_mark[rows])
+        committed = FirstOf(self.read_hash[rows], self.read_mark[rows])
         at = committed.places(self.sent.hash[aborted])
         for number in np.flatnonzero(at >= 0):
             place, read = int(aborted[number]), int(rows[at[number]])
@@ -279,7 +280,7 @@ class PartitionValues:
             is_other = (offset >= 0) & (self.read_offset[order[inside]] == offset)
             shown[is_other] = self.read_mark[order[inside[is_other]]] // 2
             before[is_other] = 0
-        gaps = _Gaps(self._columns, None)
+        gaps = PassedOver(self._columns, None)
         place = gaps.places(offset)
         in_gap = (place >= 0) & (offset >= 0)
         shown[in_gap] = gaps.line[place[in_gap]]
@@ -288,7 +289,7 @@ class PartitionValues:
 
     def _read_and_gone(self, found: FoundLines, end: ReadEnd) -> None:
         """precommitted-read: what was read once lies behind the end that the last reader met."""
-        first = _FirstOf(self.read_hash, self.read_mark)
+        first = FirstOf(self.read_hash, self.read_mark)
         line = self.read_mark[first.order] // 2
         is_gone = (self.read_offset[first.order] >= end.end_offset) & (line < end.start_line)
         for place in first.order[is_gone].tolist():
@@ -307,7 +308,7 @@ class PartitionValues:
         has_offset = sent.offset >= 0
         is_committed = self.read_mark & 1 == 1
         for isolation in (False, True):
-            gaps = _Gaps(self._columns, isolation)
+            gaps = PassedOver(self._columns, isolation)
             if not len(gaps.start):
                 continue
             counts = has_offset & (sent.fate == COMMITTED) if isolation else has_offset
@@ -356,7 +357,7 @@ class PartitionValues:
         if not len(places):
             return
         rows = np.flatnonzero(self.read_mark & 1 == 1)
-        first = _FirstOf(self.read_hash[rows], self.read_mark[rows])
+        first = FirstOf(self.read_hash[rows], self.read_mark[rows])
         at = first.places(self.sent.hash[places])
         asked = self._situation.fates.asked_line[self.sent.transaction[places]]
         for number in np.flatnonzero(at >= 0):
@@ -385,7 +386,7 @@ class PartitionValues:
     ) -> None:
         if self._situation.is_healed:
             everywhere = np.concatenate([each.hash for each in replicas])
-            first = _FirstOf(self.read_hash, self.read_mark)
+            first = FirstOf(self.read_hash, self.read_mark)
             lost = first.order[~np.isin(self.read_hash[first.order], everywhere)]
             for place in lost[:MAX_OF_A_KIND]:
                 lines = {int(self.read_mark[place]) // 2, self._situation.healed_line} - {0}
@@ -398,8 +399,8 @@ class PartitionValues:
                     details=("replicas",),
                 )
             found.add_more("precommitted-read", max(len(lost) - MAX_OF_A_KIND, 0))
-        told = _FirstOf(offset, -line)  # the last word on it
-        known_twice: set[int] = {int(value[each]) for _, each in _differing(value, offset, line)}
+        told = FirstOf(offset, -line)  # the last word on it
+        known_twice: set[int] = {int(value[each]) for _, each in differing(value, offset, line)}
         for each in replicas:
             self._twice_in_log(found, each, known_twice)
             if self._situation.is_healed:
@@ -420,7 +421,7 @@ class PartitionValues:
                     )
 
     def _twice_in_log(self, found: FoundLines, replica: ReplicaValues, known: set[int]) -> None:
-        for first, other in _differing(replica.hash, replica.offset, replica.offset):
+        for first, other in differing(replica.hash, replica.offset, replica.offset):
             if int(replica.hash[other]) not in known:
                 known.add(int(replica.hash[other]))
                 offsets = int(replica.offset[first]), int(replica.offset[other])
@@ -432,75 +433,6 @@ class PartitionValues:
                     hash=int(replica.hash[other]),
                     details=(*offsets, replica.name),
                 )
-
-
-class _FirstOf:
-    """The row of each key with the least rank.
-
-    Attributes:
-        order: these rows, by key.
-    """
-
-    def __init__(self, keys: Ints, rank: Ints) -> None:
-        order = np.lexsort((rank, keys))
-        ordered = keys[order]
-        is_first = np.ones(len(ordered), bool)
-        is_first[1:] = ordered[1:] != ordered[:-1]
-        self.order = order[is_first]
-        self._keys = ordered[is_first]
-
-    def places(self, wanted: Ints) -> Ints:
-        """The row of each wanted key; -1: there is none."""
-        if not len(self._keys):
-            return np.full(len(wanted), -1)
-        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        return np.where(self._keys[at] == wanted, self.order[at], -1)
-
-
-class _Gaps:
-    """What was passed over, by where it begins. `isolation` None: of all readers."""
-
-    def __init__(self, columns: PartitionColumns, isolation: bool | None) -> None:
-        mark = ints(columns.gap_line)
-        wanted = np.arange(len(mark))
-        if isolation is not None:
-            wanted = wanted[(mark & 2 == 2) == isolation]
-        start = ints(columns.gap_start)[wanted]
-        order = wanted[np.argsort(start, kind="stable")]
-        self.start = ints(columns.gap_start)[order]
-        self.end = ints(columns.gap_end)[order]
-        self.line = mark[order] // 4
-        self.is_within = mark[order] & 1 == 1
-        before = mark // 4
-        before[mark & 1 == 0] = ints(columns.gap_before)
-        self.before = before[order]
-        # Of all gaps up to one: which ends last, so that one that holds an offset is found.
-        self._longest = np.zeros(len(order), np.int64)
-        if len(order):
-            reach = np.maximum.accumulate(self.end)
-            is_new = np.ones(len(order), bool)
-            is_new[1:] = reach[1:] > reach[:-1]
-            self._longest = np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))
-
-    def places(self, offset: Ints) -> Ints:
-        """A gap that holds each offset; -1: none does."""
-        if not len(self.start):
-            return np.full(len(offset), -1)
-        at = np.searchsorted(self.start, offset, side="right") - 1
-        place = self._longest[np.maximum(at, 0)]
-        return np.where((at >= 0) & (self.end[place] > offset), place, -1)
-
-
-def _differing(key: Ints, value: Ints, line: Ints) -> list[tuple[int, int]]:
-    """Of each key with two values: the row of the first one, and of the first other one."""
-    order = np.lexsort((line, key))
-    keys, values = key[order], value[order]
-    begins = np.ones(len(keys), bool)
-    begins[1:] = keys[1:] != keys[:-1]
-    first = np.maximum.accumulate(np.where(begins, np.arange(len(keys)), 0))
-    other = np.flatnonzero(values != values[first])
-    _, once = np.unique(first[other], return_index=True)
-    return [(int(order[first[each]]), int(order[each])) for each in other[np.sort(once)]]
 
 
 def _sent(columns: PartitionColumns, situation: Situation) -> SentColumns:
@@ -526,6 +458,6 @@ def _repeated(
     line = np.concatenate(
         (ints(columns.ack_line), ints(columns.fail_line), ints(columns.info_line), unanswered[:, 1])
     )
-    found = _differing(value, line, line)
+    found = differing(value, line, line)
     pairs = [(int(line[other]), int(line[first])) for first, other in found]
     return pairs, np.unique(value[[other for _, other in found]])

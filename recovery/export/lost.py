@@ -12,7 +12,7 @@ from storage.errors import AccessError
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recovery.cluster.absent import AbsentPartition
     from recovery.export.plan import ExportPiece, ExportPlan
@@ -40,6 +40,28 @@ class LostRange(NamedTuple):
     base_offset: int | None
     last_offset: int | None
     missing_offsets: int | None
+
+
+def lost_offsets_count(lost: Iterable[LostRange]) -> int:
+    """How many offsets are lost at most, where that is bounded; each of a directory once.
+
+    Of stretches that no good batch lies between, each may have any of the offsets of all.
+    """
+    by_directory: dict[tuple[str, str, int, str], list[tuple[int, int]]] = {}
+    for each in lost:
+        if each.base_offset is None or each.last_offset is None:
+            continue
+        is_directory = each.kind == VerdictKind.MISSING
+        directory = each.path if is_directory else each.path.rpartition("/")[0]
+        key = (each.broker, each.topic, each.partition, directory)
+        by_directory.setdefault(key, []).append((each.base_offset, each.last_offset))
+    count = 0
+    for ranges in by_directory.values():
+        end_offset = 0  # of what was counted
+        for base_offset, last_offset in sorted(ranges):
+            count += max(last_offset + 1 - max(base_offset, end_offset), 0)
+            end_offset = max(end_offset, last_offset + 1)
+    return count
 
 
 class PieceRead(Protocol):

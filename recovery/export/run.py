@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export.files import ExportDir, require_target
-from recovery.export.lost import lost_absent, lost_of_directory, lost_unlisted
+from recovery.export.lost import lost_absent, lost_of_directory, lost_offsets_count, lost_unlisted
 from recovery.export.piece import PieceResult, result_of_entry
 from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import AccessError, FormatError
@@ -199,6 +199,6 @@ def _summary(
             each.aborted_skipped + each.open_skipped + each.unstable_skipped for each in counts
         ),
         lost_ranges=len(lost),
-        lost_offsets=None if unknown else sum(each.missing_offsets or 0 for each in lost),
+        lost_offsets=None if unknown else lost_offsets_count(lost),
         path=directory.directory,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.duplicates.contents import RecordFinder
 from recovery.duplicates.rows import DuplicateKind
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
-from recovery.export.lost import lost_absent, lost_of_directory, lost_unlisted
+from recovery.export.lost import lost_absent, lost_of_directory, lost_offsets_count, lost_unlisted
 from recovery.export.options import ExportOptions
 from recovery.export.plan import plan_export
 from recovery.loss.aborted import AbortedTransactions
@@ -138,7 +138,7 @@ class LossSurvey:
             LossSummary(
                 topic=directory.topic,
                 partition=directory.partition if directory.partition >= 0 else None,
-                lost_offsets=None if unknown else sum(each.missing_offsets or 0 for each in lost),
+                lost_offsets=None if unknown else lost_offsets_count(lost),
                 lost_ranges=len(lost),
                 aborted_transactions=counted.aborted_transactions,
                 aborted_records=counted.aborted_records,

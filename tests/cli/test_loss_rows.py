@@ -260,3 +260,16 @@ def test_is_this_copy_complete(kafka: Callable[..., Path]) -> None:
     status, lines = shown.status, shown.lines
     assert status == FINDINGS
     assert "lost: at most 38 offsets, 141 to 178, in plain-0" in lines[0]
+
+
+def test_offsets_that_two_stretches_may_have_are_counted_once(kafka: Callable[..., Path]) -> None:
+    """Of two damaged batches side by side each may have had any of the offsets of both."""
+    log_dir = kafka("clean", "plain-0")
+    log = log_dir / "plain-0" / LOG
+    damaged = [layout.batch_at(log, number) for number in (3, 4)]
+    for batch in damaged:
+        layout.flip(log, batch.pos + 100)
+    count = damaged[1].last_offset + 1 - damaged[0].base_offset
+    shown = on_terminal("loss", log_dir, streams=("stdout",))
+    assert shown.status == FINDINGS
+    assert f"lost: at most {count} offsets in 2 places of plain-0" in shown.lines[0]

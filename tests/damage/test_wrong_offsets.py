@@ -84,7 +84,8 @@ def test_it_costs_its_batch_alone(
         lines = [line for line in dumped.text.splitlines() if word in line]
         assert len(lines) == len(batches) - length_too
 
-    exported = eoctl("export", directory, "--to", tmp_path / "out", "--format", "jsonl")
+    call = ("export", directory, "--to", tmp_path / "out", "--format", "jsonl")
+    exported = eoctl(*call, "--output", "jsonl")
     assert exported.status == 1
     files = sorted((tmp_path / "out").glob("topic=*/*/*.jsonl"))
     rows = [json.loads(line) for each in files for line in each.read_text().splitlines()]
@@ -92,6 +93,8 @@ def test_it_costs_its_batch_alone(
     losses = [json.loads(line) for line in (tmp_path / "out/_lost.jsonl").read_text().splitlines()]
     told = [each for row in losses for each in range(row["base_offset"], row["last_offset"] + 1)]
     assert sorted(set(told)) == [*lost]
+    (summary,) = map(json.loads, exported.text.splitlines())
+    assert (summary["lost_offsets"], summary["lost_ranges"]) == (len(lost), len(losses))
     assert losses[0]["start_pos"] == batches[3].pos
     known = eoctl("loss", directory, "--output", "jsonl")
     assert known.status == 1

@@ -2,6 +2,11 @@
 
 Everything else is as `eoctl report` has it: each directory is checked, where the audit's work is
 done, and what lies around the directories is read here. So both give the same page.
+
+So the `.log` files are read twice, by the audit and by the check. An audit cuts segments into
+pieces that know nothing of each other, whose summaries are put together; a check goes through a
+partition in order, since most of its rules compare with what was before. One pass for both would be
+a second way to check.
 """
 
 from __future__ import annotations

@@ -156,6 +156,10 @@ def read_of_newest(
 def newest_copy(given: GivenMetadata, moment: Moment = ALL) -> tuple[MetadataCopy, tuple[str, ...]]:
     """Choose the copy whose changes are told, and say which newer ones were passed over.
 
+    Of several copies the chosen one is read here, and again where its changes are told. They are
+    told while they are read, since all of them may be more than memory has, and the first one of a
+    copy that turns out to be damaged could not be taken back.
+
     Raises:
         UsageError: none goes back as far.
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.progress import Progress
 from recovery.duplicates.spill import spill_space
+from recovery.export.lost import lost_offsets_count
 from recovery.loss.rows import LossKind, LossRow, LossSummary
 from recovery.loss.survey import LossSurvey
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
@@ -98,7 +99,7 @@ class LossRun:
             count = len(self._survey.summaries)
             more = "; a part could not be read" if self._survey.is_short else ""
             return f"nothing, in {_number(count)} partition{'s' * (count != 1)}{more}"
-        known = sum(each.missing_offsets or 0 for each in lost)
+        known = lost_offsets_count(lost)
         is_bounded = all(each.missing_offsets is not None for each in lost)
         places = {(each.topic, each.partition) for each in lost}
         where = next(iter(places)) if len(places) == 1 else None

@@ -21,7 +21,7 @@ from storage.log.segment import open_segment
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.acknowledged import Missing
     from storage.dirs.cluster_image import ClusterImage
@@ -230,28 +230,9 @@ def describe_partition(
     transactions = OpenTransactions(
         log_start_offset=partition.log_start_offset or 0, high_watermark=partition.high_watermark
     )
-    segments: list[SegmentSummary] = []
-    verdicts: list[tuple[SegmentFiles, Verdict]] = []
-    codecs: set[int] = set()
-    producer_ids: set[int] = set()
-    for files in partition.segments:
-        tally, found = _read_segment(partition, files, transactions)
-        if found is None and _is_gone(partition, files):
-            continue
-        verdicts += ((files, verdict) for verdict in found or ())
-        codecs |= tally.codecs
-        producer_ids |= tally.producer_ids
-        segments.append(_segment_summary(partition, files, tally, found))
-        if on_bytes is not None:
-            on_bytes(files.log.file_bytes)
+    segments, verdicts, codecs, producer_ids = _read_log(partition, transactions, on_bytes)
     was_read = all(each.verdict is not None for each in segments) and bool(segments)
-    read_end_offset = log_end_offset = None
-    if was_read:
-        last = segments[-1]
-        read_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
-        said = (verdict for files, verdict in verdicts if files.log.path == last.path)
-        if is_read_to_end(said, last.log_bytes):
-            log_end_offset = read_end_offset
+    read_end_offset, log_end_offset = _ends(segments[-1], verdicts) if was_read else (None, None)
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
     missing = _missing(partition, log_end_offset)
@@ -301,6 +282,44 @@ def describe_partition(
         is_unreadable=any(verdict.kind is VerdictKind.UNREADABLE for _, verdict in verdicts)
         or any(isinstance(each, AccessError) for each in partition.problems),
     )
+
+
+class _ReadLog(NamedTuple):
+    """What all segments of a partition came to."""
+
+    segments: list[SegmentSummary]
+    verdicts: list[tuple[SegmentFiles, Verdict]]
+    codecs: set[int]
+    producer_ids: set[int]
+
+
+def _read_log(
+    partition: Partition,
+    transactions: OpenTransactions,
+    on_bytes: Callable[[int], None] | None,
+) -> _ReadLog:
+    """Read the segments in order; one that has gone meanwhile is left out."""
+    found = _ReadLog(segments=[], verdicts=[], codecs=set(), producer_ids=set())
+    for files in partition.segments:
+        tally, verdicts = _read_segment(partition, files, transactions)
+        if verdicts is None and _is_gone(partition, files):
+            continue
+        found.verdicts.extend((files, verdict) for verdict in verdicts or ())
+        found.codecs.update(tally.codecs)
+        found.producer_ids.update(tally.producer_ids)
+        found.segments.append(_segment_summary(partition, files, tally, verdicts))
+        if on_bytes is not None:
+            on_bytes(files.log.file_bytes)
+    return found
+
+
+def _ends(
+    last: SegmentSummary, verdicts: Sequence[tuple[SegmentFiles, Verdict]]
+) -> tuple[int, int | None]:
+    """Where reading ended, and where the log ends; None: the disk did not give its end."""
+    end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
+    said = (verdict for files, verdict in verdicts if files.log.path == last.path)
+    return end_offset, end_offset if is_read_to_end(said, last.log_bytes) else None
 
 
 def unlisted(selected: Selected, problem: AccessError) -> Description:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 
 from eoctl.cluster.checker.reader import HistoryReader
 from eoctl.cluster.history import HistoryWriter
 from storage.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEADER = b'{"history":"eoctl","version":1}\n'
 
@@ -109,3 +115,16 @@ def test_a_torn_end_is_said() -> None:
     found = reader(HEADER + b'{"type":"in')
     assert [*found] == []
     assert (found.skipped, found.is_torn) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("compress", "step"),
+    [(gzip.compress, "gunzip -k h"), (zstandard.ZstdCompressor().compress, "unzstd h")],
+)
+def test_one_that_is_compressed_is_to_be_unpacked_first(
+    compress: Callable[[bytes], bytes], step: str
+) -> None:
+    with pytest.raises(RefusedError, match="is compressed") as caught:
+        HistoryReader(io.BytesIO(compress(HEADER)), "h")
+    assert caught.value.next_step is not None
+    assert caught.value.next_step.startswith(step)

@@ -17,6 +17,8 @@ VERSION = 1
 TYPES = frozenset({"invoke", "ok", "fail", "info"})
 OPERATIONS = frozenset({"send", "poll", "begin", "commit", "abort", "fault", "heal"})
 MAX_LINE_BYTES = 1 << 25
+# By the first bytes; it is read twice, and from any line, so that it is to be there as it is.
+_COMPRESSED = {b"\x1f\x8b": "gunzip -k", b"\x28\xb5\x2f\xfd": "unzstd"}
 _NAMED = itemgetter("type", "process", "id", "time_us", "op")
 
 
@@ -75,9 +77,13 @@ class HistoryReader:
             self.header = None
         if not isinstance(self.header, dict) or self.header.get("history") != "eoctl":
             what = "is empty" if not first else "line 1 is not the header of a history"
+            step = 'the first line is {"history":"eoctl","version":1}, see eoctl-history(5)'
+            for magic, tool in _COMPRESSED.items():
+                if first.startswith(magic):
+                    what, step = "is compressed", f"{tool} {path}, then check what comes of it"
             raise RefusedError(
                 f"{path}: {what}",
-                next_step='the first line is {"history":"eoctl","version":1}, see eoctl-history(5)',
+                next_step=step,
             )
         version = self.header.get("version")
         if type(version) is not int or version != VERSION:

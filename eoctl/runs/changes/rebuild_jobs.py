@@ -16,11 +16,15 @@ from storage.file_names import METADATA_TOPIC, DirState
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from recovery.cluster.clusters import Clusters
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery
+
+# As a topic has it, and as a broker has it for all topics.
+INTERVAL_SETTINGS = ("index.interval.bytes", "log.index.interval.bytes")
+INDEX_SIZE_SETTINGS = ("segment.index.bytes", "log.index.size.max.bytes")
 
 
 def rebuild_jobs(
@@ -59,37 +63,18 @@ def rebuild_jobs(
             continue
         image = None if clusters is None else clusters.image_for(selected.log_dir)
         topic = selected.partition.name.topic
+        interval = interval_bytes
+        if interval is None:
+            interval = _setting(image, topic, *INTERVAL_SETTINGS, DEFAULT_INTERVAL_BYTES)
+            notes += _doubts_of_interval(selected.partition.path, image, interval)
         settings = RebuildSettings(
             now_ms=moment.ms,
-            interval_bytes=interval_bytes
-            if interval_bytes is not None
-            else _setting(
-                image,
-                topic,
-                "index.interval.bytes",
-                "log.index.interval.bytes",
-                DEFAULT_INTERVAL_BYTES,
-            ),
+            interval_bytes=interval,
             expiration_ms=DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms,
         )
         largest = index_max_bytes or _setting(
-            image,
-            topic,
-            "segment.index.bytes",
-            "log.index.size.max.bytes",
-            DEFAULT_INDEX_MAX_BYTES,
+            image, topic, *INDEX_SIZE_SETTINGS, DEFAULT_INDEX_MAX_BYTES
         )
-        if image is not None and image.problems and interval_bytes is None:
-            notes.append(
-                f"{selected.partition.path}: the cluster metadata cannot be read in full, so"
-                f" index.interval.bytes may be another than {settings.interval_bytes}:"
-                f" {image.problems[0]}"
-            )
-        if image is None and interval_bytes is None:
-            notes.append(
-                f"{selected.partition.path}: no cluster metadata: index.interval.bytes taken as"
-                f" {DEFAULT_INTERVAL_BYTES}"
-            )
         jobs.append(
             RebuildJob(
                 selected=selected,
@@ -103,6 +88,21 @@ def rebuild_jobs(
             "no partition there that can be changed", next_step="eoctl describe PATH..."
         )
     return jobs, notes
+
+
+def _doubts_of_interval(
+    path: str, image: ClusterImage | None, interval_bytes: int
+) -> Iterator[str]:
+    """Say why `index.interval.bytes` may be another than what is taken for it."""
+    if image is None:
+        yield (
+            f"{path}: no cluster metadata: index.interval.bytes taken as {DEFAULT_INTERVAL_BYTES}"
+        )
+    elif image.problems:
+        yield (
+            f"{path}: the cluster metadata cannot be read in full, so index.interval.bytes may be"
+            f" another than {interval_bytes}: {image.problems[0]}"
+        )
 
 
 def named_directories(paths: Iterable[str]) -> frozenset[Path]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from eoctl.spark import packages_root
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://\S+")
 DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on a cluster
 CONNECT_LIBRARIES = ("grpc", "grpc_status", "pandas")
 CONNECT_PORT = 15002
@@ -55,8 +56,14 @@ def check_requirements(master: str = DEFAULT_MASTER) -> None:
     A client of Spark Connect needs no Java, but other libraries.
 
     Raises:
+        UsageError: there is no such master.
         SparkUnavailableError: with the command that installs what is missing.
     """
+    if MASTER.fullmatch(master) is None:
+        raise UsageError(
+            f"--master {master}: no master of Spark",
+            next_step="local[*], spark://HOST:7077, yarn, k8s://https://HOST:6443, or sc://HOST:15002",
+        )
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
             raise _unavailable(f"{name} is not installed", f"{sys.executable} -m pip install")
@@ -193,12 +200,17 @@ def _start(
     if master == DEFAULT_MASTER:
         master = submitted_master
     chosen = {**defaults(master), **submitted, **dict(settings)}
-    with _environment(worker_environment(master)), hidden_output() as heard:
+    with (
+        _environment(worker_environment(master)),
+        hidden_output() as heard,
+        _no_jvm_left(),
+    ):
         try:
             builder = session_class.builder.master(master).appName("eoctl")
             for name, value in chosen.items():
                 builder = builder.config(name, value)
             session = builder.getOrCreate()
+            _quiet_py4j()
             session.sparkContext.setLogLevel(chosen["spark.log.level"])
         except Exception as exc:  # the JVM, py4j and pyspark all have their own
             words = (heard() or str(exc)).strip()
@@ -207,6 +219,45 @@ def _start(
                 next_step="see the words above; EOCTL_DEBUG=1 shows all of them",
             ) from exc
     return session
+
+
+def _quiet_py4j() -> None:
+    """Have no stacks printed at Ctrl-C: pyspark then calls the JVM in the midst of a call."""
+    from py4j import java_gateway  # type: ignore[import-untyped]
+
+    if not os.environ.get("EOCTL_DEBUG"):
+        java_gateway.logging.root.addHandler(java_gateway.null_handler)
+
+
+@contextmanager
+def _no_jvm_left() -> Iterator[None]:
+    """End the JVM that pyspark starts meanwhile, if Ctrl-C comes before they are connected.
+
+    Nobody else would: pyspark has then removed the directory that the JVM writes its port to, and
+    the JVM stays with a thread that waits for a caller.
+    """
+    from pyspark import SparkContext, java_gateway
+
+    gateway: Any = java_gateway  # whose `Popen` is no part of its interface
+    known = gateway.Popen
+    started: list[subprocess.Popen[bytes]] = []
+
+    def recorded(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = known(*arguments, **options)
+        started.append(process)
+        return process
+
+    gateway.Popen = recorded
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:  # noqa: SLF001
+            for process in started:
+                process.kill()
+                process.wait()
+        raise
+    finally:
+        gateway.Popen = known
 
 
 def _connect(

@@ -87,6 +87,13 @@ def test_pyspark_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
         check_requirements()
 
 
+@pytest.mark.parametrize("master", ["", "local[x]", "sprak://h:7077", "spark://", "YARN", "h:7077"])
+def test_no_master(master: str) -> None:
+    """Java is not started for it."""
+    with pytest.raises(UsageError, match="no master of Spark"):
+        check_requirements(master)
+
+
 def test_settings() -> None:
     assert parse_settings(["a.b=c=d", " e =", "f=1"]) == [("a.b", "c=d"), ("e", ""), ("f", "1")]
     for text in ("a", "=a", " =", ""):

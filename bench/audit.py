@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 GB = 1e9
 LOCAL_BAR_GB, START_UP_BAR_S = 5.0, 0.5
 SPARK_BARS_GB = {"16k": 1.5, "1k": 0.5}
+RATIO_BAR = 0.6  # of Spark's speed, once it runs, to that of two processes
 WORKER_BAR_MIB = 300
 
 
@@ -49,7 +50,7 @@ def make_logs(root: Path, size: str, mib: int, parts: int) -> list[Path]:
 
 def local_seconds(paths: Sequence[Path], runs: int) -> list[float]:
     """Whole programs, on this machine's processes."""
-    command = [*EOCTL, "spark-audit", "--engine", "local", *map(str, paths)]
+    command = [*EOCTL, "spark-audit", "--engine", "local", "--jobs", "2", *map(str, paths)]
     return [run_once(command) for _ in range(runs)]
 
 
@@ -102,10 +103,12 @@ def measure_on_spark(queries: dict[str, list[str]], runs: int) -> SparkTimes:
 
 def spark_job(words: str) -> None:
     """Be the process of `measure_on_spark`."""
+    from eoctl.runs.reports.audit import TASKS_PER_CORE
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.session import spark_session
+    from recovery.export.options import split_bytes_for
     from storage.places.find import list_places
-    from storage.places.splits import split_places
+    from storage.places.planned_splits import plan_places
 
     asked = json.loads(words)
     started = time.perf_counter()
@@ -114,7 +117,9 @@ def spark_job(words: str) -> None:
 
         def query(paths: list[str]) -> float:
             begun = time.perf_counter()
-            splits = split_places(list_places(paths).places, 128 << 20)
+            places = list_places(paths).places
+            size = split_bytes_for(sum(each.file_bytes for each in places), 2 * TASKS_PER_CORE)
+            splits = plan_places(places, size)
             found = summarize_directories(session, splits)
             if not all(each.summary.counts.batches for each in found.values()):
                 raise RuntimeError("nothing was read")
@@ -211,15 +216,21 @@ def _spark_lines(logs: dict[str, list[Path]], size_bytes: int, runs: int) -> lis
         for size, paths in logs.items()
         for count in (1, parts)
     }
+    # One after the other, and local ones around: what else runs on the machine is told by neither.
+    local_s = {size: local_seconds(paths, runs) for size, paths in logs.items()}
     found = measure_on_spark(queries, runs)
+    for size, paths in logs.items():
+        local_s[size] += local_seconds(paths, runs)
     begin = f"session {found.session_s:.1f} s, first query {found.first_query_s:.1f} s"
     lines = [f"- On Spark, `local[2]`: {begin}; then"]
     for size in logs:
         seconds = found.queries_s[f"{size} {parts}"]
         linear = min(seconds) / min(found.queries_s[f"{size} 1"])
+        local = min(local_s[size])
         lines.append(
             f"- {size} batches, {parts} GiB: {speed(parts * size_bytes, seconds)}, bar "
-            f"{SPARK_BARS_GB[size]:g}; {linear:.1f} times the time of 1."
+            f"{SPARK_BARS_GB[size]:g}; {linear:.1f} times the time of 1; "
+            f"{local / min(seconds):.2f} of `--engine local --jobs 2`, bar {RATIO_BAR:g}."
         )
     lines.append(
         f"- Memory of a Python worker: {found.worker_mib:.0f} MiB (bar {WORKER_BAR_MIB} MiB)."

@@ -6,10 +6,13 @@ script that has made the session itself.
 
 from __future__ import annotations
 
+import socket
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark import OWN_PACKAGES
+from eoctl.spark.errors import SparkUnavailableError
 from eoctl.spark.quiet import hidden_output
 
 if TYPE_CHECKING:
@@ -63,6 +66,33 @@ def cores_of(session: Any) -> int:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     return int(session.range(1 << 16).select(F.spark_partition_id()).distinct().count())
+
+
+def kernels_of(session: Any) -> dict[str, str]:
+    """Ask the Pythons of the executors that are there which kernel they read with.
+
+    Returns:
+        The kernel (`storage.kernels.select`) by "HOST: PYTHON".
+
+    Raises:
+        SparkUnavailableError: the session is one of Spark Connect, or an executor cannot run tasks.
+    """
+    if is_remote(session):
+        raise SparkUnavailableError(
+            "Spark Connect takes no functions of ours, so that its executors cannot be asked",
+            next_step="--master spark://HOST:7077 or yarn",
+        )
+    make_ready(session)
+    context = session.sparkContext
+    count = max(context.defaultParallelism, 2)
+    return dict(context.parallelize(range(count), count).map(kernel_here).collect())
+
+
+def kernel_here(_: int) -> tuple[str, str]:
+    """Tell of the process that this runs in. Raises KernelError: the one demanded is not there."""
+    from storage.kernels.select import select_kernel
+
+    return f"{socket.gethostname()}: {sys.executable}", select_kernel()
 
 
 def is_local(master: str) -> bool:

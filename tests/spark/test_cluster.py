@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from eoctl.spark.bundle import write_bundle
 from eoctl.spark.datasource import RecordsReader
 from eoctl.spark.probe import look_around
+from storage.kernels.select import KERNEL_VARIABLE, native_module
 from tests.audit_world import World
 from tests.spark.cluster import running_cluster
 from tests.spark.running import SPARK_MARKS
@@ -152,6 +153,40 @@ spark = spark.master(sys.argv[1]).getOrCreate()
 register(spark)
 print("rows", spark.read.format("kafka-log-records").load(sys.argv[2]).count())
 """
+
+
+KERNELS = """
+import sys
+from pyspark.sql import SparkSession
+from eoctl.spark.executors import kernels_of
+
+spark = SparkSession.builder.config(map=dict(each.split("=", 1) for each in sys.argv[2:]))
+print("kernels", kernels_of(spark.master(sys.argv[1]).getOrCreate()))
+"""
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("master", ["local[2]", "standalone"])
+@pytest.mark.parametrize("demanded", ["", "numpy"])
+def test_executors_say_which_kernel_they_use(
+    cluster: Cluster, tmp_path: Path, master: str, demanded: str
+) -> None:
+    """That of eoctl-native where their Python has it, for our packages are all that is sent."""
+    (tmp_path / "script.py").write_text(KERNELS)
+    environment, python = dict(cluster.environment), cluster.environment["PYSPARK_PYTHON"]
+    settings = list(SETTINGS)
+    if master == "local[2]":
+        python = environment["PYSPARK_PYTHON"] = sys.executable
+        environment |= {KERNEL_VARIABLE: demanded}
+    else:
+        settings.append(f"spark.executorEnv.{KERNEL_VARIABLE}={demanded}")
+        master = cluster.master
+    call = [sys.executable, "-P", "script.py", master, *settings]
+    done = run(cluster._replace(environment=environment), call, tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = demanded or ("numpy" if native_module() is None else "native")
+    found = {f"{socket.gethostname()}: {python}": expected}
+    assert done.stdout.splitlines()[-1] == f"kernels {found}"
 
 
 @pytest.mark.in_turn

@@ -76,6 +76,23 @@ def test_a_look_changes_nothing(crash: Path, eoctl: Callable) -> None:
     assert tree(crash) == before
 
 
+def test_what_the_index_interval_rests_on_is_told(crash: Path, eoctl: Callable) -> None:
+    """Without metadata, or with damaged ones, unless the call itself says it."""
+    metadata = crash / "__cluster_metadata-0"
+    log = metadata / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    damaged = eoctl("rebuild", "txn-0").errors
+    assert "txn-0: the cluster metadata cannot be read in full, so index.interval.bytes" in damaged
+    shutil.rmtree(metadata)
+    alone = eoctl("rebuild", "txn-0").errors
+    assert "txn-0: no cluster metadata: index.interval.bytes taken as 4096" in alone
+    said = eoctl("rebuild", "txn-0", "--index-interval-bytes", 4096)
+    assert said.status == 1
+    assert "index.interval.bytes" not in said.errors
+
+
 def test_apply_gives_what_the_broker_made(crash: Path, clean: Path, eoctl: Callable) -> None:
     """All derived files removed, then written again: those of the broker's own recovery."""
     removed = 0

@@ -90,6 +90,7 @@ from eoctl.spark.rows.source_options import (
     wants_filters,
 )
 from eoctl.spark.rows.task_rows import (
+    Needed,
     SplitsInput,
     batch_header_rows,
     count_rows,
@@ -128,6 +129,11 @@ class SplitsReader(DataSourceReader):
         """Return what the options and the filters ask for."""
         return self.options.bounds.narrowed(self.wanted.bounds)
 
+    @property
+    def needed(self) -> Needed:
+        """Which segments fail the query when they cannot be opened."""
+        return Needed.THERE if self.options.kafka.fails_on_loss else Needed.NOTHING
+
     def partitions(self) -> Sequence[InputPartition]:
         """List the directories; a task for each large piece, or for several small ones."""
         splits, listing = read_splits(self.options, self.wanted)
@@ -153,7 +159,8 @@ class BatchesReader(SplitsReader):
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per batch; nothing if the file cannot be opened."""
-        yield from read_piece(split, self.bounds(), batch_header_rows)
+        rows = partial(batch_header_rows, needed=self.needed)
+        yield from read_piece(split, self.bounds(), rows, needed=self.needed)
 
 
 class RecordsReader(SplitsReader):
@@ -174,8 +181,8 @@ class RecordsReader(SplitsReader):
         """Give the records of a task."""
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
-                rows = partial(record_rows, self.options, read=read)
-                yield from read_piece(split, read.bounds, rows)
+                rows = partial(record_rows, self.options, read=read, needed=self.needed)
+                yield from read_piece(split, read.bounds, rows, needed=self.needed)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give nothing: `read` knows more of a split."""
@@ -190,8 +197,10 @@ class SegmentsReader(RecordsReader):
         """Give the counts of a task."""
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
-                rows = partial(count_rows, self.options, read=read)
-                yield from read_piece(split, read.bounds, rows, unopened=uncounted_row)
+                rows = partial(count_rows, self.options, read=read, needed=self.needed)
+                yield from read_piece(
+                    split, read.bounds, rows, needed=self.needed, unopened=uncounted_row
+                )
 
 
 class _Pushing(SplitsReader):

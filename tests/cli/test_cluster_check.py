@@ -150,7 +150,7 @@ def test_wrong_calls(
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
-        (lambda data: data + b'{"type":', 0, "its last line has no end"),
+        (lambda data: data + b'{"type":', 5, "its last line has no end"),
         (lambda data: data + b"\x00\xff\n", 5, "line 23: no JSON"),
         (lambda data: data.replace(b"\n", b"\r\n"), 0, "nothing is wrong"),
         (lambda data: data.replace(b'"id": 2,', b'"id": 2222,', 1), 5, "which no line before has"),
@@ -165,6 +165,17 @@ def test_lines_that_cannot_be_judged(
     history.write_bytes(change(history.read_bytes()))
     outcome = eoctl("cluster", "check", "--history", history.name)
     assert (outcome.status, words in outcome.errors) == (status, True), outcome.errors
+
+
+def test_a_last_line_without_an_end_is_not_verified(eoctl: Run, history: Path) -> None:
+    """What it says may be an acknowledgement: the disk was full, or another run still writes."""
+    whole = history.read_bytes()
+    for cut in (2, 20, len(whole.splitlines(keepends=True)[-1]) - 1):
+        history.write_bytes(whole[:-cut])
+        outcome = eoctl("cluster", "check", "--history", history.name)
+        assert outcome.status == 5, outcome.errors
+        assert f"the last line of {history.name}, which has no end" in outcome.errors
+        assert "nothing is wrong" not in outcome.errors
 
 
 def test_a_history_that_nobody_read_is_not_verified(eoctl: Run, history: Path) -> None:

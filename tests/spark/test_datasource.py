@@ -38,12 +38,14 @@ from eoctl.spark.datasource import (
     PushedBatchesReader,
     PushedRecordsReader,
     RecordsReader,
+    SegmentsReader,
     SplitsInput,
     register,
 )
 from eoctl.spark.rows.columns import AUDIT_COLUMNS, BATCH_COLUMNS, FINDING_COLUMNS
+from eoctl.spark.rows.kafka_options import DataLossError
 from eoctl.spark.rows.source_options import parse_options, paths_of, splits_text
-from eoctl.spark.rows.task_rows import read_piece
+from eoctl.spark.rows.task_rows import Needed, read_piece
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.summaries.codec import unpack_piece, unpack_split
 from recovery.transactions.isolation import Isolation
@@ -106,7 +108,7 @@ def splits_in(reader: SplitsReader) -> list[tuple[str, int]]:
     for task in reader.partitions():
         bounds = [each.bounds for each in task.reads] or [reader.bounds()] * len(task.splits)
         for split, wanted in zip(task.splits, bounds, strict=True):
-            assert [*read_piece(split, wanted, note)] == []
+            assert [*read_piece(split, wanted, note, needed=Needed.THERE)] == []
     return found
 
 
@@ -476,7 +478,7 @@ def test_files_that_go_between_planning_and_reading(tmp_path: Path) -> None:
     segments = [[Batch()], [Batch(sequence=1)], [Batch(sequence=2)]]
     directory = write_segments(tmp_path / "t-0", *segments)
     readers = [
-        source(cls, directory, task_bytes=1 << 30)
+        source(cls, directory, task_bytes=1 << 30, failOnDataLoss=False)
         for cls in (BatchesReader, RecordsReader, FindingsReader, AuditReader)
     ]
     tasks = [reader.partitions() for reader in readers]
@@ -495,6 +497,23 @@ def test_files_that_go_between_planning_and_reading(tmp_path: Path) -> None:
         ("gone", str(gone)), ("unreadable", str(unreadable)),
     ]  # fmt: skip
     assert [unpack_piece(row["piece"]).summary.counts.batches for row in pieces] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("reader_class", [BatchesReader, RecordsReader, SegmentsReader])
+@pytest.mark.parametrize("split_bytes", [100, 1 << 30])
+def test_a_segment_that_goes_fails_a_query_that_asks_for_its_rows(
+    tmp_path: Path, reader_class: type[SplitsReader], split_bytes: int
+) -> None:
+    """Retention of a running broker removes it: a count without it would look whole."""
+    directory = write_segments(tmp_path / "t-0", [Batch(), Batch(sequence=1)], [Batch(sequence=2)])
+    reader = source(reader_class, directory, split_bytes=split_bytes)
+    tasks = reader.partitions()
+    gone = min(directory.iterdir())
+    gone.unlink()
+    with pytest.raises(DataLossError, match="is gone since the query was planned") as caught:
+        [row for task in tasks for row in reader.read(task)]
+    assert str(gone) in str(caught.value)
+    assert "failOnDataLoss" in caught.value.next_step
 
 
 # --- through Spark --------------------------------------------------------------------------------

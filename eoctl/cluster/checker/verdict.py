@@ -139,4 +139,4 @@ class HistoryVerdict(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """Whether all could be judged."""
-        return not self.problems_count and not self.counts.get("unseen")
+        return not (self.problems_count or self.torn or self.counts.get("unseen"))

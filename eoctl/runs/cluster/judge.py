@@ -191,7 +191,8 @@ def _tell_problems(verdict: HistoryVerdict, of_directories: Sequence[str]) -> No
             level="warning",
         )
     for path in verdict.torn:
-        message(f"{path}: its last line has no end: the writer was killed, or is writing")
+        words = "its last line has no end, and is not judged: the writer was killed, or is writing"
+        message(f"{path}: {words}", level="warning")
     for words in of_directories[:SHOWN_PROBLEMS]:
         message(words, level="warning")
 
@@ -217,6 +218,8 @@ def _why(verdict: HistoryVerdict) -> str:
         parts.append(f"{unseen} may still come (unseen)")
     if verdict.problems_count:
         parts.append(f"{counted(verdict.problems_count, 'line')} of history")
+    if verdict.torn:
+        parts.append(f"the last line of {', '.join(verdict.torn)}, which has no end")
     return ", ".join(parts) or "directories"
 
 

@@ -9,6 +9,7 @@ from eoctl.spark.rows.cuts import prune_whole
 from eoctl.spark.rows.kafka_options import (
     EARLIEST,
     LATEST,
+    READ_THE_REST,
     STRATEGY_OPTION,
     DataLossError,
     PointKind,
@@ -200,7 +201,7 @@ def _require_there(
         raise DataLossError(
             f"{places[0].directory}: option {point.option} names offset {offset}, and the log goes"
             f" from {first} to {end}",
-            next_step='.option("failOnDataLoss", "false") reads what is there',
+            next_step=READ_THE_REST,
         )
 
 

@@ -104,12 +104,12 @@ class StreamLimits(NamedTuple):
 
 # What each source takes: the first ones are all sources'. Spark does not care for case.
 PLACE_OPTIONS = frozenset({"path", "paths", "splits", "split_bytes", "task_bytes"})
-BATCH_OPTIONS = PLACE_OPTIONS | {"push_filters", *ReadBounds._fields}
+BATCH_OPTIONS = PLACE_OPTIONS | {"push_filters", LOSS_OPTION, *ReadBounds._fields}
 RECORD_OPTIONS = (
     BATCH_OPTIONS
     | {"isolation", "until", "columns", "schema"}
     | {*CHOICE_OPTIONS, *START_OPTIONS, *END_OPTIONS}
-    | {STRATEGY_OPTION, ISOLATION_OPTION, HEADERS_OPTION, LOSS_OPTION}
+    | {STRATEGY_OPTION, ISOLATION_OPTION, HEADERS_OPTION}
 )
 SEGMENT_OPTIONS = RECORD_OPTIONS - {"columns", "schema", HEADERS_OPTION}
 AUDIT_STREAM_OPTIONS = PLACE_OPTIONS | {"until", *CHOICE_OPTIONS, *START_OPTIONS, LOSS_OPTION}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from enum import Enum, auto
 from errno import ENOENT
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from eoctl.spark.rows.columns import batch_rows, segment_row
-from eoctl.spark.rows.kafka_options import DataLossError
+from eoctl.spark.rows.kafka_options import READ_THE_REST, DataLossError
 from eoctl.spark.rows.kafka_table import kafka_rows
 from eoctl.spark.rows.source_options import TableKind
 from recovery.records.read_options import ReadOptions
@@ -40,6 +41,20 @@ class NotMountedError(EoctlError):
     exit_status = EXIT_ACCESS
 
 
+class Needed(Enum):
+    """Which segments that planning has seen must still be there when a task opens them.
+
+    Attributes:
+        NOTHING: one that is gone, or cannot be opened, has no rows.
+        THERE: one that is gone fails the query; one that cannot be opened has no rows, as damage.
+        OPENED: either fails it.
+    """
+
+    NOTHING = auto()
+    THERE = auto()
+    OPENED = auto()
+
+
 @dataclass
 class SplitsInput(InputPartition):
     """The splits of one task; `problems` are rows of findings that planning has made."""
@@ -60,7 +75,7 @@ def read_piece(
     bounds: ReadBounds,
     read: Callable[[Split], Iterator[pa.RecordBatch]],
     *,
-    must_be_there: bool = False,
+    needed: Needed,
     unopened: Callable[[Split], Iterator[pa.RecordBatch]] = no_rows,
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of a piece, which finds its cuts here.
@@ -69,19 +84,19 @@ def read_piece(
         split: as it was planned.
         bounds: what is asked for.
         read: gives the rows of a split with positions that hold.
-        must_be_there: a segment that cannot be opened is an error.
+        needed: what fails the query.
         unopened: gives the rows of one that cannot.
 
     Raises:
-        AccessError: it cannot be opened, and must be there.
+        AccessError: it cannot be opened, and must be.
         NotMountedError: this host has not the directory that planning has seen.
         DataLossError: the segment is gone.
         UnprovenCutError: the files have changed, and other tasks may have found other cuts.
     """
     try:
-        found = proven_apart(split, partial(open_seen, must_be_there=must_be_there))
+        found = proven_apart(split, partial(open_seen, needed=needed))
     except AccessError:
-        if must_be_there:
+        if needed is Needed.OPENED:
             raise
         yield from unopened(split)
         return
@@ -96,7 +111,7 @@ def read_piece(
 
 
 def record_rows(
-    options: SourceOptions, split: Split, read: DirectoryRead, *, must_be_there: bool = False
+    options: SourceOptions, split: Split, read: DirectoryRead, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
     """Give the records of a split as the table that was asked for.
 
@@ -104,7 +119,7 @@ def record_rows(
         options: of the source.
         split: what to read.
         read: how.
-        must_be_there: a segment that is gone is an error, and not nothing.
+        needed: what fails the query.
 
     Raises:
         NotMountedError: this host has not the directory that planning has seen.
@@ -113,11 +128,7 @@ def record_rows(
     from recovery.records.reader import RecordReader
 
     wanted = read_options(options, read)
-
-    def opener(place: SegmentPlace) -> Segment:
-        return open_seen(place, must_be_there=must_be_there)
-
-    rows = RecordReader(split, wanted, opener=opener)
+    rows = RecordReader(split, wanted, opener=partial(open_seen, needed=needed))
     yield from map(kafka_rows, rows) if options.table is TableKind.KAFKA else rows
 
 
@@ -132,16 +143,17 @@ def read_options(options: SourceOptions, read: DirectoryRead) -> ReadOptions:
 
 
 def count_rows(
-    options: SourceOptions, split: Split, read: DirectoryRead
+    options: SourceOptions, split: Split, read: DirectoryRead, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
     """Give the row of kafka-log-segments of a piece.
 
     Raises:
-        NotMountedError: as above.
+        NotMountedError, DataLossError: as above.
     """
     from recovery.records.counting import count_piece
 
-    yield segment_row(split, count_piece(split, read_options(options, read), open_seen))
+    opener = partial(open_seen, needed=needed)
+    yield segment_row(split, count_piece(split, read_options(options, read), opener))
 
 
 def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
@@ -152,21 +164,21 @@ def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
 
 
 def batch_header_rows(
-    split: Split, within: ReadBounds | None = None, *, must_be_there: bool = False
+    split: Split, within: ReadBounds | None = None, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
     """Give a row per batch; nothing if the file cannot be opened.
 
     Args:
         split: what to read.
         within: of the base offsets; None: all batches of the split.
-        must_be_there: as above.
+        needed: as above.
 
     Raises:
         NotMountedError, DataLossError: as above.
     """
     place = split.place
     try:
-        segment = open_seen(place, must_be_there=must_be_there)
+        segment = open_seen(place, needed=needed)
     except AccessError:
         return
     with segment:
@@ -189,7 +201,7 @@ def _within(rows: pa.RecordBatch, bounds: ReadBounds) -> pa.RecordBatch:
     return rows
 
 
-def open_seen(place: SegmentPlace, *, must_be_there: bool = False) -> Segment:
+def open_seen(place: SegmentPlace, *, needed: Needed) -> Segment:
     """Open a segment that planning has seen.
 
     Raises:
@@ -200,17 +212,24 @@ def open_seen(place: SegmentPlace, *, must_be_there: bool = False) -> Segment:
     try:
         return open_place(place)
     except AccessError as exc:
-        if exc.errno != ENOENT or is_uri(place.path):
+        if exc.errno != ENOENT:
             raise
-        if not os.path.isdir(place.directory):  # noqa: PTH112 - a place is plain text
+        is_local = not is_uri(place.path)
+        if is_local and not os.path.isdir(place.directory):  # noqa: PTH112 - a place is plain text
             raise NotMountedError(
                 f"{socket.gethostname()}: there is no directory {place.directory}, which is there"
                 " where Spark has planned the query",
                 next_step="mount it on every host under the same path, or give a URI",
             ) from exc
-        if must_be_there:
-            raise DataLossError(
-                f"{place.path}: is gone since the micro-batch was planned",
-                next_step="start the query again: it plans that micro-batch anew",
-            ) from exc
-        raise
+        if needed is Needed.NOTHING:
+            raise
+        planned, then = _GONE_SINCE[needed]
+        raise DataLossError(
+            f"{place.path}: is gone since the {planned} was planned", next_step=then
+        ) from exc
+
+
+_GONE_SINCE = {
+    Needed.THERE: ("query", f"run it again, or {READ_THE_REST}"),
+    Needed.OPENED: ("micro-batch", "start the query again: it plans that micro-batch anew"),
+}

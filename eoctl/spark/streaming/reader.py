@@ -28,6 +28,7 @@ from eoctl.spark.rows.source_options import (
     StreamLimits,
 )
 from eoctl.spark.rows.task_rows import (
+    Needed,
     SplitsInput,
     batch_header_rows,
     open_seen,
@@ -269,13 +270,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
                 rows = partial(self.rows, read=read)
-                found = read_piece(split, read.bounds, rows, must_be_there=self.must_be_there)
+                found = read_piece(split, read.bounds, rows, needed=self.needed)
                 yield from found
 
     @property
-    def must_be_there(self) -> bool:
-        """Is a segment that is gone since it was planned an error?"""
-        return self.options.kafka.fails_on_loss
+    def needed(self) -> Needed:
+        """Which segments fail the query when they cannot be opened."""
+        return Needed.OPENED if self.options.kafka.fails_on_loss else Needed.NOTHING
 
     @abstractmethod
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
@@ -287,7 +288,7 @@ class RecordStreamReader(LogStreamReader):
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
         """Give the records of a split."""
-        yield from record_rows(self.options, split, read, must_be_there=self.must_be_there)
+        yield from record_rows(self.options, split, read, needed=self.needed)
 
 
 class BatchStreamReader(LogStreamReader):
@@ -295,7 +296,7 @@ class BatchStreamReader(LogStreamReader):
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
         """Give the batches of a split that begin within the bounds."""
-        yield from batch_header_rows(split, read.bounds, must_be_there=self.must_be_there)
+        yield from batch_header_rows(split, read.bounds, needed=self.needed)
 
 
 class AuditStreamReader(LogStreamReader):
@@ -307,7 +308,7 @@ class AuditStreamReader(LogStreamReader):
         from recovery.summaries.segment import read_split
 
         place = split.place
-        with open_seen(place, must_be_there=self.must_be_there):
+        with open_seen(place, needed=self.needed):
             offsets = (read.bounds.from_offset or 0, read.bounds.to_offset or 0)
         piece = read_split(split, None, offsets)
         counts = piece.summary.counts

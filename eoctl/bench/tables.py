@@ -349,6 +349,29 @@ def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
     )
 
 
+def answer(runs: Iterable[CellRun]) -> Iterator[str]:
+    """Say what all runs come to, for people: what has landed, and what is there twice."""
+    promised = rest = missing = unpromised = twice = 0
+    for each in runs:
+        landed = each.landed
+        if each.cell.acks:
+            promised, missing = promised + landed.acknowledged_count, missing + landed.missing_count
+        else:
+            rest, unpromised = rest + each.sent.records_count, unpromised + landed.missing_count
+        twice += 0 if each.cell.may_double else landed.twice_count
+    if missing:
+        yield f"WRONG: of {promised:,} acknowledged records {missing:,} have not landed"
+    elif promised:
+        yield f"All {promised:,} acknowledged records have landed"
+    if rest:
+        lost = f"{unpromised:,} have not" if unpromised else "all have"
+        yield f"Of {rest:,} records with acks=0, of which nothing is promised, {lost} landed"
+    if twice:
+        yield f"WRONG: {twice:,} records are there twice that should not be"
+    else:
+        yield "No record is there twice that should not be"
+
+
 def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
     """Tell what share of the bare loop's rate our load reaches, by scenario, and both.
 

@@ -671,6 +671,9 @@ def test_what_is_a_finding(
     assert tables.is_sound(runs) is is_sound
     rows = [*tables.relation_rows(tables.by_cell(runs))]
     assert all(each.holds == "yes" for each in rows) is is_sound
+    told = [*tables.answer(runs)]
+    assert any(each.startswith("WRONG: ") for each in told) is not is_sound
+    assert all(len(each) <= 80 for each in told)
 
 
 @pytest.mark.parametrize(
@@ -691,6 +694,10 @@ def test_nothing_was_promised_by_acks_0() -> None:
     runs = three({"0-rf1-min1": (1, 2, 3)}, missing_count=3)
     assert tables.is_sound(runs)
     assert "acknowledged" not in str([*tables.relation_rows(tables.by_cell(runs))])
+    assert [*tables.answer(runs)] == [
+        "Of 300 records with acks=0, of which nothing is promised, 9 have not landed",
+        "No record is there twice that should not be",
+    ]
 
 
 def test_figures_are_medians_beside_the_article() -> None:

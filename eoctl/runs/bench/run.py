@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eoctl.bench.scenarios import require_possible
 from eoctl.output import Report, emit, message
 from eoctl.runs.bench.request import WARMUP_RATIO, check
-from eoctl.runs.told import counted
+from eoctl.runs.told import counted, tell_first
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ def _show(
         *([Report("stretch", tables.StretchRow._fields, stretches)] if stretches else []),
         Report("relation", tables.RelationRow._fields, relations, notes=notes),
     ]
+    tell_first(tables.answer(runs), output)
     for each in reports:
         emit(each, output)
 

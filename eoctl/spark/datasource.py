@@ -14,6 +14,7 @@ Options
   split_bytes              large segments are cut into pieces of about this size, where tasks prove
                            batches to begin (default: 128 MiB to 1 GiB, for 20,000 pieces in all)
   task_bytes               small pieces share a task up to this size (default 32 MiB)
+  failOnDataLoss           true (default): a segment that is gone since planning fails the query
   isolation                read_uncommitted (default) or read_committed, of records; the second
                            begins at the log start offset, unless from_offset is given
   until                    of records: log-end (default), or hw: the high watermark as the log dir's
@@ -33,9 +34,10 @@ Options
 An option that a source does not have is an error: it may have been meant to leave something out.
 
 Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what cannot be
-read has no rows, and is a row of kafka-log-findings. That files change while several tasks read
-parts of one does (`storage.places.planned_splits`). The directories must be reachable under the
-same path on every executor.
+read has no rows, and is a row of kafka-log-findings. What changes meanwhile does: a segment that
+several tasks read parts of (`storage.places.planned_splits`), and one that is gone since the query
+was planned (unless failOnDataLoss is false). The directories must be reachable under the same path
+on every executor.
 """
 
 from __future__ import annotations

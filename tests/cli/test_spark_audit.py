@@ -589,10 +589,10 @@ def test_the_engine_is_chosen_by_machines(
 
 
 def test_splits_suit_the_cluster() -> None:
-    """No more tasks than twenty a core, but for pieces of a GiB at most."""
+    """No more tasks than TASKS_PER_CORE a core, but for pieces of a GiB at most."""
     mib, gib, tib = 1 << 20, 1 << 30, 1 << 40
     pieces_count = 400 * TASKS_PER_CORE
     assert split_bytes_for(10 * gib, pieces_count) == 128 * mib
-    assert split_bytes_for(4 * tib, pieces_count) == 4 * tib // 8000
+    assert split_bytes_for(2 * tib, pieces_count) == 2 * tib // pieces_count
     assert split_bytes_for(100 * tib, pieces_count) == gib
     assert split_bytes_for(gib >> 1, 0) == gib >> 1

@@ -329,45 +329,41 @@ def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
 
 def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
     own = [run for (number, _), each in runs.items() if number == scenario for run in each]
+    wrong = _wrong(own)
     answered = [run.landed for run in own if run.cell.acks != 0]
     if answered:
-        missing = sum(each.missing_count for each in answered)
         total = sum(each.acknowledged_count for each in answered)
         yield RelationRow(
             scenario=scenario,
             relation="every acknowledged record is in the log of every replica in sync",
-            holds=NO if missing else YES,
-            figures=f"{missing:,} of {total:,} are not",
+            holds=NO if wrong.missing_count else YES,
+            figures=f"{wrong.missing_count:,} of {total:,} are not",
         )
-    wrong = sum(run.landed.twice_count for run in own if not run.cell.may_double)
     rest = sum(run.landed.twice_count for run in own if run.cell.may_double)
     yield RelationRow(
         scenario=scenario,
         relation="records are there twice only with retries and without idempotence",
-        holds=NO if wrong else YES,
-        figures=f"{wrong:,} otherwise, {rest:,} with",
+        holds=NO if wrong.twice_count else YES,
+        figures=f"{wrong.twice_count:,} otherwise, {rest:,} with",
     )
 
 
-def answer(runs: Iterable[CellRun]) -> Iterator[str]:
+def answer(runs: Sequence[CellRun]) -> Iterator[str]:
     """Say what all runs come to, for people: what has landed, and what is there twice."""
-    promised = rest = missing = unpromised = twice = 0
-    for each in runs:
-        landed = each.landed
-        if each.cell.acks:
-            promised, missing = promised + landed.acknowledged_count, missing + landed.missing_count
-        else:
-            rest, unpromised = rest + each.sent.records_count, unpromised + landed.missing_count
-        twice += 0 if each.cell.may_double else landed.twice_count
-    if missing:
-        yield f"WRONG: of {promised:,} acknowledged records {missing:,} have not landed"
+    wrong = _wrong(runs)
+    promised = sum(each.landed.acknowledged_count for each in runs if each.cell.acks != 0)
+    if wrong.missing_count:
+        yield f"WRONG: of {promised:,} acknowledged records {wrong.missing_count:,} have not landed"
     elif promised:
         yield f"All {promised:,} acknowledged records have landed"
+    rest = [each for each in runs if each.cell.acks == 0]
     if rest:
-        lost = f"{unpromised:,} have not" if unpromised else "all have"
-        yield f"Of {rest:,} records with acks=0, of which nothing is promised, {lost} landed"
-    if twice:
-        yield f"WRONG: {twice:,} records are there twice that should not be"
+        count = sum(each.sent.records_count for each in rest)
+        missing = sum(each.landed.missing_count for each in rest)
+        lost = f"{missing:,} have not" if missing else "all have"
+        yield f"Of {count:,} records with acks=0, of which nothing is promised, {lost} landed"
+    if wrong.twice_count:
+        yield f"WRONG: {wrong.twice_count:,} records are there twice that should not be"
     else:
         yield "No record is there twice that should not be"
 
@@ -396,10 +392,26 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
     return found
 
 
-def is_sound(runs: Iterable[CellRun]) -> bool:
+def is_sound(runs: Sequence[CellRun]) -> bool:
     """Whether nothing acknowledged is missing, and nothing is there twice for no reason."""
-    return not any(
-        (each.cell.acks != 0 and each.landed.missing_count)
-        or (each.landed.twice_count and not each.cell.may_double)
-        for each in runs
-    )
+    return _wrong(runs) == Wrong(missing_count=0, twice_count=0)
+
+
+class Wrong(NamedTuple):
+    """Records that are not as they should be.
+
+    Attributes:
+        missing_count: acknowledged and missing; with acks=0 nothing is promised.
+        twice_count: there twice, though nothing was to be repeated, or repetitions are seen.
+    """
+
+    missing_count: int
+    twice_count: int
+
+
+def _wrong(runs: Iterable[CellRun]) -> Wrong:
+    missing = twice = 0
+    for each in runs:
+        missing += 0 if each.cell.acks == 0 else each.landed.missing_count
+        twice += 0 if each.cell.may_double else each.landed.twice_count
+    return Wrong(missing_count=missing, twice_count=twice)

@@ -127,11 +127,15 @@ class BrokerFollower(BrokerLife):
         """The connection to a broker was reset."""
         fetcher = self._fetchers.get(number)
         if fetcher is not None:
-            if fetcher.timer is not None:
-                fetcher.timer.call_off()
-            fetcher.timer = self._scheduler.after(
-                FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, fetcher.request
-            )
+            self._back_off(fetcher)
+
+    def _back_off(self, fetcher: _Fetcher) -> None:
+        """Ask again later, and not before."""
+        if fetcher.timer is not None:
+            fetcher.timer.call_off()
+        fetcher.timer = self._scheduler.after(
+            FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, fetcher.request
+        )
 
     def given(
         self, leader: int, request: int, answers: Mapping[TopicPartition, FetchAnswer]
@@ -150,11 +154,7 @@ class BrokerFollower(BrokerLife):
                 continue
             self._take(key, answer)
         if has_error:
-            if fetcher.timer is not None:
-                fetcher.timer.call_off()
-            fetcher.timer = self._scheduler.after(
-                FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, request
-            )
+            self._back_off(fetcher)
         else:
             self._fetch(fetcher)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl import output
 from eoctl.main import run
-from eoctl.spark.session import Setting, spark_session
+from eoctl.spark.session import parse_settings, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +60,8 @@ def main() -> None:
     """Do as the orders say."""
     orders = json.loads(Path(sys.argv[1]).read_text())
     results, awaited = Path(orders["results"]), orders["until"]
-    settings = [Setting(*each.split("=", 1)) for each in orders["settings"]]
     number = 0
-    with spark_session(orders["master"], settings) as session:
+    with spark_session(orders["master"], parse_settings(orders["settings"])) as session:
         while True:
             for words in orders["calls"]:
                 group = f"call-{number}"

@@ -36,8 +36,8 @@ from tests.storage.places.test_splits import (
     SIZE,
     TEN,
     lies,
+    lying_entries,
     starts_of,
-    true_entries,
     write_segment,
 )
 
@@ -157,9 +157,7 @@ def test_damaged_indexes(
     tmp_path: Path, data: bytes, damage: bytes, lies: Any, split_bytes: int, kept: set[int]
 ) -> None:
     """Each good batch is given once, whatever the index says."""
-    entries = [tuple(each) for each in true_entries(write_segment(tmp_path / "t-0", data))]
-    some = [each for number, each in enumerate(entries) if number not in kept]
-    mixed = sorted([*some, *lies], key=lambda each: each[1])
+    mixed = lying_entries(write_segment(tmp_path / "t-0", data), kept, lies)
     for content in (data, damage):
         write_segment(tmp_path / "t-0", content, mixed)
         whole = read(BatchesReader, tmp_path / "t-0", split_bytes=1 << 40)

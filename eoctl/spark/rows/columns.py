@@ -143,22 +143,22 @@ def batch_rows(place: SegmentPlace, table: HeaderTable) -> pa.RecordBatch:
 def segment_row(split: Split, found: PieceCounts) -> pa.RecordBatch:
     """Return the row of kafka-log-segments for a piece."""
     records = found.records
-    row = (
-        *(getattr(split.place, name) for name in PLACE_COLUMNS),
-        split.start_pos,
-        split.end_pos,
-        found.batches,
-        found.control_batches,
-        found.batch_bytes,
-        records.records,
-        records.committed,
-        records.aborted,
-        records.open,
-        records.first_offset,
-        records.last_offset,
-        found.findings,
-    )
-    return rows_of(SEGMENT_COLUMNS, [row])
+    row = {
+        **{name: getattr(split.place, name) for name in PLACE_COLUMNS},
+        "start_pos": split.start_pos,
+        "end_pos": split.end_pos,
+        "batches": found.batches,
+        "control_batches": found.control_batches,
+        "batch_bytes": found.batch_bytes,
+        "records": records.records,
+        "committed_records": records.committed,
+        "aborted_records": records.aborted,
+        "open_records": records.open,
+        "first_offset": records.first_offset,
+        "last_offset": records.last_offset,
+        "findings": found.findings,
+    }
+    return rows_of(SEGMENT_COLUMNS, [[row[name] for name in SEGMENT_COLUMNS]])
 
 
 def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.RecordBatch:

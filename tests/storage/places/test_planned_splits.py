@@ -23,6 +23,7 @@ from tests.storage.places.test_splits import (
     batch,
     check,
     lies,
+    lying_entries,
     rows_of,
     starts_of,
     true_entries,
@@ -138,9 +139,7 @@ def test_damaged_logs_and_indexes(
     tmp_path: Path, data: bytes, damage: bytes, lies: Any, split_bytes: int, kept: set[int]
 ) -> None:
     """The index of one log beside another one: the same verdict as of one process that reads all."""
-    entries = [tuple(each) for each in true_entries(write_segment(tmp_path / "t-0", data))]
-    some = [each for number, each in enumerate(entries) if number not in kept]
-    mixed = sorted([*some, *lies], key=lambda each: each[1])
+    mixed = lying_entries(write_segment(tmp_path / "t-0", data), kept, lies)
     for content in (data, damage):
         place = write_segment(tmp_path / "t-0", content, mixed)
         splits = planned(place, split_bytes)

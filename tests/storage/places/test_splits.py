@@ -60,6 +60,15 @@ def true_entries(place: SegmentPlace) -> list[OffsetIndexEntry]:
     return parse_entries(builder.finish().offset_index)
 
 
+def lying_entries(
+    place: SegmentPlace, left_out: set[int], others: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Entries of its index but for those of some numbers, and others among them, by position."""
+    entries = [tuple(each) for each in true_entries(place)]
+    some = [each for number, each in enumerate(entries) if number not in left_out]
+    return sorted([*some, *others], key=lambda each: each[1])
+
+
 def starts_of(splits: Sequence[Split]) -> list[int]:
     return [each.start_pos for each in splits]
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from recovery.summaries.read_findings import ReadFinding
     from storage.places.listing import DirectoryPlace
 
+# A batch that goes beyond the base offset of the next segment.
+BEYOND_SEGMENT_CHECK_ID = "SEG-1"
+
 
 class LostRange(NamedTuple):
     """What could not be read; a line of the list of losses.
@@ -199,7 +202,8 @@ def _lost_ranges(results: Sequence[PieceRead]) -> Iterator[LostRange]:
             if base_offset is None:
                 base_offset = _end_before(results[:number])
             if last_offset is None:
-                last_offset = _start_behind(results[number + 1 :])
+                is_bound = each.check_id != BEYOND_SEGMENT_CHECK_ID
+                last_offset = _start_behind(results[number + 1 :], is_name_a_bound=is_bound)
             missing = None
             if base_offset is not None and last_offset is not None:
                 missing = max(last_offset - base_offset + 1, 0)
@@ -228,10 +232,15 @@ def _end_before(results: Sequence[PieceRead]) -> int | None:
     return known
 
 
-def _start_behind(results: Sequence[PieceRead]) -> int | None:
+def _start_behind(results: Sequence[PieceRead], *, is_name_a_bound: bool) -> int | None:
+    """Return the last offset before what follows: before its good batches, or by a segment's name.
+
+    A batch that goes beyond the name of the next segment contradicts it, and may have more.
+    """
     for each in results:
         split = each.piece.split
-        start = each.first_batch_offset if split.start_pos else split.place.base_offset
+        is_named = is_name_a_bound and not split.start_pos
+        start = split.place.base_offset if is_named else each.first_batch_offset
         if start is not None:
             return start - 1
     return None

@@ -11,6 +11,7 @@ import pytest
 
 from recovery.repair.salvage_scan import salvage_segment
 from tests.damage.faults import Batch, read_batches
+from tests.damage.planted import layout
 from tests.running import runner
 
 if TYPE_CHECKING:
@@ -247,3 +248,25 @@ def test_a_lowered_wrapper_that_begins_below_its_segment(
     assert found.kept_ranges == ((second.size, second.size + third.size),)
     (loss,) = found.losses
     assert (loss.check_id, loss.base_offset, loss.last_offset) == ("SEG-2", 12, 23)
+
+
+def test_the_name_of_a_segment_that_is_contradicted_bounds_no_loss(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """What goes beyond it costs its last offset, too."""
+    source = golden("kafka-4.3.1") / "clean/rolled-0"
+    directory = tmp_path / source.name
+    shutil.copytree(source, directory)
+    layout.rename_segment(directory, 25, 24)
+    assert read_batches((directory / NAME).read_bytes())[-1].last_offset == 24
+    before = offsets_of(eoctl("consume", source, "--output", "jsonl"))
+    exported = eoctl(
+        *("export", directory, "--to", tmp_path / "out", "--format", "jsonl"),
+        *("--output", "jsonl"),
+    )
+    (summary,) = map(json.loads, exported.text.splitlines())
+    assert summary["records"] + summary["lost_offsets"] == len(before)
+    (loss,) = map(json.loads, (tmp_path / "out/_lost.jsonl").read_text().splitlines())
+    assert (loss["base_offset"], loss["last_offset"]) == (20, 24)
+    known = map(json.loads, eoctl("loss", directory, "--output", "jsonl").text.splitlines())
+    assert {row["lost_offsets"] for row in known if row["kind"] == "partition"} == {5}

@@ -234,8 +234,14 @@ def _differing(each: _Known, field: str, where: str) -> Iterator[Contradiction]:
 
 
 def _given(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
-    """Who gives records gives those of a place as the others do, or not as they do not."""
+    """Who gives records gives those of a place as the others do, or not as they do not.
+
+    A place without a good batch has none: who lists a loss there or not is compared by offsets.
+    """
     for each in known_places(world, said):
+        batches = good_batches(world.log_dir / each.path)
+        if not any(each.start_pos <= batch.pos < each.end_pos for batch in batches):
+            continue
         kept = {
             name: any(each.holds(place) for place in said[name].kept)
             for name in _GIVERS

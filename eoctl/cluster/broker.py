@@ -92,7 +92,14 @@ class Broker(BrokerFollower):
     # -- what the controller says
 
     def learn(self, view: MetadataView) -> None:
-        """Take over the cluster's metadata: lead, follow, or wait for a leader."""
+        """Take over the cluster's metadata: lead, follow, or wait for a leader.
+
+        What is older than its registration it does not take: by that it may lead in the epoch that
+        it led in before it was started, without what its disk has lost. A real broker answers no
+        request before it has the metadata that its registration wrote (BrokerServer.startup).
+        """
+        if view.incarnations.get(self.number) != self.incarnation:
+            return
         if self.view is not None and view.version < self.view.version:
             return
         self.view = view

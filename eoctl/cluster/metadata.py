@@ -41,12 +41,17 @@ class Led(NamedTuple):
 
 
 class MetadataView(NamedTuple):
-    """What a broker or a client knows of the cluster; a higher version is newer."""
+    """What a broker or a client knows of the cluster; a higher version is newer.
+
+    Attributes:
+        incarnations: of each broker, the start that it was registered for last.
+    """
 
     version: int
     partitions: Mapping[TopicPartition, Led]
     fenced: frozenset[int]
     min_insync: int
+    incarnations: Mapping[int, int]
 
 
 def derived_id(*parts: object) -> bytes:

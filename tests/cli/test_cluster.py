@@ -340,7 +340,7 @@ def repeated(eoctl: Run, errors: str, root: Path) -> set[str]:
         (["--acks", "all", "--min-insync-replicas", "1", "--faults", "kill,power"], "lost-write"),
         (["--no-idempotence", "--faults", "kill"], "duplicate"),
         (["--min-insync-replicas", "2", "--faults", "power"], "lost-write"),
-        (["--truncation", "hw", "--faults", "kill"], "lost-write"),
+        (["--truncation", "hw", "--in-flight", "1", "--faults", "kill"], "lost-write"),
     ],
 )
 def test_what_loses_is_found_and_repeated_by_the_calls_that_are_printed(

@@ -312,7 +312,7 @@ MUTANTS = {
     "reads-all": Mutant("REPL-7", 9, _consumers_read_all),
     "elects-by-log-end": Mutant("REPL-8", 0, _elects_by_log_end, ("longer-log",), run=OPEN),
     "elects-outside": Mutant("REPL-8", 23, _elects_outside),
-    "keeps-epoch": Mutant("REPL-8", 13, _keeps_epoch, ("restart-all",)),
+    "keeps-epoch": Mutant("REPL-8", 0, _keeps_epoch, ("kill-in-turn",), run=LONG_ONE),
     "fences-nobody": Mutant(
         "REPL-8", 7, _fences_nobody, ("partition-leader",), settings=IMPATIENT, run=LONG
     ),

@@ -24,6 +24,8 @@ from storage.replication.leader import IsrChange, LeaderReplica
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from eoctl.cluster.metadata import Led, MetadataView
+
 T0 = TopicPartition("t", 0)
 
 
@@ -144,6 +146,30 @@ def test_repl_8_what_is_asked_for_in_an_old_epoch_is_refused(tmp_path: Path) -> 
     )
     assert controller.led(T0).leadership.isr == (0, 1)
     assert controller.led(T0).leadership.partition_epoch == partition_epoch + 1
+
+
+def test_repl_8_who_was_started_leads_in_no_epoch_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the controller tells before it has registered it, it does not take over."""
+    simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
+    leader = simulation.brokers[0]
+    before = leader.leading[T0].leader_epoch
+    led: list[int] = []
+    lead = leader._lead
+
+    def watched(key: TopicPartition, as_told: Led, view: MetadataView) -> None:
+        led.append(as_told.leadership.leader_epoch)
+        lead(key, as_told, view)
+
+    monkeypatch.setattr(leader, "_lead", watched)
+    leader.kill()
+    leader.start()
+    simulation.controller.set_min_insync(1)
+    scheduler = simulation.scheduler
+    assert scheduler.run(simulation.is_quiet, scheduler.now_us + 60 * SECOND_US)
+    assert leader.view is not None
+    assert before not in led
 
 
 @pytest.mark.parametrize("is_unclean", [False, True])

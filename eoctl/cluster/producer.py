@@ -134,6 +134,11 @@ class Producer:
         """Records that the application has given it."""
         return self._given_count
 
+    @property
+    def moved_count(self) -> int:
+        """It rises as long as records are given or answered."""
+        return self._given_count + self.answered_count
+
     def start(self) -> None:
         """Begin, once it is known who leads."""
         self._ask()
@@ -216,10 +221,14 @@ class Producer:
         """Send what is to be sent, in order: what has to wait keeps back all behind it."""
         view = self._view
         leader = -1 if view is None else view.partitions[key].leader
-        for batch in [*self._flying[key]]:
+        for place, batch in enumerate([*self._flying[key]]):
             if batch.is_sent or batch.is_done:
                 continue
             if batch.not_before_us > self._scheduler.now_us:
+                return
+            if place and batch.attempts and self._settings.is_idempotent:
+                # Sent again one by one: a leader knows five batches, and this one passed by more
+                # would be none of them (RecordAccumulator.shouldStopDrainBatchesForPartition).
                 return
             if leader < 0:
                 self._ask()

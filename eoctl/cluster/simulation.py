@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eoctl.cluster.trace import TraceEvent
 
 QUIET_LIMIT_US = 300 * SECOND_US
-FAULT_GRACE_US = 3600 * SECOND_US
+STILL_US = 3600 * SECOND_US  # no record was given or answered for so long: none will be
 
 
 class RunResult(NamedTuple):
@@ -36,6 +36,7 @@ class RunResult(NamedTuple):
         digest: of the history.
         is_quiet: at the end all replicas were in sync and had all.
         is_read: the final consumer has read all.
+        is_answered: each record was given to the producer, and has what it is ever told of it.
         servings: what was answered to `ask`.
     """
 
@@ -44,6 +45,7 @@ class RunResult(NamedTuple):
     virtual_us: int
     is_quiet: bool
     is_read: bool
+    is_answered: bool
     counts: dict[tuple[str, str], int]
     servings: list[Serving]
 
@@ -114,13 +116,14 @@ class Simulation:
         for fault in self.faults:
             self._await(fault)
             self._nemesis.inflict(fault, self._run_number)
-        self._until(lambda: self.producer.is_done, FAULT_GRACE_US)
+        self._while_records_go_on(lambda: self.producer.is_done)
         is_quiet = is_read = False
         if self._run.heals:
             self._nemesis.heal()
+            self._while_records_go_on(lambda: self.producer.is_done)
             is_quiet = self._until(self.is_quiet, QUIET_LIMIT_US)
             consumer.end()
-            final = self._consumer("consumer-final", is_final=True)
+            final = self._consumer("consumer-final", is_final=self.producer.is_done)
             final.start()
             is_read = self._until(lambda: final.is_at_end, QUIET_LIMIT_US)
             final.end()
@@ -136,6 +139,7 @@ class Simulation:
             virtual_us=self.scheduler.now_us - self._start_us,
             is_quiet=is_quiet,
             is_read=is_read,
+            is_answered=self.producer.is_done,
             counts=self.history.counts,
             servings=self._nemesis.servings,
         )
@@ -148,6 +152,12 @@ class Simulation:
 
     def _until(self, holds: Callable[[], bool], limit_us: int) -> bool:
         return self.scheduler.run(holds, self.scheduler.now_us + limit_us)
+
+    def _while_records_go_on(self, holds: Callable[[], bool]) -> None:
+        """Run until something holds, however many records there are; at last nothing moves."""
+        is_reached, before = False, -1
+        while not is_reached and before != (now := self.producer.moved_count):
+            is_reached, before = self._until(holds, STILL_US), now
 
     def is_quiet(self) -> bool:
         """All replicas are in sync, and have all, and know that it is committed."""
@@ -173,7 +183,7 @@ class Simulation:
             self.scheduler.run(lambda: False, max(due_us, self.scheduler.now_us))
         elif fault.kind is WhenKind.RECORDS:
             count = fault.when * self._run.records
-            self._until(lambda: self.producer.given_count >= count, FAULT_GRACE_US)
+            self._while_records_go_on(lambda: self.producer.given_count >= count)
             # Not always as the record is given: it may be on its way, appended, half replicated.
             delay_us = self.scheduler.draw(5000)
             self.scheduler.run(lambda: False, self.scheduler.now_us + delay_us)

@@ -212,6 +212,17 @@ def test_repl_12_what_is_sent_again_is_there_once_with_idempotence(tmp_path: Pat
     assert counts[False] > 40
 
 
+def test_repl_12_what_is_sent_again_is_not_overtaken(tmp_path: Path) -> None:
+    """One batch went to a leader that was cut off, and came to the next one behind forty others."""
+    run = RunSettings(
+        records=60, rate=4, seed=50, faults="kill follower at 28%, partition leader at 62%"
+    )
+    play = Play(tmp_path, PlaySettings(), run)
+    play.run()
+    offsets = [each["offset"] for each in play.sends("ok")]
+    assert sorted(offsets) == [*range(60)]
+
+
 def test_repl_12_what_the_buffer_has_no_room_for_is_dropped_by_the_client(tmp_path: Path) -> None:
     run = RunSettings(
         records=60, rate=100, buffered_max=5, is_blocking=False, faults="kill all at 10%"

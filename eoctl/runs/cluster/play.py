@@ -182,7 +182,14 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))
     _show(path, simulation, result, output)
-    is_whole = not run.heals or (result.is_quiet and result.is_read)
+    is_whole = result.is_answered and (not run.heals or (result.is_quiet and result.is_read))
+    if not result.is_answered:
+        given = result.counts.get(("send", "invoke"), 0)
+        message(
+            f"of {counted(run.records, 'record')} {given:,} were given to the producer, and not all"
+            " of these have an answer: nothing went on any more",
+            level="warning",
+        )
     if digest and result.digest != digest:
         message(
             "this is not the course of events that was saved: this release plays it otherwise",

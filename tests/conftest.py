@@ -105,6 +105,18 @@ def golden_names() -> list[str]:
     return sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN_DIR.glob("*.tar.xz"))
 
 
+@pytest.fixture(scope="session")
+def golden_log_dirs(
+    golden: Callable[[str], Path], golden_names: list[str]
+) -> dict[str, list[Path]]:
+    """The log dirs with a segment of each golden archive that has any, by its name."""
+    found = {
+        name: sorted({log.parent.parent for log in golden(name).rglob("*.log")})
+        for name in golden_names
+    }
+    return {name: log_dirs for name, log_dirs in found.items() if log_dirs}
+
+
 # --- what may be left out -------------------------------------------------------------------------
 
 

@@ -50,12 +50,6 @@ class Answer(NamedTuple):
     status: int
 
 
-def golden_calls(golden: Callable[[str], Path], names: list[str]) -> list[list[Path]]:
-    """A call for the log dirs of each archive that has any."""
-    found = [sorted({log.parent.parent for log in golden(each).rglob("*.log")}) for each in names]
-    return drawn([each for each in found if each], 4, "spark, golden")
-
-
 def damaged_calls(golden: Callable[[str], Path], parent: Path, part: int) -> list[list[Path]]:
     """A call for each log dir with a fault of this part planted in it, and for those beside."""
     calls = []
@@ -72,7 +66,7 @@ def damaged_calls(golden: Callable[[str], Path], parent: Path, part: int) -> lis
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_same_answers_while_processes_are_killed(
     golden: Callable[[str], Path],
-    golden_names: list[str],
+    golden_log_dirs: dict[str, list[Path]],
     eoctl: Callable[..., Any],
     tmp_path: Path,
     workers_count: int,
@@ -81,7 +75,7 @@ def test_the_same_answers_while_processes_are_killed(
     """Called over again until enough has been killed, and tasks have failed by it."""
     paths = damaged_calls(golden, tmp_path / "damaged", part)
     if part == 0 or not IS_ALL:
-        paths += golden_calls(golden, golden_names)
+        paths += drawn(golden_log_dirs.values(), 4, "spark, golden")
     expected = [spoken(eoctl(*AUDIT, *each, "--engine", "local", "--jobs", 1)) for each in paths]
     rng = random.Random(f"{os.environ['EOCTL_SEED']} kills {workers_count} {part}")
     spark = ("--engine", "spark", "--split-bytes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,14 +80,10 @@ def test_as_many_as_records(
 
 
 @pytest.mark.in_turn
-def test_golden_logs(golden: Callable[[str], Path], golden_names: list[str]) -> None:
+def test_golden_logs(golden_log_dirs: dict[str, list[Path]]) -> None:
     """Of all versions and codecs, legacy messages too."""
-    count = 0
-    for name in golden_names:
-        for root in sorted({each.parent.parent for each in golden(name).rglob("*.log")}):
-            for isolation in Isolation:
-                count += check_counts(root, isolation=isolation)
-    assert count > 10_000
+    tried = product(chain(*golden_log_dirs.values()), Isolation)
+    assert sum(check_counts(root, isolation=isolation) for root, isolation in tried) > 10_000
 
 
 @pytest.mark.share(8)

@@ -376,7 +376,7 @@ def test_a_start_does_what_was_predicted(
 
 def wait_for_deletions(log_dirs: list[Path]) -> None:
     """Until what a start has put aside is gone."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 90
     while any(each for log_dir in log_dirs for each in log_dir.rglob("*.deleted")):
         assert time.monotonic() < deadline_s
         time.sleep(0.1)

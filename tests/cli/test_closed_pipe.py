@@ -31,7 +31,7 @@ def after_one_line(*arguments: Any) -> tuple[int, bytes]:
         process.stdout.readline()
         process.stdout.close()
         words = process.stderr.read()
-        return process.wait(timeout=30), words
+        return process.wait(timeout=90), words
 
 
 @pytest.fixture

@@ -532,7 +532,7 @@ def test_a_closed_pipe_ends_quietly(clean: Path) -> None:
         child.stdout.readline()
         child.stdout.close()
         assert child.stderr.read() == b""
-        assert child.wait(timeout=30) == 141
+        assert child.wait(timeout=90) == 141
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -547,7 +547,7 @@ def test_an_interrupt_ends_it_though_nobody_reads(jobs: str, tmp_path: Path) -> 
         child.stdout.read(1)
         time.sleep(0.3)
         child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=30) == 130
+        assert child.wait(timeout=90) == 130
         assert child.stderr.read() == b"eoctl: interrupted\n"
 
 
@@ -562,7 +562,7 @@ def test_a_full_disk_is_no_fault_of_the_input(arguments: tuple[str, ...], clean:
     command = [sys.executable, "-m", "eoctl", "dump-segment", *arguments]
     with open("/dev/full", "wb") as full:  # noqa: PTH123
         outcome = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, timeout=30, check=False
+            command, stdout=full, stderr=subprocess.PIPE, timeout=90, check=False
         )
     assert outcome.returncode == 3
     words = outcome.stderr.decode()
@@ -577,7 +577,7 @@ def test_help_on_a_full_disk(clean: Path) -> None:
             [sys.executable, "-m", "eoctl", "dump-segment", "--help"],
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=30,
+            timeout=90,
             check=False,
         )
     assert outcome.returncode == 3
@@ -591,7 +591,7 @@ def test_closed_standard_streams(closed: int, status: int, clean: Path) -> None:
     outcome = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
         capture_output=True,
-        timeout=30,
+        timeout=90,
         check=False,
     )
     assert outcome.returncode == status
@@ -605,7 +605,7 @@ def test_the_locale_does_not_matter(clean: Path) -> None:
     outputs = []
     for settings in (environment, {**os.environ, "LC_ALL": "C.UTF-8"}):
         with program("--print-data-log", f"plain-0/{SEGMENT}", env=settings) as child:
-            out, err = child.communicate(timeout=30)
+            out, err = child.communicate(timeout=90)
         assert b"Traceback" not in err
         outputs.append(out)
     assert outputs[0] == outputs[1]

@@ -295,7 +295,7 @@ def test_an_interrupt(large: Path, tmp_path: Path) -> None:
         running.stdout.read(10)  # the search is over, and a full pipe stops the printing
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=30) == 130
+        assert running.wait(timeout=90) == 130
     assert list(spill.iterdir()) == []
 
 

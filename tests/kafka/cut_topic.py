@@ -30,7 +30,7 @@ PARTITIONS_COUNT = 20
 TRANSACTIONAL_IDS = ("a", "b", "c")
 HOUR_MS = 3_600_000
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-TIMEOUT_S = 30
+TIMEOUT_S = 90
 
 # Partitions whose log start is moved into the first, the second and the third segment.
 TRIMMED = (17, 18, 19)

@@ -40,10 +40,14 @@ class Progress:
     Args:
         what: a verb: "checking".
         total_bytes: None: nobody knows; a function is asked where something is drawn.
+        unit: what is counted in place of bytes, "runs"; then what is read says nothing.
     """
 
-    def __init__(self, what: str, total_bytes: int | Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, what: str, total_bytes: int | Callable[[], int] | None = None, *, unit: str = ""
+    ) -> None:
         self.what = what
+        self.unit = unit
         self._total_bytes = total_bytes
         self.done_bytes = 0
         self.label = ""
@@ -72,6 +76,10 @@ class Progress:
     @total_bytes.setter
     def total_bytes(self, total_bytes: int | None) -> None:
         self._total_bytes = total_bytes
+
+    def amount(self, count: float) -> str:
+        """So many bytes, or of what is counted."""
+        return f"{count:,.0f}" if self.unit else size_text(count)
 
     def advance(self, count_bytes: int) -> None:
         """Say that so many more bytes are done."""
@@ -228,25 +236,27 @@ class _Line:
         part = self._parts[-1]
         total, seconds = part.total_bytes, now - part.started
         # What is done is told when it is done; what is read of it is known before.
-        read_bytes = self._read_bytes - part.read_before_bytes
+        read_bytes = 0 if part.unit else self._read_bytes - part.read_before_bytes
         done = max(part.done_bytes, read_bytes if total is None else min(read_bytes, total))
         told, bar = [], ""
         if total:
             filled = min(done * BAR_WIDTH // total, BAR_WIDTH)
             bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
             told.append(f"{min(100 * done // total, 100)}%")
-            told.append(f"{size_text(done)} of {size_text(total)}")
+            told.append(f"{part.amount(done)} of {part.amount(total)} {part.unit}".rstrip())
         elif done:
-            told.append(size_text(done))
+            told.append(f"{part.amount(done)} {part.unit}".rstrip())
         if done and seconds > MIN_RATE_SECONDS:
             rate = done / seconds
-            told.append(f"{size_text(rate)}/s")
+            if not part.unit or rate >= 1:
+                told.append(f"{part.amount(rate)}/s")
             left = (total - done) / rate if total else 0
             if 1 <= left < SECONDS_MAX:
                 told.append(f"{duration_text(round(left) * 1000)} left")
         # The file and its directory, which is the partition.
         *around, name = self._path.split("/")[-2:]
-        places = [part.label] if part.label else ["/".join([*around, name]), "".join(around)]
+        files = [""] if part.unit else ["/".join([*around, name]), "".join(around)]
+        places = [part.label] if part.label else files
         for words in (*([each, bar] for each in places), [places[-1]], []):
             line = "  ".join(filter(None, [part.what, *map(printable, words), *told]))
             if len(line) <= width:

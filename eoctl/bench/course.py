@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
 from contextlib import ExitStack
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from eoctl.bench.reader import Reader
 from eoctl.bench.scenarios import ACKS_ALL, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -81,6 +82,22 @@ def order_of(cells: Sequence[Cell], repetition: int, repetitions: int) -> list[C
     """Give the cells from another one on in each repetition; none is always the first, or last."""
     start = repetition * len(cells) // max(repetitions, 1)
     return [*cells[start:], *cells[:start]]
+
+
+def left_s(taken_s: Mapping[Cell, Sequence[float]], waiting: Iterable[Cell]) -> float | None:
+    """Foretell how long cells take: as they did before, or as others did; None: none has run."""
+    if not taken_s:
+        return None
+    usual_s = {cell: mean(each) for cell, each in taken_s.items()}
+    other_s = mean(usual_s.values())
+    return sum(usual_s.get(each, other_s) for each in waiting)
+
+
+def _left(taken_s: Mapping[Cell, Sequence[float]], waiting: Sequence[tuple[int, Cell]]) -> str:
+    foretold_s = left_s(taken_s, [cell for _, cell in waiting])
+    if foretold_s is None:
+        return ""
+    return f", about {math.ceil(foretold_s / 60)} min left"
 
 
 class BrokerFaults:
@@ -154,14 +171,22 @@ class BenchCourse:
         Raises:
             RefusedError: a broker has ended, or does not come to rest.
         """
-        repetitions = self._options.repetitions
-        for repetition in range(repetitions):
-            for number, cell in enumerate(order_of(self._cells, repetition, repetitions), start=1):
-                self._tell(
-                    f"repetition {repetition + 1} of {repetitions}, cell {number} of"
-                    f" {len(self._cells)}: {cell.scenario}:{cell.name}"
-                )
-                yield self._run(cell, repetition)
+        repetitions, count = self._options.repetitions, len(self._cells)
+        course = [
+            (each, cell)
+            for each in range(repetitions)
+            for cell in order_of(self._cells, each, repetitions)
+        ]
+        taken_s: dict[Cell, list[float]] = {}
+        for place, (repetition, cell) in enumerate(course):
+            begun_s = time.monotonic()
+            self._tell(
+                f"repetition {repetition + 1} of {repetitions}, cell {place % count + 1} of"
+                f" {count}: {cell.scenario}:{cell.name}{_left(taken_s, course[place:])}"
+            )
+            run = self._run(cell, repetition)
+            taken_s.setdefault(cell, []).append(time.monotonic() - begun_s)
+            yield run
 
     def _run(self, cell: Cell, repetition: int) -> CellRun:
         topic = f"eoctl-bench-{self._name}-s{cell.scenario}-{cell.name}-{repetition + 1}"

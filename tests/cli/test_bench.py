@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eoctl.bench import programs, tables
 from eoctl.bench.against import RunningBrokers
 from eoctl.bench.brokers import choose_ports, fsync_policy
-from eoctl.bench.course import CellRun, order_of
+from eoctl.bench.course import CellRun, left_s, order_of
 from eoctl.bench.identity import KEY, values_pool
 from eoctl.bench.java_load import send_by_java
 from eoctl.bench.landed import (
@@ -726,6 +726,14 @@ def test_each_cell_begins_once() -> None:
     orders = [order_of(cells, each, 3) for each in range(3)]
     assert len({each[0].name for each in orders}) == 3
     assert all({*each} == {*cells} for each in orders)
+
+
+def test_what_is_left_is_foretold_by_what_ran() -> None:
+    first, second, third = SCENARIOS[5][1][:3]
+    assert left_s({}, [first]) is None
+    assert left_s({first: [30, 50]}, [first, second]) == 80
+    assert left_s({first: [30], second: [90]}, [second, third, third]) == 90 + 60 + 60
+    assert left_s({first: [30]}, []) == 0
 
 
 def test_cells_that_others_need() -> None:

@@ -85,6 +85,29 @@ def test_it_is_drawn_and_cleared(
         assert lines_drawn(quiet) == []
 
 
+@pytest.mark.parametrize(
+    ("call", "count", "unit"),
+    [
+        (("explore", "--min-insync-replicas", 2, "--faults", "kill", "--seeds", 9), 9, "seeds"),
+        (("run", "play", "--records", 3000), 3000, "records"),
+    ],
+)
+def test_what_is_played_is_counted_and_is_no_bytes(
+    tmp_path: Path, call: tuple[object, ...], count: int, unit: str
+) -> None:
+    """What brokers that are played read counted as if it were seeds: 100% from the first on."""
+    assert on_terminal("cluster", "init", "play", cwd=tmp_path).status == 0
+    shown = at_once("cluster", *call, cwd=tmp_path, width=100)
+    assert shown.status == 0, shown.raw
+    drawn = [each for each in lines_drawn(shown) if each.startswith("playing")]
+    done = [re.search(rf" ([\d,]+) of {count:,} {unit}", each) for each in drawn]
+    counts = [int(each[1].replace(",", "")) for each in done if each is not None]
+    assert counts == sorted(counts)
+    assert counts[0] < count
+    assert counts[-1] > 0
+    assert not any(" B" in each or "iB" in each for each in drawn)
+
+
 def test_a_wide_line_is_cut_where_it_says_least(kafka: Path, tmp_path: Path) -> None:
     for width in (100, 40, 20):
         drawn = lines_drawn(at_once("describe", "kafka/rolled-0", cwd=tmp_path, width=width))

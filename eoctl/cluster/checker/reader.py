@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import AccessError, RefusedError
 from storage.limits import INT64_MAX
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +81,8 @@ class HistoryReader:
             step = 'the first line is {"history":"eoctl","version":1}, see eoctl-history(5)'
             for magic, tool in _COMPRESSED.items():
                 if first.startswith(magic):
-                    what, step = "is compressed", f"{tool} {path}, then check what comes of it"
+                    what = "is compressed"
+                    step = f"{tool} {pasted(path)}, then check what comes of it"
             raise RefusedError(
                 f"{path}: {what}",
                 next_step=step,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.bench.scenarios import require_possible
 from eoctl.output import Report, emit, message
+from eoctl.progress import Progress
 from eoctl.runs.bench.request import WARMUP_RATIO, check
 from eoctl.runs.told import counted, tell_first
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
@@ -117,10 +118,13 @@ def _run_cells(
     recorder = Recorder(request.to) if request.to is not None else None
     runs: list[CellRun] = []
     try:
-        for each in BenchCourse(cluster, checked.cells, options, message).runs():
-            runs.append(each)
-            if recorder is not None:
-                recorder.keep(each)
+        count = len(checked.cells) * request.repetitions
+        with Progress("measuring", count, unit="runs") as progress:
+            for each in BenchCourse(cluster, checked.cells, options, message).runs():
+                runs.append(each)
+                if recorder is not None:
+                    recorder.keep(each)
+                progress.advance(1)
     except BaseException:
         if runs:
             _show(machine, runs, request, output, is_whole=False)

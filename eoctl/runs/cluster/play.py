@@ -19,6 +19,7 @@ from eoctl.cluster.layout import (
 from eoctl.cluster.settings import MARKER_NAME, RETRIES_MAX, START_MS
 from eoctl.cluster.simulation import Simulation
 from eoctl.output import Report, emit, message
+from eoctl.progress import Progress
 from eoctl.runs.told import counted, tell_first
 from storage.errors import EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC
@@ -28,7 +29,7 @@ from storage.os_errors import os_errors
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from eoctl.cluster.layout import PlayedCluster
     from eoctl.cluster.settings import PlaySettings, RunSettings
@@ -99,7 +100,7 @@ def parse_retries(text: str) -> int:
 
 
 class _HistoryFile:
-    """Gathers lines, and writes them.
+    """Gathers lines, and writes them; `on_write` is called each time.
 
     Raises:
         RefusedError: there is one, of a run that the marker does not know.
@@ -113,6 +114,7 @@ class _HistoryFile:
             if os.path.lexists(path):
                 self._remove_begun()
             self._file: OpenFile = self._fs.open_new(path, 0o644)
+        self.on_write: Callable[[], None] = lambda: None
         self._lines: list[bytes] = []
         self._bytes = 0
 
@@ -138,6 +140,7 @@ class _HistoryFile:
         data, self._lines, self._bytes = b"".join(self._lines), [], 0
         with os_errors(self._path):
             self._fs.write(self._file, data)
+        self.on_write()
 
     def close(self) -> None:
         self.flush()
@@ -177,7 +180,12 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         )
         history.flush()  # a run that is counted has the header of its history
         save_cluster(cluster)
-        result = simulation.run()
+        with Progress("playing", run.records, unit="records") as progress:
+            producer = simulation.producer
+            history.on_write = lambda: progress.advance(
+                producer.answered_count - progress.done_bytes
+            )
+            result = simulation.run()
         end_us = simulation.scheduler.now_us
         hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))

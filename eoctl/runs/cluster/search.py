@@ -42,7 +42,7 @@ def explore_cluster(
     if witness:
         require_new(witness)
     kinds = parse_kinds(faults)
-    with Progress("seeds", len(seeds)) as progress:
+    with Progress("playing", len(seeds), unit="seeds") as progress:
         course = explore(settings, run, kinds, seeds, on_seed=lambda _: progress.advance(1))
     if course is None:
         words = f"nothing is lost, doubled or different in {counted(len(seeds), 'seed')}"

@@ -99,7 +99,7 @@ def table(filters: Mapping[str, str], output: OutputFormat, witness: str) -> int
     if told is not None:
         effect = told.effects[0]
         run = load_matrix().witnesses[told.witnesses[effect]].run_in(told.cell)
-        with Progress("courses", 1):
+        with Progress("playing", unit="courses"):
             course = play_course(told.cell.settings, run)
     answer = [*_answer(cells, chosen)]
     if told is not None and course is not None:

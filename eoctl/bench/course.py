@@ -17,7 +17,14 @@ from eoctl.bench.client import await_quiet
 from eoctl.bench.consumed import LEADER, consumed_copies
 from eoctl.bench.java_load import send_by_java
 from eoctl.bench.landed import count, judge, read_copies
-from eoctl.bench.load import ACKNOWLEDGED, Load, measured, producer_settings, records_per_s
+from eoctl.bench.load import (
+    ACKNOWLEDGED,
+    Load,
+    interrupts_kept,
+    measured,
+    producer_settings,
+    records_per_s,
+)
 from eoctl.bench.reader import Reader
 from eoctl.bench.scenarios import ACKS_ALL, MAX_TRANSACTIONS
 
@@ -206,7 +213,8 @@ class BenchCourse:
                         is_committed=cell.txn_records > 0,
                     )
                 )  # fmt: skip
-            sent = self._send(cell, topic, run_key, faults, rate)
+            with interrupts_kept():
+                sent = self._send(cell, topic, run_key, faults, rate)
             received_ns = None
             if reader is not None:
                 wanted = np.flatnonzero(sent.status == ACKNOWLEDGED)

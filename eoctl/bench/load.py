@@ -7,8 +7,10 @@ late is late by that: its latency begins at the time that was intended.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain, count, islice, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +21,7 @@ from confluent_kafka import KafkaException, Producer
 from eoctl.bench.identity import KEY, POOL_COUNT, values_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -132,6 +134,30 @@ def lane(producer: Producer, topic: str, values: list[bytes], followed: Followed
         return open_count
 
     return SendLane(put, lambda: open_count, lambda: (clock_ns() - last_answer_ns) / 1e9)
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Raise an interrupt that came while librdkafka told of an answer: it makes nothing of it.
+
+    Raises KeyboardInterrupt.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    with ExitStack() as stack:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ValueError):  # not in the main thread
+                stack.callback(signal.signal, each, signal.signal(each, note))
+        try:
+            yield
+        except SystemError as error:  # "poll returned NULL without setting an exception"
+            if not came:
+                raise
+            raise KeyboardInterrupt from error
 
 
 class Load:

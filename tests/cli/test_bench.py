@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,8 @@ from eoctl.bench.load import (
     Load,
     LoadOptions,
     Sent,
+    interrupts_kept,
+    lane,
     latencies_ns,
     producer_settings,
     records_per_s,
@@ -356,6 +359,25 @@ def test_records_that_fail_are_named() -> None:
     sent = Load(settings, "t", 4, RUN_KEY, options).send()
     assert (sent.status == FAILED).all()
     assert sent.errors == {"_MSG_TIMED_OUT": 5}
+
+
+class Trap(list[int]):
+    """An interrupt comes as the first answer is noted: in a call of librdkafka, which loses it."""
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        super().__setitem__(place, value)
+        if len(self) < 5:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_within_an_answer_is_one() -> None:
+    load = played(PLAYED)
+    followed = load._followed._replace(answered_ns=Trap())
+    load._lane = lane(load._producer, "t", load._values, followed)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), interrupts_kept():
+        load.send(rate=5)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # --- percentiles ----------------------------------------------------------------------------------

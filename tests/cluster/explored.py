@@ -1,10 +1,11 @@
 """The guarantee matrix, searched and written: `make explore`.
 
-    python -m tests.cluster.explored [--seeds 2000] [--seconds S] [--jobs N] [--anew] [--trusted]
+    python -m tests.cluster.explored [--seeds 2000] [--seconds S] [--jobs N] [--anew] [--recount] [--trusted]
 
 Goes on where the file that is shipped ends. First each witness is tried again, and one that is
 condemned no more is looked for anew; then each cell that nothing was found in is given more seeds,
-those with the fewest first. A course of events that does something in one cell is tried in those that
+those with the fewest first. After a change of what brokers do, --recount counts these from the first
+seed on: their courses are others now. A course of events that does something in one cell is tried in those that
 differ from it in one setting and do not do it yet: weaker settings lose no less. What is there is
 written every minute, and at the end, Ctrl-C included.
 """
@@ -287,6 +288,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--anew", action="store_true")
+    parser.add_argument("--recount", action="store_true", help="begin anew where nothing was found")
     parser.add_argument(
         "--trusted", action="store_true", help="do not try witnesses again, nor in other cells"
     )
@@ -294,6 +296,8 @@ def main() -> None:
     found = {each: Found(each) for each in tried_cells()}
     if MATRIX_PATH.exists() and not options.anew:
         before = as_found(load_matrix())
+        if options.recount:
+            before = {cell: each for cell, each in before.items() if each.witnesses}
         found = {each: before.get(each, empty) for each, empty in found.items()}
     search = Search(found, options.seeds, time.monotonic() + options.seconds)
     with contextlib.suppress(KeyboardInterrupt):

@@ -60,12 +60,6 @@ a record is there twice. `may diverge`: replicas differ below the high watermark
 Each of these has a course of events in the package, made as short as it goes, that `eoctl cluster table
 --witness FILE` writes; `make test` repeats a share of them, and `make explore` goes on searching.
 What a cell may do beside what it says was not found, which is no proof either.
-
-Two cells stop before a course that loses here and, as we read Kafka, not with real brokers: acks=all,
-idempotent, min.insync=2, elr=yes, fsync=never, `stop-then-power`, with 2 replicas at seed 705 and with 3 at seed
-248. There the leader that lost its disk answers a follower in its old epoch, in the millisecond between its start
-and its registration, and the follower cuts its log. A real broker answers nobody before it has caught up with the
-metadata that its registration wrote. The simulation has to do so, too, before these two can be told.
 """
 _SAME = """
 Cells that are the same are tried once: with acks 0 or 1 a producer is not idempotent; with one replica

@@ -33,6 +33,8 @@ class EoctlError(Exception):
         super().__init__(message)
         self.message = message
         self.next_step = next_step
+        if next_step:  # who meets it as a traceback, as Spark prints them, is told as well
+            self.add_note(f"try: {next_step}")
 
     def without_frames(self) -> Self:
         """Forget where it was raised: one that is kept keeps the buffers of its frames alive."""

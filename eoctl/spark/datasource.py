@@ -14,7 +14,9 @@ Options
   split_bytes              large segments are cut into pieces of about this size, where tasks prove
                            batches to begin (default: 128 MiB to 1 GiB, for 20,000 pieces in all)
   task_bytes               small pieces share a task up to this size (default 32 MiB)
-  failOnDataLoss           true (default): a segment that is gone since planning fails the query
+  failOnDataLoss           true (default): a segment that is gone since planning fails the query, as
+                           does what cannot be listed or opened; false: it has no rows, a warning
+                           in the log of the process that met it tells so
   isolation                read_uncommitted (default) or read_committed, of records; the second
                            begins at the log start offset, unless from_offset is given
   until                    of records: log-end (default), or hw: the high watermark as the log dir's
@@ -33,11 +35,11 @@ Options
 
 An option that a source does not have is an error: it may have been meant to leave something out.
 
-Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what cannot be
-read has no rows, and is a row of kafka-log-findings. What changes meanwhile does: a segment that
-several tasks read parts of (`storage.places.planned_splits`), and one that is gone since the query
-was planned (unless failOnDataLoss is false). The directories must be reachable under the same path
-on every executor.
+Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what is damaged
+has no rows, and is a row of kafka-log-findings. What cannot be listed or opened does (unless
+failOnDataLoss is false), and what changes meanwhile: a segment that several tasks read parts of
+(`storage.places.planned_splits`), and one that is gone since the query was planned. The directories
+must be reachable under the same path on every executor.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ from eoctl.spark.rows.columns import (
 from eoctl.spark.rows.cuts import cut_in_tasks, piece_bytes, prune_whole
 from eoctl.spark.rows.kafka_options import value_of
 from eoctl.spark.rows.kafka_table import kafka_columns
+from eoctl.spark.rows.opening import needed_by_query, require_listed
 from eoctl.spark.rows.record_plan import plan_records, pruned
 from eoctl.spark.rows.source_options import (
     AUDIT_STREAM_OPTIONS,
@@ -92,7 +95,6 @@ from eoctl.spark.rows.source_options import (
     wants_filters,
 )
 from eoctl.spark.rows.task_rows import (
-    Needed,
     SplitsInput,
     batch_header_rows,
     count_rows,
@@ -112,8 +114,10 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from eoctl.spark.rows.opening import Needed
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
     from eoctl.spark.streaming.reader import LogStreamReader
+    from storage.places.listing import Listing
     from storage.places.splits import Split
 
 __all__ = ["SOURCES", "register"]
@@ -133,12 +137,23 @@ class SplitsReader(DataSourceReader):
 
     @property
     def needed(self) -> Needed:
-        """Which segments fail the query when they cannot be opened."""
-        return Needed.THERE if self.options.kafka.fails_on_loss else Needed.NOTHING
+        """Whether a segment that is gone, or cannot be opened, fails the query."""
+        return needed_by_query(self.options.kafka)
+
+    def listed(self) -> tuple[list[Split], Listing | None]:
+        """List what is asked for.
+
+        Raises:
+            UnopenedError: a part of it cannot be listed, and failOnDataLoss is not false.
+        """
+        splits, listing = read_splits(self.options, self.wanted)
+        if listing is not None:
+            require_listed(self.options, listing)
+        return splits, listing
 
     def partitions(self) -> Sequence[InputPartition]:
         """List the directories; a task for each large piece, or for several small ones."""
-        splits, listing = read_splits(self.options, self.wanted)
+        splits, listing = self.listed()
         splits = prune_whole(splits, self.bounds(), len(splits))
         splits = cut_in_tasks(self.options, splits, listing)
         # This object goes to each task: what only planning needs stays here.
@@ -160,7 +175,7 @@ class BatchesReader(SplitsReader):
     """Reads the headers of batches."""
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give a row per batch; nothing if the file cannot be opened."""
+        """Give a row per batch."""
         rows = partial(batch_header_rows, needed=self.needed)
         yield from read_piece(split, self.bounds(), rows, needed=self.needed)
 
@@ -170,7 +185,7 @@ class RecordsReader(SplitsReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan as for batches; read_committed looks for each partition's last stable offset."""
-        splits, listing = read_splits(self.options, self.wanted)
+        splits, listing = self.listed()
         reads = plan_records(self.options, self.bounds(), splits, listing)
         splits = cut_in_tasks(self.options, pruned(splits, reads), listing)
         self.options = self.options._replace(splits=None)

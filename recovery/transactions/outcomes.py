@@ -251,11 +251,3 @@ def find_stability(
         open_transactions=tuple(transactions),
         problems=tuple(events.problems),
     )
-
-
-def last_stable_offset(
-    places: Iterable[SegmentPlace], *, high_watermark: int | None = None, log_start_offset: int = 0
-) -> int:
-    """Give `find_stability`'s stable offset."""
-    found = find_stability(places, high_watermark=high_watermark, log_start_offset=log_start_offset)
-    return found.stable_offset

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from eoctl.spark.datasource import BatchesReader, RecordsReader
 from eoctl.spark.rows import cuts
+from eoctl.spark.rows.opening import NotMountedError
 from eoctl.spark.rows.source_options import splits_text
-from eoctl.spark.rows.task_rows import NotMountedError
 from storage.files.positioned_file import PositionedFile
 from storage.log.segment import Segment
 from storage.places import place_files

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.spark.datasource import KafkaLogBatches, KafkaLogRecords, RecordsReader
-from eoctl.spark.rows.kafka_options import DataLossError, parse_kafka_options
+from eoctl.spark.rows.kafka_options import DataLossError, KafkaOptions, parse_kafka_options
 from eoctl.spark.rows.kafka_table import kafka_rows
 from eoctl.spark.rows.record_plan import offset_at_time
 from eoctl.spark.rows.source_options import parse_options
@@ -280,7 +280,7 @@ def test_times_lead_to_the_first_record_that_is_not_older(
         times[-1] + 1,
     ):
         expected = next((row["offset"] for row in rows if row["timestamp_ms"] >= time_ms), None)
-        assert offset_at_time(places, time_ms) == expected, time_ms
+        assert offset_at_time(KafkaOptions(), places, time_ms) == expected, time_ms
 
 
 def test_times_bound_a_query(golden: Callable[[str], Path], clean: Path) -> None:

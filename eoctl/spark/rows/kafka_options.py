@@ -27,6 +27,7 @@ from storage.errors import EXIT_ACCESS, EoctlError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from storage.file_names import PartitionName
     from storage.places.listing import DirectoryPlace, SegmentPlace
 
 EARLIEST, LATEST = -2, -1  # ListOffsetsRequest
@@ -64,7 +65,7 @@ class TopicChoice(NamedTuple):
     pattern: re.Pattern[str] | None = None
     partitions: frozenset[TopicPartition] | None = None
 
-    def holds(self, place: SegmentPlace | DirectoryPlace) -> bool:
+    def holds(self, place: SegmentPlace | DirectoryPlace | PartitionName) -> bool:
         """Is the partition chosen?"""
         if self.topics is not None:
             return place.topic in self.topics

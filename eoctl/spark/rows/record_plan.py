@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from eoctl.spark.rows.kafka_options import (
     DataLossError,
     PointKind,
 )
+from eoctl.spark.rows.opening import needed_by_query, open_seen
 from eoctl.spark.rows.source_options import ReadBounds
 from recovery.export.options import Until
 from recovery.records.read_options import ReadOptions
@@ -62,6 +64,7 @@ def plan_records(
     Raises:
         UsageError: an option cannot be carried out.
         DataLossError: offsets that are asked for are not there.
+        UnopenedError: what has to be looked at for that cannot be opened.
     """
     is_committed_only = options.isolation is Isolation.READ_COMMITTED
     kafka = options.kafka
@@ -113,13 +116,14 @@ def _planned(
     own = own.narrowed(_points(kafka, places, limits))
     stable_offset = None
     if is_committed_only:
-        from recovery.transactions.outcomes import last_stable_offset
+        from recovery.transactions.outcomes import find_stability
 
-        stable_offset = last_stable_offset(
+        stable_offset = find_stability(
             places,
             high_watermark=limits.high_watermark,
             log_start_offset=limits.log_start_offset or 0,
-        )
+            opener=partial(open_seen, needed=needed_by_query(kafka)),
+        ).stable_offset
     return DirectoryRead(bounds.narrowed(own), stable_offset)
 
 
@@ -133,7 +137,7 @@ def _points(
     if kafka.ending is not None and kafka.ending.is_own:
         number = kafka.ending.number_of(partition)
         if kafka.ending.is_time:
-            high = offset_at_time(places, number)
+            high = offset_at_time(kafka, places, number)
         elif number == EARLIEST:
             raise UsageError(f"option {kafka.ending.option}: {_name(places)}: the end is not -2")
         elif number != LATEST:
@@ -155,6 +159,7 @@ def starting_offset(
     Raises:
         UsageError: the option does not tell, or no record is as young as it asks for.
         DataLossError: the offset is not there.
+        UnopenedError: a segment that has to be looked into cannot be opened.
     """
     if point.kind is PointKind.EARLIEST:
         return log_start_offset
@@ -162,7 +167,7 @@ def starting_offset(
         return _latest(point, places, may_be_latest=may_be_latest)
     number = point.number_of((places[0].topic, places[0].partition))
     if point.is_time:
-        found = offset_at_time(places, number)
+        found = offset_at_time(kafka, places, number)
         if found is None and not kafka.is_latest_without_match:
             raise UsageError(
                 f"option {point.option}: {_name(places)}: no record is as young as {number}",
@@ -205,15 +210,22 @@ def _require_there(
         )
 
 
-def offset_at_time(places: Sequence[SegmentPlace], timestamp_ms: int) -> int | None:
-    """Find the first record that is not older, as a broker's ListOffsets; None: there is none."""
+def offset_at_time(
+    kafka: KafkaOptions, places: Sequence[SegmentPlace], timestamp_ms: int
+) -> int | None:
+    """Find the first record that is not older, as a broker's ListOffsets; None: there is none.
+
+    Raises:
+        UnopenedError, DataLossError: a segment that may have it cannot be opened, or is gone.
+    """
     from recovery.records.reader import RecordReader
 
     wanted = ReadOptions(columns=("offset",), from_time_ms=timestamp_ms)
     splits = split_places(places, SEARCH_BYTES)
     bounds = ReadBounds(from_time_ms=timestamp_ms).inclusive()
+    opener = partial(open_seen, needed=needed_by_query(kafka))
     for split in prune_splits(splits, bounds):
-        for rows in RecordReader(split, wanted):
+        for rows in RecordReader(split, wanted, opener=opener):
             if rows.num_rows:
                 offset: int = rows.column("offset")[0].as_py()
                 return offset

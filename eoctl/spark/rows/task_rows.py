@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from dataclasses import dataclass
-from enum import Enum, auto
-from errno import ENOENT
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
 from eoctl.spark.rows.columns import batch_rows, segment_row
-from eoctl.spark.rows.kafka_options import READ_THE_REST, DataLossError
 from eoctl.spark.rows.kafka_table import kafka_rows
+from eoctl.spark.rows.opening import open_seen
 from eoctl.spark.rows.source_options import TableKind
 from recovery.records.read_options import ReadOptions
-from storage.errors import EXIT_ACCESS, AccessError, EoctlError
-from storage.files.uris import is_uri
-from storage.places.find import open_place
+from storage.errors import AccessError
 from storage.places.planned_splits import proven_apart, require_same
 from storage.places.split_pruning import prune_splits
 
@@ -28,31 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from eoctl.spark.rows.opening import Needed
     from eoctl.spark.rows.record_plan import DirectoryRead
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
-    from storage.log.segment import Segment
-    from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
-
-
-class NotMountedError(EoctlError):
-    """A host has not the directory that planning has seen on another one."""
-
-    exit_status = EXIT_ACCESS
-
-
-class Needed(Enum):
-    """Which segments that planning has seen must still be there when a task opens them.
-
-    Attributes:
-        NOTHING: one that is gone, or cannot be opened, has no rows.
-        THERE: one that is gone fails the query; one that cannot be opened has no rows, as damage.
-        OPENED: either fails it.
-    """
-
-    NOTHING = auto()
-    THERE = auto()
-    OPENED = auto()
 
 
 @dataclass
@@ -85,19 +58,15 @@ def read_piece(
         bounds: what is asked for.
         read: gives the rows of a split with positions that hold.
         needed: what fails the query.
-        unopened: gives the rows of one that cannot.
+        unopened: gives the rows of one that cannot be opened and need not be.
 
     Raises:
-        AccessError: it cannot be opened, and must be.
-        NotMountedError: this host has not the directory that planning has seen.
-        DataLossError: the segment is gone.
+        NotMountedError, UnopenedError, DataLossError: as `open_seen`.
         UnprovenCutError: the files have changed, and other tasks may have found other cuts.
     """
     try:
         found = proven_apart(split, partial(open_seen, needed=needed))
     except AccessError:
-        if needed is Needed.OPENED:
-            raise
         yield from unopened(split)
         return
     if found is None:
@@ -122,8 +91,8 @@ def record_rows(
         needed: what fails the query.
 
     Raises:
-        NotMountedError: this host has not the directory that planning has seen.
-        DataLossError: the segment is gone.
+        NotMountedError, UnopenedError, DataLossError: as `open_seen`; of a later segment, too,
+            which has the end of a transaction.
     """
     from recovery.records.reader import RecordReader
 
@@ -148,7 +117,7 @@ def count_rows(
     """Give the row of kafka-log-segments of a piece.
 
     Raises:
-        NotMountedError, DataLossError: as above.
+        NotMountedError, UnopenedError, DataLossError: as above.
     """
     from recovery.records.counting import count_piece
 
@@ -166,7 +135,7 @@ def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
 def batch_header_rows(
     split: Split, within: ReadBounds | None = None, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
-    """Give a row per batch; nothing if the file cannot be opened.
+    """Give a row per batch; nothing if the file cannot be opened and need not be.
 
     Args:
         split: what to read.
@@ -174,7 +143,7 @@ def batch_header_rows(
         needed: as above.
 
     Raises:
-        NotMountedError, DataLossError: as above.
+        NotMountedError, UnopenedError, DataLossError: as above.
     """
     place = split.place
     try:
@@ -199,37 +168,3 @@ def _within(rows: pa.RecordBatch, bounds: ReadBounds) -> pa.RecordBatch:
     if bounds.to_offset is not None:
         rows = rows.filter(pc.less(rows.column("base_offset"), bounds.to_offset))
     return rows
-
-
-def open_seen(place: SegmentPlace, *, needed: Needed) -> Segment:
-    """Open a segment that planning has seen.
-
-    Raises:
-        NotMountedError: its whole directory is not there: it is another one on this host.
-        DataLossError: it is gone, and has to be there.
-        AccessError: it cannot be opened.
-    """
-    try:
-        return open_place(place)
-    except AccessError as exc:
-        if exc.errno != ENOENT:
-            raise
-        is_local = not is_uri(place.path)
-        if is_local and not os.path.isdir(place.directory):  # noqa: PTH112 - a place is plain text
-            raise NotMountedError(
-                f"{socket.gethostname()}: there is no directory {place.directory}, which is there"
-                " where Spark has planned the query",
-                next_step="mount it on every host under the same path, or give a URI",
-            ) from exc
-        if needed is Needed.NOTHING:
-            raise
-        planned, then = _GONE_SINCE[needed]
-        raise DataLossError(
-            f"{place.path}: is gone since the {planned} was planned", next_step=then
-        ) from exc
-
-
-_GONE_SINCE = {
-    Needed.THERE: ("query", f"run it again, or {READ_THE_REST}"),
-    Needed.OPENED: ("micro-batch", "start the query again: it plans that micro-batch anew"),
-}

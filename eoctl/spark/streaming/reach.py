@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from eoctl.spark.rows.opening import require_listed
 from eoctl.spark.rows.record_plan import by_directory
 from eoctl.spark.rows.source_options import require_chosen
 from recovery.export.options import Until
@@ -77,10 +78,12 @@ class Surveyor:
         """Look at all partitions that are there; by name.
 
         Raises:
-            AccessError, UsageError: they cannot be listed, or one name leads to two directories.
+            UnopenedError, AccessError, UsageError: they cannot be listed, or one name leads to two
+                directories.
         """
         listing = list_places(self._options.paths)
         require_chosen(self._options, listing)
+        require_listed(self._options, listing)
         if listing.problems and not listing.directories:
             raise listing.problems[0]
         segments = dict(by_directory(listing.places))

@@ -22,16 +22,15 @@ from pyspark.sql.streaming.datasource import (
 from eoctl.spark.rows.columns import AUDIT_STREAM_COLUMNS, rows_of
 from eoctl.spark.rows.cuts import piece_bytes
 from eoctl.spark.rows.kafka_options import PointKind
+from eoctl.spark.rows.opening import Needed, open_seen
 from eoctl.spark.rows.record_plan import DirectoryRead, starting_offset
 from eoctl.spark.rows.source_options import (
     ReadBounds,
     StreamLimits,
 )
 from eoctl.spark.rows.task_rows import (
-    Needed,
     SplitsInput,
     batch_header_rows,
-    open_seen,
     read_piece,
     record_rows,
 )
@@ -48,6 +47,7 @@ from eoctl.spark.streaming.offsets import (
 from eoctl.spark.streaming.reach import Surveyor
 from recovery.audit.local import tasks_of
 from recovery.transactions.isolation import Isolation
+from storage.errors import AccessError
 from storage.places.planned_splits import plan_apart
 from storage.places.split_pruning import prune_splits
 
@@ -275,8 +275,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def needed(self) -> Needed:
-        """Which segments fail the query when they cannot be opened."""
-        return Needed.OPENED if self.options.kafka.fails_on_loss else Needed.NOTHING
+        """Whether a segment that is gone, or cannot be opened, fails the query."""
+        return Needed.BY_MICRO_BATCH if self.options.kafka.fails_on_loss else Needed.NOTHING
 
     @abstractmethod
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
@@ -305,12 +305,17 @@ class AuditStreamReader(LogStreamReader):
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
         """Give the row of a split; nothing where no batch begins within the bounds."""
         from recovery.summaries.codec import pack_piece, pack_split
-        from recovery.summaries.segment import read_split
+        from recovery.summaries.segment import summarize_split
 
         place = split.place
-        with open_seen(place, needed=self.needed):
-            offsets = (read.bounds.from_offset or 0, read.bounds.to_offset or 0)
-        piece = read_split(split, None, offsets)
+        offsets = (read.bounds.from_offset or 0, read.bounds.to_offset or 0)
+        try:
+            open_seen(place, needed=self.needed).close()
+            piece = summarize_split(split, None, offsets)
+        except AccessError:
+            if self.needed is Needed.NOTHING:
+                return
+            raise
         counts = piece.summary.counts
         if counts.batches or counts.corrupt_batches:
             where = place.broker, place.topic, place.partition, place.directory

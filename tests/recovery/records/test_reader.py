@@ -22,7 +22,7 @@ from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import FindingsList
 from recovery.transactions.isolation import Isolation
-from recovery.transactions.outcomes import find_stability, last_stable_offset
+from recovery.transactions.outcomes import find_stability
 from storage.errors import AccessError, FormatError, UsageError
 from storage.formats.record import Record, RecordHeader
 from storage.kernels.protocol import VerdictKind
@@ -187,11 +187,11 @@ def test_legacy_formats(golden: Callable[[str], Path]) -> None:
 def test_the_high_watermark_of_a_stopped_directory(golden: Callable[[str], Path]) -> None:
     """The log alone says 311; nothing from the high watermark on is stable."""
     places = places_in(golden("kafka-4.3.1") / "clean" / "txn-0")
-    assert last_stable_offset(places) == 311
+    assert find_stability(places).stable_offset == 311
     assert find_stability(places).open_transactions == ((40, 311),)
-    assert last_stable_offset(places, high_watermark=320) == 311
-    assert last_stable_offset(places, high_watermark=100) <= 100
-    assert last_stable_offset([]) == 0
+    assert find_stability(places, high_watermark=320).stable_offset == 311
+    assert find_stability(places, high_watermark=100).stable_offset <= 100
+    assert find_stability([]).stable_offset == 0
 
 
 def test_stability_by_hand(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def write(directory: Path, segments: Sequence[bytes]) -> list[SegmentPlace]:
 def test_any_log(segments: list[bytes], every: int, isolation: Isolation, data: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:
         places = write(Path(directory, "t-3"), segments)
-        stable_offset = last_stable_offset(places)
+        stable_offset = find_stability(places).stable_offset
         expected = define(places)
         if isolation is Isolation.READ_COMMITTED:
             expected = [

@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -124,11 +125,16 @@ def family_pss_mib(pid: int) -> dict[int, float]:
 
 
 def _family(pid: int) -> list[int]:
+    """Return a process and all below it, whichever thread started them: a JVM's are many."""
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        threads = [*Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return []
-    return [pid, *(each for child in children.split() for each in _family(int(child)))]
+    below = []
+    for thread in threads:
+        with suppress(OSError):  # it has ended: its children are those of another one by now
+            below += (thread / "children").read_text().split()
+    return [pid, *(each for child in below for each in _family(int(child)))]
 
 
 def _pss_kib(pid: int) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from struct import iter_unpack
 from typing import TYPE_CHECKING
@@ -9,7 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.cluster_state import make_metadata_log
+from bench.curves import PAGE, curves_of, exponent, number, picture, sentence, tables_of
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
+from bench.measure import family_pss_mib
 from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
 from recovery.cluster.changes import PartitionChange
 from recovery.cluster.history import read_history
@@ -77,3 +82,72 @@ def test_a_made_metadata_log_is_whole(tmp_path: Path) -> None:
 def test_the_page_has_a_place_for_the_figures() -> None:
     page = PERFORMANCE_PAGE.read_text()
     assert page.index(START_MARK) < page.index(END_MARK)
+
+
+# --- what a process takes -------------------------------------------------------------------------
+
+SLEEPS = "import sys; sys.stdin.read()"
+STARTS_BY_A_THREAD = f"""
+import subprocess, sys, threading
+def start():
+    with subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], stdin=subprocess.PIPE) as child:
+        print(child.pid, flush=True)
+        sys.stdin.read()
+        child.stdin.close()
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+"""
+
+
+def test_what_another_thread_has_started_is_of_the_family() -> None:
+    """As a JVM starts Spark's Python workers: their memory had been told as none."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_BY_A_THREAD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        found = family_pss_mib(os.getpid())
+        parent.stdin.close()
+    assert {os.getpid(), parent.pid, child} <= found.keys()
+    assert found[child] > 1
+    assert parent.returncode == 0
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+def test_the_power_of_a_growth() -> None:
+    sizes = [100, 1000, 10_000]
+    for power in (0, 0.5, 1, 2):
+        assert exponent(sizes, [3 * size**power for size in sizes]) == pytest.approx(power)
+
+
+def test_tables_of_a_page_are_read_by_their_heads() -> None:
+    page = "a\n\n| n | took |\n| --- | ---: |\n| 1,000 (x) | 2: 1.5 s, 30 MiB |\n\n| k |\n|---|\n"
+    first, second = tables_of(page)
+    assert second == []
+    (row,) = first
+    assert number(row["n"]) == 1000
+    assert (number(row["took"], "s"), number(row["took"], "MiB")) == (1.5, 30)
+    with pytest.raises(ValueError, match="no number GiB"):
+        number(row["took"], "GiB")
+    with pytest.raises(ValueError, match="no table begins with"):
+        curves_of(page)
+
+
+def test_the_curves_are_those_of_the_tables() -> None:
+    """`python -m bench.curves` draws them anew, and prints what stands below them."""
+    page = PAGE.read_text()
+    curves = curves_of(page)
+    assert len(curves) == 3
+    for curve in curves:
+        assert len(curve.sizes) >= 3
+        assert curve.sizes == sorted(curve.sizes)
+        assert (PAGE.parent / f"{curve.name}.svg").read_text() == picture(curve)
+        assert f"]({curve.name}.svg)" in page
+        assert sentence(curve) in " ".join(page.split())

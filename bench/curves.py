@@ -28,28 +28,16 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 Row = dict[str, str]
 
 
-class Curve(NamedTuple):
-    """What a picture shows.
+class Shape(NamedTuple):
+    """How a table becomes a curve.
 
     Attributes:
         name: of the file.
         of: what grows, as words.
-        sizes: how large it is, ascending.
-        seconds, mib: what it takes.
+        head: of the table's first column.
+        size, seconds, mib: of a row.
         seconds_of, mib_of: whose these are.
     """
-
-    name: str
-    of: str
-    sizes: list[float]
-    seconds: list[float]
-    mib: list[float]
-    seconds_of: str
-    mib_of: str
-
-
-class _Shape(NamedTuple):
-    """How a table becomes a curve: `head` is that of its first column."""
 
     name: str
     of: str
@@ -59,6 +47,21 @@ class _Shape(NamedTuple):
     mib: Callable[[Row], float]
     seconds_of: str
     mib_of: str
+
+
+class Curve(NamedTuple):
+    """What a picture shows.
+
+    Attributes:
+        shape: what it is of.
+        sizes: how large that is, ascending.
+        seconds, mib: what it takes.
+    """
+
+    shape: Shape
+    sizes: list[float]
+    seconds: list[float]
+    mib: list[float]
 
 
 def number(text: str, unit: str = "") -> float:
@@ -75,7 +78,7 @@ def _planned_s(row: Row) -> float:
 
 
 SHAPES = (
-    _Shape(
+    Shape(
         name="spark-partitions",
         of="partitions of 100 segments",
         head="partitions of 100 segments of 1 GiB",
@@ -85,7 +88,7 @@ SHAPES = (
         seconds_of="planning on the driver, CPU s",
         mib_of="the driver's Python, MiB",
     ),
-    _Shape(
+    Shape(
         name="spark-segments",
         of="segments of 1 GiB",
         head="on Spark, `local[2]`",
@@ -95,7 +98,7 @@ SHAPES = (
         seconds_of="the audit, CPU s",
         mib_of="the driver, Python and JVM, MiB",
     ),
-    _Shape(
+    Shape(
         name="spark-producers",
         of="producer ids of a partition",
         head="producer ids of a segment",
@@ -136,13 +139,10 @@ def curves_of(page: str) -> list[Curve]:
         rows = [row for row in by_head[shape.head] if TINY not in row[shape.head]]
         found.append(
             Curve(
-                name=shape.name,
-                of=shape.of,
+                shape=shape,
                 sizes=[shape.size(row) for row in rows],
                 seconds=[shape.seconds(row) for row in rows],
                 mib=[shape.mib(row) for row in rows],
-                seconds_of=shape.seconds_of,
-                mib_of=shape.mib_of,
             )
         )
     return found
@@ -157,10 +157,10 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 def sentence(curve: Curve) -> str:
     """Return what the page says of a curve."""
     time, memory = (exponent(curve.sizes, each) for each in (curve.seconds, curve.mib))
-    first, last = curve.sizes[0], curve.sizes[-1]
+    shape, first, last = curve.shape, curve.sizes[0], curve.sizes[-1]
     return (
-        f"From {first:,.0f} to {last:,.0f} {curve.of}: {curve.seconds_of}, grow with power"
-        f" {time:.2f} of their number, {curve.mib_of}, with power {memory:.2f}."
+        f"From {first:,.0f} to {last:,.0f} {shape.of}: {shape.seconds_of}, grow with power"
+        f" {time:.2f} of their number, {shape.mib_of}, with power {memory:.2f}."
     )
 
 
@@ -172,7 +172,7 @@ def picture(curve: Curve) -> str:
         f"<title>{sentence(curve)}</title>",
         f'<rect width="{2 * WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
     ]
-    panels = (curve.seconds_of, curve.seconds), (curve.mib_of, curve.mib)
+    panels = (curve.shape.seconds_of, curve.seconds), (curve.shape.mib_of, curve.mib)
     for place, (about, values) in enumerate(panels):
         lines.append(f'<g transform="translate({place * WIDTH} 0)">')
         lines += _panel(curve, about, values, COLORS[place])
@@ -190,7 +190,7 @@ def _panel(curve: Curve, about: str, values: list[float], color: str) -> list[st
     lines = [
         f'<text x="{MARGIN - 14}" y="18" font-weight="bold">{about} (power {slope:.2f})</text>',
         f'<path d="M{MARGIN - 14} {MARGIN - 14}V{bottom}H{right}" fill="none" stroke="#6e7781"/>',
-        f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">{curve.of}</text>',
+        f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">{curve.shape.of}</text>',
         f'<path d="M{MARGIN} {HEIGHT - MARGIN}L{WIDTH - MARGIN} {MARGIN}" {LINEAR}/>',
         '<polyline points="'
         + " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("page", nargs="?", type=Path, default=PAGE)
     page: Path = parser.parse_args().page
     for curve in curves_of(page.read_text()):
-        (page.parent / f"{curve.name}.svg").write_text(picture(curve))
+        (page.parent / f"{curve.shape.name}.svg").write_text(picture(curve))
         print(sentence(curve))
 
 

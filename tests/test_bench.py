@@ -148,6 +148,6 @@ def test_the_curves_are_those_of_the_tables() -> None:
     for curve in curves:
         assert len(curve.sizes) >= 3
         assert curve.sizes == sorted(curve.sizes)
-        assert (PAGE.parent / f"{curve.name}.svg").read_text() == picture(curve)
-        assert f"]({curve.name}.svg)" in page
+        assert (PAGE.parent / f"{curve.shape.name}.svg").read_text() == picture(curve)
+        assert f"]({curve.shape.name}.svg)" in page
         assert sentence(curve) in " ".join(page.split())

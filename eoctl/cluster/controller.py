@@ -34,7 +34,7 @@ from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from eoctl.cluster.network import Network, PlayedMember
     from eoctl.cluster.scheduler import Scheduler, Timer
@@ -81,7 +81,6 @@ class Controller:
         self._cluster = cluster
         self._log = open_metadata_log(root, lambda: START_MS + scheduler.now_us // MS_US)
         self._brokers: dict[int, _Registration] = {}
-        self._incarnations: Mapping[int, int] = {}  # never changed: views have it
         self._states: dict[TopicPartition, PartitionState] = {}
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}
         self._recovering: set[TopicPartition] = set()
@@ -148,7 +147,7 @@ class Controller:
             partitions={key: self.led(key) for key in self._states},
             fenced=frozenset(range(self._settings.nodes)) - self._running,
             min_insync=self.min_insync,
-            incarnations=self._incarnations,
+            incarnations={number: each.incarnation for number, each in self._brokers.items()},
         )
 
     # -- brokers
@@ -166,7 +165,6 @@ class Controller:
         # What it says of its stop counts for the registration that is known, no other.
         is_clean = is_clean and (known is None or previous_epoch == known.broker_epoch)
         self._brokers[number] = _Registration(broker, broker_epoch)
-        self._incarnations = {**self._incarnations, number: broker.incarnation}
         identity = metadata.derived_id(self._cluster, number, broker_epoch)
         log_dir = metadata.derived_id(self._cluster, "directory", number)
         values = [metadata.register_record(number, identity, broker_epoch, log_dir)]

@@ -36,11 +36,14 @@ from storage.log.decoded_records import decoded_records
 from storage.places.find import open_place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from recovery.replay.producer_columns import MarkerColumns
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
     from storage.places.splits import Split, TimelineStart
 
 OffsetRange = tuple[int, int]
@@ -72,7 +75,11 @@ class PieceSummary(NamedTuple):
 
 
 def summarize_split(
-    split: Split, before: Before | None = None, offsets: OffsetRange | None = None
+    split: Split,
+    before: Before | None = None,
+    offsets: OffsetRange | None = None,
+    *,
+    opener: Callable[[SegmentPlace], Segment] = open_place,
 ) -> PieceSummary:
     """Summarize the batches of a split.
 
@@ -80,12 +87,13 @@ def summarize_split(
         split: what to read.
         before: what `merge` gives to read it again.
         offsets: only batches with a base offset from the first one on and below the second count.
+        opener: of the segment.
 
     Raises:
         AccessError: it cannot be opened.
     """
     place = split.place
-    with open_place(place) as segment:
+    with opener(place) as segment:
         scan = BulkScan(
             segment,
             with_bodies=False,

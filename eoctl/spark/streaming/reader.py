@@ -310,8 +310,9 @@ class AuditStreamReader(LogStreamReader):
         place = split.place
         offsets = (read.bounds.from_offset or 0, read.bounds.to_offset or 0)
         try:
-            open_seen(place, needed=self.needed).close()
-            piece = summarize_split(split, None, offsets)
+            piece = summarize_split(
+                split, None, offsets, opener=partial(open_seen, needed=self.needed)
+            )
         except AccessError:
             if self.needed is Needed.NOTHING:
                 return

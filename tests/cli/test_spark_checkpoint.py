@@ -105,17 +105,18 @@ def test_what_could_not_be_read_is_tried_again(
     bad = write_segments(root / "broker-0" / "bad-0", [Batch()])
     call = ("spark-audit", f"{root}/*", *WORDS, *LOCAL)
 
-    def failing(place: Any, *more: Any, **options: Any) -> Any:
-        if str(bad) in str(getattr(place, "path", place)):
-            raise AccessError(OSError(5, "Input/output error"), str(bad))
-        return opened(place, *more, **options)
-
     import recovery.summaries.segment as reading
 
+    summarize_split = reading.summarize_split
+
+    def failing(split: Any, *more: Any) -> Any:
+        if str(bad) in split.place.path:
+            raise AccessError(OSError(5, "Input/output error"), str(bad))
+        return summarize_split(split, *more)
+
     assert audit_run.read_split is read_split
-    opened = reading.open_place
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "open_place", failing)
+        patch.setattr(reading, "summarize_split", failing)
         outcome = eoctl(*call, "--checkpoint", checkpoint)
     assert outcome.status in {1, 5}
     assert "Input/output error" in outcome.errors

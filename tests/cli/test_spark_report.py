@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -193,15 +193,15 @@ def test_what_the_audit_alone_could_not_read_is_at_the_top(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on an executor whose disk fails, or that has no such mount."""
+    from recovery.summaries.segment import summarize_split
     from storage.errors import AccessError
-    from storage.places.find import open_place
 
-    def fails(place: object) -> object:
-        if "/txn-0/" in getattr(place, "path", ""):
+    def fails(split: Any, *more: Any) -> Any:
+        if "/txn-0/" in split.place.path:
             raise AccessError(OSError(5, "Input/output error"), "txn-0")
-        return open_place(place)  # type: ignore[arg-type]
+        return summarize_split(split, *more)
 
-    monkeypatch.setattr("recovery.summaries.segment.open_place", fails)
+    monkeypatch.setattr("recovery.summaries.segment.summarize_split", fails)
     to = tmp_path / "r.html"
     done = eoctl(*AUDIT, crash, "--now", "dir", "--report-html", to)
     assert done.status == 5

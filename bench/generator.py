@@ -32,7 +32,7 @@ def cost_ns(kind: str, acks: int, options: LoadOptions) -> float:
     if kind == "load":
         load.send_all()
     else:
-        load.send_bare(0.0)
+        load.send_bare()
     return (time.thread_time_ns() - begun_ns) / options.records
 
 

@@ -1,6 +1,7 @@
 """Run all scenarios of `eoctl bench`, and write their tables into docs/performance.md.
 
-    python -m bench.real_brokers [--records 20000] [--repetitions 3] [--scenario N]... [--write]
+    python -m bench.real_brokers [--records 20000 | --seconds S] [--repetitions 5]
+        [--scenario N]... [--write]
 
 Each scenario is a call of its own, with brokers of its own; its rows are kept in
 .cache/bench-brokers as soon as it has ended, and the tables are made of all that are there. So one
@@ -33,8 +34,14 @@ LATENCIES = ("avg_us", "min_us", "p50_us", "p99_us", "p99_99_us", "max_us")
 Row = dict[str, Any]
 
 
-def run_scenario(number: int, arguments: Sequence[str]) -> int:
-    """Run one, and keep its rows and notes; returns its exit status."""
+def run_scenario(number: int, length: str, arguments: Sequence[str]) -> int:
+    """Run one, and keep its rows and notes; returns its exit status.
+
+    Args:
+        number: of the scenario.
+        length: of a run, in words.
+        arguments: of the command, more.
+    """
     rows_file, kept = KEPT_DIR / f"scenario-{number}.rows", KEPT_DIR / f"scenario-{number}.jsonl"
     command = [
         sys.executable, "-m", "eoctl", "bench", "--scenario", str(number), "-o", "jsonl",
@@ -54,7 +61,13 @@ def run_scenario(number: int, arguments: Sequence[str]) -> int:
         status = running.wait()
     if rows_file.stat().st_size:
         seconds = round(time.monotonic() - begun_s)
-        end = {"kind": "end", "status": status, "seconds": seconds, "notes": notes}
+        end = {
+            "kind": "end",
+            "status": status,
+            "seconds": seconds,
+            "length": length,
+            "notes": notes,
+        }
         kept.write_text(f"{rows_file.read_text()}{json.dumps(end)}\n")
     rows_file.unlink()
     return status
@@ -79,10 +92,9 @@ def scenario_lines(number: int) -> list[str]:
     (machine,), (end,) = of_kind(rows, "machine"), of_kind(rows, "end")
     cells = of_kind(rows, "cell")
     landed = {each["cell"]: each for each in of_kind(rows, "landed")}
-    runs = cells[0]["runs_count"]
     head = (
-        f"**Scenario {number}** ({SCENARIOS[number][0]}): {cells[0]['records_count'] // runs:,}"
-        f" records a run, {runs} runs, load {machine['load_average']} at the begin,"
+        f"**Scenario {number}** ({SCENARIOS[number][0]}): {end['length']} a run,"
+        f" {cells[0]['runs_count']} runs, load {machine['load_average']} at the begin,"
         f" {end['seconds']:,} s; exit status {end['status']}."
     )
     names = (
@@ -170,17 +182,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scenario", type=int, action="append", help="these alone; 0: none")
     parser.add_argument("--records", type=int, default=20_000)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, help="of a run, in place of so many records")
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     chosen = parser.parse_args()
     if reason := missing_broker():
         parser.error(reason)
     KEPT_DIR.mkdir(parents=True, exist_ok=True)
     arguments = ["--records", str(chosen.records), "--repetitions", str(chosen.repetitions)]
+    length = f"{chosen.records:,} records"
+    if chosen.seconds:
+        arguments += ["--seconds", str(chosen.seconds)]
+        length = f"{chosen.seconds:g} s"
     numbers = (
         [*SCENARIOS] if chosen.scenario is None else [each for each in chosen.scenario if each]
     )
-    worst = max((run_scenario(each, arguments) for each in numbers), default=0)
+    worst = max((run_scenario(each, length, arguments) for each in numbers), default=0)
     lines = page_lines()
     print("\n".join(lines))
     if chosen.write:

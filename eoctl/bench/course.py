@@ -41,17 +41,23 @@ if TYPE_CHECKING:
     from eoctl.bench.scenarios import Cell
 
 
+WARMUP = -1  # the repetition before those that count
+
+
 class CourseOptions(NamedTuple):
     """How cells are run.
 
     Attributes:
         repetitions: of each cell.
+        has_warmup: each cell that kills no broker and has no rate runs once before, which counts
+            in no figure: what brokers do for the first time they do slowly.
         warmup_ratio: of the records of a run, which count in no figure.
         load: what all loads have in common.
         kafka: whose producer sends the cells of Java.
     """
 
     repetitions: int
+    has_warmup: bool
     warmup_ratio: float
     load: LoadOptions
     kafka: Kafka | None = None
@@ -61,7 +67,7 @@ class CellRun(NamedTuple):
     """One run of a cell.
 
     Attributes:
-        repetition: from 0 on.
+        repetition: from 0 on; WARMUP: it counts in no figure, but what has landed counts.
         sent: what became of its records.
         rate: records a second that were intended; 0: as answers come.
         received_ns: when a consumer had each record, 0: never; None: there was none.
@@ -83,6 +89,11 @@ class CellRun(NamedTuple):
     audit_s: float
     moved_count: int
     load_average: float
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its rate and its latencies count."""
+        return self.repetition != WARMUP
 
 
 def order_of(cells: Sequence[Cell], repetition: int, repetitions: int) -> list[Cell]:
@@ -171,6 +182,21 @@ class BenchCourse:
         self._cluster, self._cells, self._options, self._tell = cluster, cells, options, tell
         self._name = secrets.token_hex(3)
         self._rates: dict[int, list[float]] = {}  # of the first cell of a scenario, each run's
+        self._java_rates: dict[Cell, float] = {}  # of the last run
+        repetitions = options.repetitions
+        self._course = [
+            *((WARMUP, each) for each in cells if options.has_warmup and each.can_warm),
+            *(
+                (each, cell)
+                for each in range(repetitions)
+                for cell in order_of(cells, each, repetitions)
+            ),
+        ]
+
+    @property
+    def runs_count(self) -> int:
+        """How many `runs` gives."""
+        return len(self._course)
 
     def runs(self) -> Iterator[CellRun]:
         """Run all, and give each when it has ended.
@@ -178,18 +204,17 @@ class BenchCourse:
         Raises:
             RefusedError: a broker has ended, or does not come to rest.
         """
-        repetitions, count = self._options.repetitions, len(self._cells)
-        course = [
-            (each, cell)
-            for each in range(repetitions)
-            for cell in order_of(self._cells, each, repetitions)
-        ]
         taken_s: dict[Cell, list[float]] = {}
-        for place, (repetition, cell) in enumerate(course):
+        for place, (repetition, cell) in enumerate(self._course):
             begun_s = time.monotonic()
+            which = (
+                "warm-up"
+                if repetition == WARMUP
+                else f"repetition {repetition + 1} of {self._options.repetitions}"
+            )
             self._tell(
-                f"repetition {repetition + 1} of {repetitions}, cell {place % count + 1} of"
-                f" {count}: {cell.scenario}:{cell.name}{_left(taken_s, course[place:])}"
+                f"run {place + 1} of {len(self._course)}, {which}: {cell.scenario}:{cell.name}"
+                f"{_left(taken_s, self._course[place:])}"
             )
             run = self._run(cell, repetition)
             taken_s.setdefault(cell, []).append(time.monotonic() - begun_s)
@@ -221,7 +246,10 @@ class BenchCourse:
                 received_ns = reader.received_ns(wanted, sent.records_count)
         # The tool of Java tells one rate, of all.
         reached = records_per_s(sent, 0.0 if cell.is_java else self._options.warmup_ratio)
-        if cell.is_ours and not (cell.rate_ratio or cell.faults or cell.txn_records):
+        if cell.is_java:
+            self._java_rates[cell] = reached
+        is_plain = cell.is_ours and not (cell.rate_ratio or cell.faults or cell.txn_records)
+        if is_plain and repetition != WARMUP:
             self._rates.setdefault(cell.scenario, []).append(reached)
         begun_s = time.monotonic()
         seen, landed = self._audit(cell, topic, run_key, sent, faults)
@@ -254,15 +282,17 @@ class BenchCourse:
     ) -> Sent:
         if cell.is_java:
             assert self._options.kafka is not None
-            bootstrap = self._cluster.bootstrap
-            return send_by_java(self._options.kafka, bootstrap, cell, topic, self._options.load)
+            bootstrap, load = self._cluster.bootstrap, self._options.load
+            if load.seconds and cell in self._java_rates:  # the tool knows no time
+                load = load._replace(records=math.ceil(load.seconds * self._java_rates[cell]))
+            return send_by_java(self._options.kafka, bootstrap, cell, topic, load)
         settings = producer_settings(
             self._cluster.bootstrap, cell, f"{topic}-producer" if cell.txn_records else ""
         )
         on_turn = faults.turn if cell.faults else None
         sender = Load(settings, topic, cell.partitions, run_key, self._options.load, on_turn)
         if cell.is_bare:
-            return sender.send_bare(self._options.warmup_ratio)
+            return sender.send_bare()
         if cell.txn_records:
             return sender.send_transactions(cell.txn_records, cell.txn_partitions, MAX_TRANSACTIONS)
         return sender.send(rate)

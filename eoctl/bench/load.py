@@ -31,6 +31,7 @@ ACKNOWLEDGED, FAILED = 1, 2  # 0: without an answer
 TURN_S = 0.05
 FLUSH_S = 330.0  # longer than librdkafka keeps a record, so that each one has an answer
 SHORTEST_SLEEP_NS = 200_000
+CLOCK_EVERY = 256  # records of the bare loop
 
 
 class LoadOptions(NamedTuple):
@@ -264,37 +265,38 @@ class Load:
         sent.answered_ns[first:end] = [time.monotonic_ns()] * (end - first)
         return is_committed
 
-    def send_bare(self, warmup_ratio: float) -> Sent:
+    def send_bare(self) -> Sent:
         """Send them by the plainest loop there is: nothing is known of a record but that it ended.
 
-        The times of all are the begin behind the warm-up, and the end.
+        The clock is read before each `CLOCK_EVERY`th record; the others' times lie between. All
+        are answered at the end.
         """
-        warmup_count = int(self._options.records * warmup_ratio)
-        records, in_flight = self._options.records, self._options.in_flight
+        keys, in_flight, clock_ns = self._keys(), self._options.in_flight, time.monotonic_ns
         produce, poll, topic = self._producer.produce, self._producer.poll, self._topic
         values, partitions = self._values, self._partitions
-        keys = [KEY.pack(self._run_key, each) for each in range(records)]
         left = Counter(open=0, failed=0)
+        times_ns: list[int] = []
+        sequence = -1
 
         def done(error: object, _message: object) -> None:
             left["open"] -= 1
             if error is not None:
                 left["failed"] += 1
 
-        begun_ns = time.monotonic_ns()
         for sequence, key in enumerate(keys):
-            if sequence == warmup_count:
-                begun_ns = time.monotonic_ns()
+            if not sequence % CLOCK_EVERY:
+                times_ns.append(clock_ns())
             while left["open"] >= in_flight:
                 poll(TURN_S)
             left["open"] += 1
             produce(topic, values[sequence % POOL_COUNT], key, sequence % partitions, done)
             poll(0)
+        records = sequence + 1
+        times_ns.append(clock_ns())
         self._producer.flush(FLUSH_S)
-        ended_ns = time.monotonic_ns()
         return Sent(
-            intended_ns=np.full(records, begun_ns, np.int64),
-            answered_ns=np.full(records, ended_ns, np.int64),
+            intended_ns=_between(times_ns, records),
+            answered_ns=np.full(records, clock_ns(), np.int64),
             status=np.full(records, FAILED if left["failed"] else ACKNOWLEDGED, np.int8),
             partition=(np.arange(records) % partitions).astype(np.int32),
             errors={"failed": left["failed"]} if left["failed"] else {},
@@ -332,6 +334,15 @@ class Load:
     def _turn(self, sequence: int) -> None:
         if self._on_turn is not None:
             self._on_turn(sequence, self._lane.silence_s())
+
+
+def _between(times_ns: list[int], records: int) -> NDArray[np.int64]:
+    """Give each record's time, of those of each `CLOCK_EVERY`th one and of the end."""
+    known = [*range(0, records, CLOCK_EVERY), records]
+    begun_ns = times_ns[0]  # a float64 has too few bits for the clock itself
+    passed_ns = np.interp(np.arange(records), known, np.array(times_ns) - begun_ns)
+    found: NDArray[np.int64] = passed_ns.astype(np.int64) + begun_ns
+    return found
 
 
 def measured(sent: Sent, warmup_ratio: float) -> slice:

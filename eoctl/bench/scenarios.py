@@ -83,6 +83,11 @@ class Cell(NamedTuple):
         return not (self.is_bare or self.is_java)
 
     @property
+    def can_warm(self) -> bool:
+        """Whether a run before those that count is of use: as fast as may be, with all brokers."""
+        return not (self.faults or self.rate_ratio)
+
+    @property
     def may_double(self) -> bool:
         """Whether a record may be there twice: retries, and nobody who sees a repetition."""
         return self.retries > 0 and not self.is_idempotent and self.acks != 0

@@ -77,7 +77,7 @@ class LatencyRow(NamedTuple):
 
 
 class LandedRow(NamedTuple):
-    """What is in the logs of the brokers, of all runs of a cell."""
+    """What is in the logs of the brokers, of all runs of a cell: of its warm-up, too."""
 
     scenario: int
     cell: str
@@ -151,11 +151,17 @@ def by_cell(runs: Iterable[CellRun]) -> Runs:
     return dict(sorted(found.items(), key=lambda item: (item[0][0], places.get(item[0], last))))
 
 
+def counted(runs: Runs) -> Runs:
+    """Leave warm-up runs out, and cells that have no other."""
+    found = {key: [run for run in each if run.is_counted] for key, each in runs.items()}
+    return {key: each for key, each in found.items() if each}
+
+
 def spreads(runs: Runs, scenario: int) -> list[Spread]:
     """Sum up the cells of a scenario that our load sends."""
     return [
         _spread(each)
-        for (number, _), each in runs.items()
+        for (number, _), each in counted(runs).items()
         if number == scenario and each[0].cell.is_ours
     ]
 
@@ -176,7 +182,7 @@ def _spread(runs: Sequence[CellRun]) -> Spread:
 def cell_rows(runs: Runs) -> Iterator[CellRow]:
     """Give the figures, each scenario with the ratios to its own first cell."""
     first: dict[int, tuple[float, Article]] = {}
-    for (scenario, name), each in runs.items():
+    for (scenario, name), each in counted(runs).items():
         spread, cell = _spread(each), each[0].cell
         base, article = first.setdefault(scenario, (spread.middle, cell.article))
         theirs = cell.article.records_per_s
@@ -205,7 +211,7 @@ def cell_rows(runs: Runs) -> Iterator[CellRow]:
 
 def latency_rows(runs: Runs, warmup_ratio: float) -> Iterator[LatencyRow]:
     """Give the latencies, with those of the article behind them."""
-    for (scenario, name), each in runs.items():
+    for (scenario, name), each in counted(runs).items():
         if not each[0].cell.is_ours:
             continue
         kinds = {
@@ -232,7 +238,7 @@ def _article_row(scenario: int, name: str, kind: str, values: tuple[float, ...])
 
 
 def landed_rows(runs: Runs) -> Iterator[LandedRow]:
-    """Give what has landed."""
+    """Give what has landed, of warm-up runs, too."""
     for (scenario, name), each in runs.items():
         failed: Counter[str] = Counter()
         for run in each:
@@ -374,6 +380,7 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
     Where the runs of both overlap they differ by what else the machine did, and that is said.
     """
     found = []
+    runs = counted(runs)
     for scenario in dict.fromkeys(number for number, _ in runs):
         bare = runs.get((scenario, BARE))
         plain = next(

@@ -46,6 +46,9 @@ def command(
     repetitions: Annotated[
         int, option(min=3, max=1000, metavar="N", help="Runs of each cell.")
     ] = 3,
+    is_cold: Annotated[
+        bool, option("--no-warm-up", help="Leave out the run of each cell that counts nothing.")
+    ] = False,
     in_flight: Annotated[
         int,
         option(min=1, max=100_000, metavar="N", help="Records that may be without an answer."),
@@ -117,6 +120,7 @@ def command(
         records=records,
         seconds=seconds,
         repetitions=repetitions,
+        has_warmup=not is_cold,
         in_flight=in_flight,
         seed=seed,
         kafka_home=kafka_home,

@@ -43,7 +43,7 @@ def started(directory: Path, *more: object) -> subprocess.Popen[bytes]:
     call = [
         sys.executable, "-m", "eoctl", "bench", "--scenario", 3, "--cell", "all-rf2-min1",
         "--brokers", 2, "--records", 200, *(f"--java-option={each}" for each in QUICK),
-        "--to", "samples", "-o", "jsonl", *more,
+        "--no-warm-up", "--to", "samples", "-o", "jsonl", *more,
     ]  # fmt: skip
     return subprocess.Popen(
         [str(each) for each in call],
@@ -115,11 +115,11 @@ def test_a_broker_is_killed_and_one_started_again(
         work_dir(str(tmp_path / "work")) as place,
         RealBrokers(find_kafka(None), place, options) as cluster,
     ):
-        course = BenchCourse(cluster, [plain, txn], CourseOptions(1, 0.05, load), print)
+        course = BenchCourse(cluster, [plain, txn], CourseOptions(1, False, 0.05, load), print)
         killed, committed = course.runs()
         assert {*cluster.known_brokers()} == {0, 1}
         outcome = eoctl(
-            "bench", "--scenario", 3, "--cell", "1-rf2-min1", "--records", 200, "--against",
+            "bench", "--scenario", 3, "--cell", "1-rf2-min1", "--records", 200, "--no-warm-up", "--against",
             cluster.bootstrap, "--client", "java", "-o", "jsonl",
         )  # fmt: skip
         deadline = time.monotonic() + 60  # a deletion is seen some time after its answer

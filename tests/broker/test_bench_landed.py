@@ -57,7 +57,7 @@ def brokers_of(
 
 
 def run_of(cluster: Any, cell: Cell) -> CellRun:
-    (run,) = BenchCourse(cluster, [cell], CourseOptions(1, 0.05, LOAD), print).runs()
+    (run,) = BenchCourse(cluster, [cell], CourseOptions(1, False, 0.05, LOAD), print).runs()
     return run
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.bench import programs, tables
+from eoctl.bench import course, programs, tables
 from eoctl.bench.against import RunningBrokers
 from eoctl.bench.brokers import choose_ports, fsync_policy
-from eoctl.bench.course import CellRun, left_s, order_of
+from eoctl.bench.course import WARMUP, BenchCourse, CellRun, CourseOptions, left_s, order_of
 from eoctl.bench.identity import KEY, values_pool
 from eoctl.bench.java_load import send_by_java
 from eoctl.bench.landed import (
@@ -335,6 +338,22 @@ def test_records_are_sent_for_a_time() -> None:
     assert sent.records_count > 0
     assert np.ptp(sent.intended_ns) < 60e9
     assert (sent.status == ACKNOWLEDGED).all()
+
+
+@pytest.mark.parametrize("size", [{"records": 700}, {"seconds": 1.0}])
+def test_the_bare_loop_has_times_of_its_own(size: dict[str, Any]) -> None:
+    """A clock is read now and then: what lies between two readings has its share of both."""
+    begun_ns = time.monotonic_ns()
+    sent = played(PLAYED, **size).send_bare()
+    ended_ns = time.monotonic_ns()
+    assert sent.records_count == size.get("records", sent.records_count) > 0
+    assert (np.diff(sent.intended_ns) >= 0).all()
+    assert begun_ns <= sent.intended_ns[0] <= sent.intended_ns[-1] < sent.answered_ns[0] <= ended_ns
+    assert np.ptp(sent.answered_ns) == 0
+    assert np.ptp(sent.intended_ns) >= size.get("seconds", 0) * 0.9e9
+    assert (sent.status == ACKNOWLEDGED).all()
+    assert records_per_s(sent, 0.05) > 0
+    assert sent.partition[:5].tolist() == [0, 1, 2, 3, 0]
 
 
 def test_records_have_their_times_beforehand() -> None:
@@ -748,6 +767,75 @@ def test_each_cell_begins_once() -> None:
     orders = [order_of(cells, each, 3) for each in range(3)]
     assert len({each[0].name for each in orders}) == 3
     assert all({*each} == {*cells} for each in orders)
+
+
+def course_of(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """Repetitions and cells of a course in which nothing is sent."""
+    load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
+    monkeypatch.setattr(
+        BenchCourse, "_run", lambda _, cell, each: run_of(cell, 1.0)._replace(repetition=each)
+    )
+    course = BenchCourse(None, cells, CourseOptions(3, True, 0.05, load), print)  # type: ignore[arg-type]
+    found = [(each.repetition, each.cell.name) for each in course.runs()]
+    assert len(found) == course.runs_count
+    return found
+
+
+def test_each_cell_warms_brokers_but_those_that_kill_or_have_a_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    three = SCENARIOS[3][1]
+    found = course_of(three, monkeypatch)
+    assert found[: len(three) + 1] == [
+        *((WARMUP, each.name) for each in three),
+        (0, three[0].name),
+    ]
+    assert len(found) == 4 * len(three)
+    assert all(number != WARMUP for number, _ in course_of(SCENARIOS[5][1], monkeypatch))
+    warm = [name for number, name in course_of(SCENARIOS[6][1], monkeypatch) if number == WARMUP]
+    assert warm == ["max"]
+
+
+def test_a_warm_up_run_counts_in_what_has_landed_alone() -> None:
+    cell = SCENARIOS[3][1][0]
+    cold = run_of(cell, 1.0)._replace(repetition=WARMUP)
+    runs = [cold, *(run_of(cell, each) for each in (70, 80, 90))]
+    found = tables.by_cell(runs)
+    (row,) = tables.cell_rows(found)
+    assert (row.runs_count, row.records_count, row.lowest_per_s, row.records_per_s) == (
+        3, 300, 70, 80,
+    )  # fmt: skip
+    (latency,) = tables.latency_rows(found, 0.0)
+    assert latency.samples_count == 300
+    (landed,) = tables.landed_rows(found)
+    assert landed.acknowledged_count == 400
+    alone = tables.by_cell([cold])
+    assert [*tables.cell_rows(alone)] == [*tables.latency_rows(alone, 0.0)] == []
+    assert tables.bare_ratio(alone) == []
+    acks_1 = SCENARIOS[3][1][3]
+    lost = [run_of(acks_1, 1.0, missing_count=2)._replace(repetition=WARMUP)]
+    assert not tables.is_sound(lost)
+
+
+def test_javas_tool_is_told_a_time_in_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as it sent in its run before; it knows no time itself."""
+    asked: list[int] = []
+    cell = SCENARIOS[3][1][3]._replace(is_java=True)
+
+    def send(_kafka: object, _bootstrap: str, _cell: Cell, _topic: str, load: LoadOptions) -> Sent:
+        asked.append(load.records)
+        return sent_of([ACKNOWLEDGED] * 101)  # 100 in 0.101 s
+
+    cluster = SimpleNamespace(bootstrap="b", create_topic=lambda *_: {}, delete_topic=lambda _: 0)
+    cluster.broker_ids = []
+    monkeypatch.setattr(course, "send_by_java", send)
+    landed = run_of(cell, 1.0).landed
+    monkeypatch.setattr(BenchCourse, "_audit", lambda *_: ({}, landed))
+    load = LoadOptions(records=7, seconds=5.0, in_flight=1, value_bytes=1, seed=0)
+    options = CourseOptions(1, True, 0.05, load, kafka=object())  # type: ignore[arg-type]
+    runs = [*BenchCourse(cluster, [cell], options, print).runs()]  # type: ignore[arg-type]
+    assert asked == [7, math.ceil(5 * runs[0].records_per_s)]
+    assert asked[1] > 7
 
 
 def test_what_is_left_is_foretold_by_what_ran() -> None:

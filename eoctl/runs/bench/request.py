@@ -30,6 +30,7 @@ class BenchRequest(NamedTuple):
     records: int
     seconds: float
     repetitions: int
+    has_warmup: bool
     in_flight: int
     seed: int
     kafka_home: str | None

@@ -111,6 +111,7 @@ def _run_cells(
     )
     options = CourseOptions(
         repetitions=request.repetitions,
+        has_warmup=request.has_warmup,
         warmup_ratio=WARMUP_RATIO,
         load=load,
         kafka=checked.kafka,
@@ -118,9 +119,9 @@ def _run_cells(
     recorder = Recorder(request.to) if request.to is not None else None
     runs: list[CellRun] = []
     try:
-        count = len(checked.cells) * request.repetitions
-        with Progress("measuring", count, unit="runs") as progress:
-            for each in BenchCourse(cluster, checked.cells, options, message).runs():
+        course = BenchCourse(cluster, checked.cells, options, message)
+        with Progress("measuring", course.runs_count, unit="runs") as progress:
+            for each in course.runs():
                 runs.append(each)
                 if recorder is not None:
                     recorder.keep(each)

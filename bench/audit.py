@@ -107,6 +107,7 @@ def spark_job(words: str) -> None:
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.session import spark_session
     from recovery.export.options import split_bytes_for
+    from recovery.summaries.held import Shelf
     from storage.places.find import list_places
     from storage.places.planned_splits import plan_places
 
@@ -120,8 +121,8 @@ def spark_job(words: str) -> None:
             places = list_places(paths).places
             size = split_bytes_for(sum(each.file_bytes for each in places), 2 * TASKS_PER_CORE)
             splits = plan_places(places, size)
-            found = summarize_directories(session, splits)
-            if not all(each.summary.counts.batches for each in found.values()):
+            found = summarize_directories(session, splits, Shelf())
+            if not all(each.unpacked().summary.counts.batches for each in found.values()):
                 raise RuntimeError("nothing was read")
             return time.perf_counter() - begun
 

@@ -161,6 +161,7 @@ def audit(path: str) -> dict[str, Any]:
     """Audit on Spark, with two cores of this machine."""
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.session import spark_session
+    from recovery.summaries.held import Shelf
     from storage.places.find import list_places
     from storage.places.planned_splits import plan_places
 
@@ -170,13 +171,13 @@ def audit(path: str) -> dict[str, Any]:
     with spark_session("local[2]") as session:
         gateway: Any = session.sparkContext._gateway  # noqa: SLF001
         jvm = gateway.proc.pid
-        summarize_directories(session, splits[:1])  # the start of workers
+        summarize_directories(session, splits[:1], Shelf())  # the start of workers
         before, begun = family_cpu_s(jvm), time.perf_counter()
-        found = summarize_directories(session, splits)
+        found = summarize_directories(session, splits, Shelf())
         wall_s, used_s = time.perf_counter() - begun, family_cpu_s(jvm) - before
         words = Path(f"/proc/{jvm}/status").read_text()
         peak = next(line for line in words.splitlines() if line.startswith("VmHWM"))
-    if sum(each.summary.counts.batches for each in found.values()) != len(places):
+    if sum(each.unpacked().summary.counts.batches for each in found.values()) != len(places):
         raise RuntimeError("not all was read")
     return {
         "tb": total / 1e12, "pieces": len(splits), "wall_s": wall_s, "cpu_s": used_s,

@@ -38,6 +38,7 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
     from eoctl.spark.errors import SparkUnavailableError
     from eoctl.spark.executors import make_ready
     from eoctl.spark.session import defaults, worker_environment
+    from recovery.summaries.held import Shelf
     from storage.places.find import list_places
     from storage.places.planned_splits import plan_places
 
@@ -58,8 +59,9 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
         return {"refused": time.perf_counter() - steps[-1]}
     steps.append(time.perf_counter())
     for _ in range(2):
-        found = summarize_directories(session, plan_places(list_places([path]).places, 1 << 30))
-        if not all(each.summary.counts.batches for each in found.values()):
+        splits = plan_places(list_places([path]).places, 1 << 30)
+        found = summarize_directories(session, splits, Shelf())
+        if not all(each.unpacked().summary.counts.batches for each in found.values()):
             raise RuntimeError("nothing was read")
         steps.append(time.perf_counter())
     session.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from errno import EACCES, ENOTDIR
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from storage.files.file_attributes import own_attributes, umask
 from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -27,6 +28,7 @@ TEXTS = frozenset(
 )
 FLAGS = frozenset({"is_equal", "holds_last_stable_offset"})
 TEXT_LISTS = frozenset({"committed_in", "aborted_in", "open_in"})
+CHUNK_ROWS = 1 << 16  # that are in memory at a time
 NUMBER_LISTS = frozenset({"producer_ids"})
 
 
@@ -61,7 +63,7 @@ def require_target(directory: str) -> None:
 
 
 def write_reports(
-    directory: str, reports: Mapping[str, tuple[tuple[str, ...], Sequence[Sequence[Any]]]]
+    directory: str, reports: Mapping[str, tuple[tuple[str, ...], Iterable[Sequence[Any]]]]
 ) -> None:
     """Write NAME.parquet for each report, durably; files of these names are replaced.
 
@@ -84,19 +86,34 @@ def write_reports(
             raise AccessError(exc, directory) from exc
     for name, (columns, rows) in reports.items():
         buffer = BytesIO()
-        parquet.write_table(report_table(columns, rows), buffer)
+        with parquet.ParquetWriter(buffer, report_schema(columns)) as writer:
+            for table in report_tables(columns, rows):
+                writer.write_table(table)
         path = Path(directory, f"{name}.parquet")
         fsio.replace_file(fs, path, buffer.getvalue(), attributes=own_attributes())
 
 
-def report_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Return the rows of a report as a table of Arrow."""
+def report_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the types of the columns of a report."""
     import pyarrow as pa
 
-    schema = pa.schema([(column, _type_of(column)) for column in columns])
-    values = zip(*rows, strict=True) if rows else [()] * len(columns)
-    arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.schema([(column, _type_of(column)) for column in columns])
+
+
+def report_tables(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[pa.Table]:
+    """Give the rows of a report as tables of Arrow of CHUNK_ROWS; one at least."""
+    import pyarrow as pa
+
+    schema = report_schema(columns)
+    left = iter(rows)
+    chunk = [*islice(left, CHUNK_ROWS)]
+    while True:
+        values = zip(*chunk, strict=True) if chunk else [()] * len(columns)
+        arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
+        yield pa.Table.from_arrays(arrays, schema=schema)
+        chunk = [*islice(left, CHUNK_ROWS)]
+        if not chunk:
+            return
 
 
 def _type_of(column: str) -> Any:

@@ -60,6 +60,7 @@ EXCEPTIONS = {
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
     # A file without a name, and the directory that it is in.
     "recovery/duplicates/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
+    "recovery/summaries/held.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "eoctl/spark/executors.py": {"tempfile.TemporaryDirectory"},  # for what executors fetch
     "eoctl/text/pipeline.py": {"open for writing", "os.write"},  # pipes, and stdout by its number
 }

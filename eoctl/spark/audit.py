@@ -19,13 +19,11 @@ from eoctl.spark.stages import stages_told
 from recovery.summaries.codec import (
     pack_partition,
     pack_run,
-    unpack_partition,
     unpack_piece,
     unpack_run,
     unpack_split,
 )
 from recovery.summaries.partition import (
-    PartitionSummary,
     ReadPiece,
     join_pieces,
     join_runs,
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from recovery.summaries.held import HeldSummary, Shelf
     from storage.places.splits import Split
 
 RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins
@@ -55,8 +54,8 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
 
 
 def summarize_directories(
-    session: SparkSession, splits: Sequence[Split]
-) -> dict[str, PartitionSummary]:
+    session: SparkSession, splits: Sequence[Split], shelf: Shelf
+) -> dict[str, HeldSummary]:
     """Summarize the directories that the splits are of, joined where Spark likes.
 
     Raises:
@@ -83,7 +82,7 @@ def summarize_directories(
     whole = F.udf(finish_run, "binary", useArrow=False)("whole")
     with job_errors(), stages_told(context_of(session)):
         rows = [tuple(row) for row in runs.select("directory", whole).collect()]
-    return {directory: unpack_partition(bytes(whole)) for directory, whole in rows}
+    return {directory: shelf.put(bytes(whole)) for directory, whole in rows}
 
 
 def _joined(rows: DataFrame, names: list[str], join: Any) -> DataFrame:

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.options import ReportFormat
-from eoctl.report_files import report_table
+from eoctl.report_files import report_tables
 from eoctl.spark.errors import SparkUnavailableError
 from eoctl.spark.executors import is_remote
 from eoctl.spark.session import job_errors
@@ -21,7 +21,7 @@ from storage.errors import UsageError
 from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -113,7 +113,7 @@ class TableTarget(NamedTuple):
 def write_tables(
     session: SparkSession,
     target: TableTarget,
-    reports: Mapping[str, tuple[tuple[str, ...], Sequence[Sequence[Any]]]],
+    reports: Mapping[str, tuple[tuple[str, ...], Iterable[Sequence[Any]]]],
 ) -> None:
     """Write a table for each report, in place of what such a table had.
 
@@ -125,11 +125,14 @@ def write_tables(
     Raises:
         SparkJobError: a table could not be written; those before it are.
     """
+    import pyarrow as pa
+
     with job_errors():
         if target.kind is ReportFormat.ICEBERG:
             session.sql(f"CREATE NAMESPACE IF NOT EXISTS {target.to}")
         for name, (columns, rows) in reports.items():
-            frame = session.createDataFrame(report_table(columns, rows)).coalesce(1)
+            table = pa.concat_tables(report_tables(columns, rows))
+            frame = session.createDataFrame(table).coalesce(1)
             _write_table(frame, target, name.replace("-", "_"))
 
 

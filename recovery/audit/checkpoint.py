@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.audit.state import PIECE_TYPES, SegmentKey, key_of
-from recovery.summaries.codec import PACKED_VERSION, pack_partition, unpack_partition
+from recovery.summaries.codec import PACKED_VERSION
+from recovery.summaries.held import HELD_BYTES
 from recovery.summaries.read_findings import GONE
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.dirs.state_file import StateFile, StateSchema
@@ -26,6 +27,7 @@ from storage.files.uris import is_uri
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from recovery.summaries.held import HeldSummary, Shelf
     from recovery.summaries.partition import PartitionSummary
     from storage.places.listing import SegmentPlace
 
@@ -44,7 +46,7 @@ SCHEMA = StateSchema("eoctl-audit-checkpoint", PACKED_VERSION, (KnownPartition, 
 
 
 class AuditCheckpoint:
-    """Directories that are done.
+    """Directories that are done; of what was found a part at a time is in memory, and the shelf.
 
     Attributes:
         notes: what of it was not used, for people.
@@ -55,8 +57,11 @@ class AuditCheckpoint:
         UsageError: it is behind a URI, or a part is something else.
     """
 
-    def __init__(self, path: str, program: str) -> None:
-        """Load it; `program` names the release, for one release may count what another does not."""
+    def __init__(self, path: str, program: str, shelf: Shelf) -> None:
+        """Load it onto a shelf.
+
+        `program` names the release, for one release may count what another does not.
+        """
         if not path:
             raise UsageError("--checkpoint: no directory is named")
         if is_uri(path):
@@ -65,12 +70,13 @@ class AuditCheckpoint:
         self.path = path
         self.notes: list[str] = []
         self._program = program
-        self._known: dict[str, KnownPartition] = {}
+        self._known: dict[str, tuple[tuple[SegmentKey, ...], HeldSummary]] = {}
         numbers = sorted(self._part_numbers())
         self._next_number = numbers[-1] + 1 if numbers else 0
         for number in numbers:
             part = self._part(number)
-            self._known.update((each.directory, each) for each in part.load(KnownPartition))
+            for each in part.load(KnownPartition):
+                self._known[each.directory] = each.segments, shelf.put(each.packed)
             self.notes += part.notes
 
     def _part_numbers(self) -> list[int]:
@@ -100,26 +106,26 @@ class AuditCheckpoint:
 
     def take(
         self, places: Iterable[SegmentPlace]
-    ) -> tuple[dict[str, PartitionSummary], list[SegmentPlace]]:
+    ) -> tuple[dict[str, HeldSummary], list[SegmentPlace]]:
         """Return what is known, by directory, and the segments of the others."""
-        known: dict[str, PartitionSummary] = {}
+        known: dict[str, HeldSummary] = {}
         wanted: list[SegmentPlace] = []
         for directory, segments in by_directory(places):
-            row = self._known.get(directory)
-            found = None
-            if row is not None and row.segments == _keys(segments) and _are_dated(segments):
-                try:
-                    found = unpack_partition(row.packed)
-                except FormatError as exc:
-                    self.notes.append(f"{self.path}: {directory} is damaged ({exc}): read again")
-            if found is None:
+            keys, held = self._known.pop(directory, (None, None))
+            if held is None or keys != _keys(segments) or not _are_dated(segments):
+                wanted += segments
+                continue
+            try:
+                held.unpacked()
+            except FormatError as exc:
+                self.notes.append(f"{self.path}: {directory} is damaged ({exc}): read again")
                 wanted += segments
             else:
-                known[directory] = found
+                known[directory] = held
         return known, wanted
 
-    def keep(self, found: Mapping[str, PartitionSummary], places: Iterable[SegmentPlace]) -> None:
-        """Write a part of what was found in directories.
+    def keep(self, found: Mapping[str, HeldSummary], places: Iterable[SegmentPlace]) -> None:
+        """Write what was found in directories, as a part or as several of about HELD_BYTES.
 
         What failed to be read, or was not there, may be there the next time: it is left out.
 
@@ -130,11 +136,21 @@ class AuditCheckpoint:
         Raises:
             AccessError: it cannot be written.
         """
-        rows = [
-            KnownPartition(directory, _keys(segments), pack_partition(found[directory]))
-            for directory, segments in by_directory(places)
-            if directory in found and _is_whole(found[directory])
-        ]
+        rows: list[KnownPartition] = []
+        size = 0
+        for directory, segments in by_directory(places):
+            held = found.get(directory)
+            if held is None or not _is_whole(held.unpacked()):
+                continue
+            packed = held.packed()
+            rows.append(KnownPartition(directory, _keys(segments), packed))
+            size += len(packed)
+            if size >= HELD_BYTES:
+                self._save(rows)
+                rows, size = [], 0
+        self._save(rows)
+
+    def _save(self, rows: Sequence[KnownPartition]) -> None:
         if rows:
             self._part(self._next_number).save(rows)
             self._next_number += 1
@@ -174,5 +190,5 @@ def _are_dated(segments: Sequence[SegmentPlace]) -> bool:
 def _is_whole(found: PartitionSummary) -> bool:
     """Was all of it read? Only the first of many findings are there to tell."""
     is_told = found.findings_count <= len(found.findings)
-    is_lost = found.is_unreadable or any(each.kind == GONE for each in found.findings)
+    is_lost = found.damage.is_unreadable or any(each.kind == GONE for each in found.findings)
     return is_told and not is_lost

@@ -1,5 +1,9 @@
 """The reports of an audit, from the summaries of partition directories.
 
+One summary at a time is unpacked, each time that a report comes to its directory: in memory are
+what does not grow with producers (`Outline`), the rows of small reports, and of all partitions
+together when and how transactions ended, for `torn`.
+
 Live directories of one topic and partition in one cluster are copies of it. Counts by topic and by
 transactional id, and torn transactions, take one copy of each partition: that with the highest
 offset (of equals that with most batches, then the first by path).
@@ -14,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.audit.replica_check import Copy, compare_copies
-from recovery.audit.torn import find_torn
+from recovery.audit.torn import ends_of, find_torn
 from recovery.summaries.producer_summary import pending
-from recovery.summaries.summary import Summary
+from recovery.summaries.summary import Extent, Summary
 from recovery.summaries.violations import CHECK_IDS, DUPLICATE, NAMES
 
 if TYPE_CHECKING:
@@ -24,12 +28,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.summaries.partition import PartitionSummary
+    from recovery.summaries.held import HeldSummary
+    from recovery.summaries.partition import FoundDamage
+    from recovery.timeline.piece import Timeline
+    from storage.dirs.acknowledged import Acknowledged
     from storage.places.listing import DirectoryPlace, SegmentPlace
 
 MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
 
 FIGURES = tuple(Summary().figures())
+NO_FIGURES = tuple(Summary().figures().values())  # of a directory that could not be listed
+# Reports with a row for each producer, transaction or finding: too many to be kept.
+LARGE = frozenset(("producers", "open", "violations", "corrupt"))
 PLACE = ("broker", "topic", "partition")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "partitions": (
@@ -82,20 +92,64 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
+class Outline(NamedTuple):
+    """What was found in a directory, but for what grows with its producers.
+
+    Attributes:
+        figures: of FIGURES.
+        batches: how many there are.
+    """
+
+    figures: tuple[int | None, ...]
+    extent: Extent
+    batches: int
+    damage: FoundDamage
+
+
 class Audited(NamedTuple):
     """A partition directory, its segments, and what was found in them.
 
-    `found` is None for a directory that could not be listed.
+    `held` and `outline` are None for a directory that could not be listed.
     """
 
     place: DirectoryPlace
     segments: tuple[SegmentPlace, ...]
-    found: PartitionSummary | None
+    held: HeldSummary | None = None
+    outline: Outline | None = None
+
+    @classmethod
+    def of(
+        cls,
+        place: DirectoryPlace,
+        segments: tuple[SegmentPlace, ...],
+        held: HeldSummary | None,
+        known: Acknowledged,
+    ) -> Audited:
+        """Add what was acknowledged of a directory and is not in what was found."""
+        if held is None:
+            return cls(place, segments)
+        found = held.unpacked().against(known, place.directory, segments)
+        summary = found.summary
+        outline = Outline(
+            figures=tuple(summary.figures().values()),
+            extent=summary.extent,
+            batches=summary.counts.batches,
+            damage=found.damage,
+        )
+        return cls(place, segments, held, outline)
+
+    def summary(self) -> Summary:
+        """Unpack what was found; nothing if the directory could not be listed."""
+        return Summary() if self.held is None else self.held.unpacked().summary
+
+    def timeline(self) -> Timeline | None:
+        """Unpack the timeline; None where there is none."""
+        return None if self.held is None else self.held.unpacked().timeline
 
     @property
-    def summary(self) -> Summary:
-        """Return what was found; nothing if the directory could not be listed."""
-        return Summary() if self.found is None else self.found.summary
+    def extent(self) -> Extent:
+        """Where its batches lie."""
+        return Extent() if self.outline is None else self.outline.extent
 
 
 Row = list[Any]
@@ -123,41 +177,41 @@ class Audit:
                 self._copies.setdefault(key, []).append(each)
         self._chosen = [max(group, key=_fullness) for group in self._copies.values()]
         self._built: dict[str, list[Row]] = {}
-        self._figures: dict[DirectoryPlace, tuple[int | None, ...]] = {}
+        self._builders: dict[str, Callable[[], Iterable[Row]]] = {
+            "partitions": self._partitions,
+            "topics": self._topics,
+            "producers": self._producers,
+            "transactional-ids": self._transactional_ids,
+            "open": self._open,
+            "violations": self._violations,
+            "torn": self._torn,
+            "replicas": self._replicas,
+            "corrupt": self._corrupt,
+        }
+
+    def each_row(self, name: str) -> Iterable[Row]:
+        """Give the rows of one report; of a large one, those of a directory at a time."""
+        return self._builders[name]() if name in LARGE else self.rows(name)
 
     def rows(self, name: str) -> list[Row]:
         """Return the rows of one report."""
         if name not in self._built:
-            builders: dict[str, Callable[[], Iterable[Row]]] = {
-                "partitions": self._partitions,
-                "topics": self._topics,
-                "producers": self._producers,
-                "transactional-ids": self._transactional_ids,
-                "open": self._open,
-                "violations": self._violations,
-                "torn": self._torn,
-                "replicas": self._replicas,
-                "corrupt": self._corrupt,
-            }
-            self._built[name] = [*builders[name]()]
+            found = [*self._builders[name]()]
+            if name in LARGE:
+                return found
+            self._built[name] = found
         return self._built[name]
-
-    def _figures_of(self, each: Audited) -> tuple[int | None, ...]:
-        if each.place not in self._figures:
-            self._figures[each.place] = tuple(each.summary.figures().values())
-        return self._figures[each.place]
 
     def _partitions(self) -> Iterable[Row]:
         for each in self._all:
-            extent, found = each.summary.extent, each.found
-            figures = (None,) * len(FIGURES) if found is None else self._figures_of(each)
+            outline = each.outline
             yield [
                 each.place.topic,
                 _number(each.place.partition),
-                *figures,
-                1 if found is None else found.findings_count,
-                _number(extent.first_offset),
-                _number(extent.top_offset),
+                *((None,) * len(FIGURES) if outline is None else outline.figures),
+                1 if outline is None else outline.damage.findings_count,
+                _number(each.extent.first_offset),
+                _number(each.extent.top_offset),
                 each.place.broker,
                 each.place.directory,
             ]
@@ -165,23 +219,28 @@ class Audit:
     def _topics(self) -> Iterable[Row]:
         chosen = sorted(self._chosen, key=_order)
         for topic, group in groupby(chosen, key=lambda each: each.place.topic):
-            figures = [self._figures_of(each) for each in group]
+            figures = [
+                NO_FIGURES if each.outline is None else each.outline.figures for each in group
+            ]
             yield [topic, len(figures), *map(_sum, zip(*figures, strict=True))]
 
     def _producers(self) -> Iterable[Row]:
         names = COLUMNS["producers"][4:-1]
         for each in self._all:
-            figures = _producer_figures(each.summary)
-            values = zip(*(figures[name].tolist() for name in names), strict=True)
-            for producer_id, row in zip(figures["producer_id"].tolist(), values, strict=True):
-                yield [
-                    each.place.topic,
-                    _number(each.place.partition),
-                    producer_id,
-                    self._id_of(each, producer_id),
-                    *row,
-                    each.place.broker,
-                ]
+            yield from self._producers_of(each, names)
+
+    def _producers_of(self, each: Audited, names: Sequence[str]) -> Iterable[Row]:
+        figures = _producer_figures(each.summary())
+        values = zip(*(figures[name].tolist() for name in names), strict=True)
+        for producer_id, row in zip(figures["producer_id"].tolist(), values, strict=True):
+            yield [
+                each.place.topic,
+                _number(each.place.partition),
+                producer_id,
+                self._id_of(each, producer_id),
+                *row,
+                each.place.broker,
+            ]
 
     def _id_of(self, each: Audited, producer_id: int) -> str | None:
         return self._ids.get((each.place.cluster, producer_id))
@@ -190,68 +249,59 @@ class Audit:
         names = COLUMNS["transactional-ids"][3:]
         totals: dict[str, dict[str, Any]] = {}
         for each in self._chosen:
-            figures = _producer_figures(each.summary)
-            for place, producer_id in enumerate(figures["producer_id"].tolist()):
-                transactional_id = self._id_of(each, producer_id)
-                if transactional_id is None:
-                    continue
-                total = totals.setdefault(
-                    transactional_id,
-                    {"ids": set(), "partitions": set()} | dict.fromkeys(names, 0),
-                )
-                total["ids"].add(producer_id)
-                total["partitions"].add(
-                    (each.place.cluster, each.place.topic, each.place.partition)
-                )
-                for name in names:
-                    total[name] += int(figures[name][place])
+            self._add_ids(totals, each, names)
         for transactional_id, total in sorted(totals.items()):
             counts = (total[name] for name in names)
             yield [transactional_id, sorted(total["ids"]), len(total["partitions"]), *counts]
 
+    def _add_ids(
+        self, totals: dict[str, dict[str, Any]], each: Audited, names: Sequence[str]
+    ) -> None:
+        """Add what the producers of a partition did, by transactional id."""
+        figures = _producer_figures(each.summary())
+        for place, producer_id in enumerate(figures["producer_id"].tolist()):
+            transactional_id = self._id_of(each, producer_id)
+            if transactional_id is None:
+                continue
+            total = totals.setdefault(
+                transactional_id,
+                {"ids": set(), "partitions": set()} | dict.fromkeys(names, 0),
+            )
+            total["ids"].add(producer_id)
+            total["partitions"].add((each.place.cluster, each.place.topic, each.place.partition))
+            for name in names:
+                total[name] += int(figures[name][place])
+
     def _open(self) -> Iterable[Row]:
         for each in self._all:
-            producers = each.summary.producers
-            opened = pending(producers)
-            rows = np.flatnonzero(opened["batches"] > 0)
-            rows = rows[np.argsort(opened["first_offset"][rows], kind="stable")]
-            for number, row in enumerate(rows.tolist()):
-                part, producer_id = opened[row], int(producers["producer_id"][row])
-                yield [
-                    each.place.topic,
-                    _number(each.place.partition),
-                    int(part["first_offset"]),
-                    producer_id,
-                    int(part["epoch"]),
-                    self._id_of(each, producer_id),
-                    int(part["batches"]),
-                    int(part["records"]),
-                    int(part["last_offset"]),
-                    int(part["first_timestamp_ms"]),
-                    int(part["last_timestamp_ms"]),
-                    number == 0,
-                    each.place.broker,
-                ]
+            yield from self._open_of(each)
+
+    def _open_of(self, each: Audited) -> Iterable[Row]:
+        producers = each.summary().producers
+        opened = pending(producers)
+        rows = np.flatnonzero(opened["batches"] > 0)
+        rows = rows[np.argsort(opened["first_offset"][rows], kind="stable")]
+        for number, row in enumerate(rows.tolist()):
+            part, producer_id = opened[row], int(producers["producer_id"][row])
+            yield [
+                each.place.topic,
+                _number(each.place.partition),
+                int(part["first_offset"]),
+                producer_id,
+                int(part["epoch"]),
+                self._id_of(each, producer_id),
+                int(part["batches"]),
+                int(part["records"]),
+                int(part["last_offset"]),
+                int(part["first_timestamp_ms"]),
+                int(part["last_timestamp_ms"]),
+                number == 0,
+                each.place.broker,
+            ]
 
     def _violations(self) -> Iterable[Row]:
         for each in self._all:
-            place = each.place.topic, _number(each.place.partition)
-            rows: list[tuple[tuple[int, str, str], Row]] = []
-            for row in each.summary.violations.tolist():
-                offset, kind, producer_id, expected, found, last_offset = row
-                epoch = expected if kind == DUPLICATE else found
-                sequence = (None, found) if kind == DUPLICATE else (expected, found)
-                values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
-                row_of = [*place, *values, *sequence, each.place.broker]
-                rows.append(((offset, NAMES[kind], CHECK_IDS[kind]), row_of))
-            gaps = each.summary.gaps()
-            columns = (column[:MAX_GAPS_COUNT].tolist() for column in gaps)
-            for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
-                offset = _number(next_offset)
-                values = ("sequence-gap", "PRD-1", offset, offset, producer_id, epoch)
-                row_of = [*place, *values, first, first + count, each.place.broker]
-                rows.append(((-1 if offset is None else offset, "sequence-gap", "PRD-1"), row_of))
-            yield from (row for _, row in sorted(rows, key=itemgetter(0)))
+            yield from _violations_of(each)
 
     def _torn(self) -> Iterable[Row]:
         chosen = sorted(self._chosen, key=lambda each: each.place.cluster or "")
@@ -260,7 +310,7 @@ class Audit:
 
     def _torn_in(self, cluster: str | None, chosen: Sequence[Audited]) -> Iterable[Row]:
         names = [f"{each.place.topic}-{each.place.partition}" for each in chosen]
-        for each in find_torn([each.summary for each in chosen]):
+        for each in find_torn([ends_of(each.summary()) for each in chosen]):
             yield [
                 each.producer_id,
                 each.epoch,
@@ -274,19 +324,15 @@ class Audit:
 
     def _replicas(self) -> Iterable[Row]:
         for (_, topic, partition), group in self._copies.items():
-            known = [each for each in group if each.found is not None]
+            known = [each for each in group if each.outline is not None]
             if len(known) < 2 or partition < 0:
                 continue
             best = max(known, key=_fullness)
+            of_best = _copy(best)
             for each in known:
                 if each is best:
                     continue
-                found = compare_copies(
-                    *(
-                        Copy(one.segments, one.summary.extent, one.summary.fingerprint)
-                        for one in (best, each)
-                    )
-                )
+                found = compare_copies(of_best, _copy(each))
                 yield [
                     topic,
                     partition,
@@ -294,8 +340,8 @@ class Audit:
                     found.first_different_offset,
                     found.first_common_offset,
                     found.last_common_offset,
-                    _number(best.summary.extent.top_offset),
-                    _number(each.summary.extent.top_offset),
+                    _number(best.extent.top_offset),
+                    _number(each.extent.top_offset),
                     best.place.broker,
                     each.place.broker,
                     best.place.directory,
@@ -304,7 +350,7 @@ class Audit:
 
     def _corrupt(self) -> Iterable[Row]:
         for each in self._all:
-            for found in () if each.found is None else each.found.findings:
+            for found in () if each.outline is None else each.outline.damage.findings:
                 yield [
                     each.place.topic,
                     _number(each.place.partition),
@@ -318,6 +364,31 @@ class Audit:
                     each.place.broker,
                     found.path,
                 ]
+
+
+def _violations_of(each: Audited) -> list[Row]:
+    """Return the violations and gaps of a directory, by offset."""
+    place = each.place.topic, _number(each.place.partition)
+    summary = each.summary()
+    rows: list[tuple[tuple[int, str, str], Row]] = []
+    for row in summary.violations.tolist():
+        offset, kind, producer_id, expected, found, last_offset = row
+        epoch = expected if kind == DUPLICATE else found
+        sequence = (None, found) if kind == DUPLICATE else (expected, found)
+        values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
+        row_of = [*place, *values, *sequence, each.place.broker]
+        rows.append(((offset, NAMES[kind], CHECK_IDS[kind]), row_of))
+    columns = (column[:MAX_GAPS_COUNT].tolist() for column in summary.gaps())
+    for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
+        offset = _number(next_offset)
+        values = ("sequence-gap", "PRD-1", offset, offset, producer_id, epoch)
+        row_of = [*place, *values, first, first + count, each.place.broker]
+        rows.append(((-1 if offset is None else offset, "sequence-gap", "PRD-1"), row_of))
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
+
+
+def _copy(each: Audited) -> Copy:
+    return Copy(each.segments, each.extent, each.summary().fingerprint)
 
 
 def _producer_figures(summary: Summary) -> dict[str, NDArray[np.int64]]:
@@ -339,7 +410,7 @@ def _order(each: Audited) -> tuple[Any, ...]:
 
 
 def _fullness(each: Audited) -> tuple[int, int]:
-    return each.summary.extent.top_offset, each.summary.counts.batches
+    return each.extent.top_offset, 0 if each.outline is None else each.outline.batches
 
 
 def _number(value: int) -> int | None:

@@ -37,6 +37,31 @@ OUTCOME_DIFFERS, MARKER_MISSING = "outcome-differs", "marker-missing"
 MISSING_BY_CLOCK = "marker-missing-by-clock"
 
 
+class _Ends(NamedTuple):
+    """The last transaction with data that each producer ended."""
+
+    producer_id: NDArray[np.int64]
+    kind: NDArray[np.int8]
+    epoch: NDArray[np.int16]
+    timestamp_ms: NDArray[np.int64]
+    data_timestamp_ms: NDArray[np.int64]
+
+
+class TransactionEnds(NamedTuple):
+    """What is compared of a partition; nothing of it holds the rest of the summary in memory.
+
+    Attributes:
+        ended: rows of ENDED_DTYPE.
+        last: of producers that have ended one.
+        open_producer_id, open: of producers with an open transaction, rows of PART_DTYPE.
+    """
+
+    ended: NDArray[Any]
+    last: _Ends
+    open_producer_id: NDArray[np.int64]
+    open: NDArray[Any]
+
+
 class TornTransaction(NamedTuple):
     """One transaction; the partitions are places in what was given.
 
@@ -55,14 +80,35 @@ class TornTransaction(NamedTuple):
     first_offset: int
 
 
-def find_torn(summaries: Sequence[Summary]) -> list[TornTransaction]:
+def ends_of(summary: Summary) -> TransactionEnds:
+    """Return what `find_torn` needs of a partition."""
+    rows = summary.producers
+    has_ended = rows["last_end"]["kind"] != NO_MARKER
+    end = rows["last_end"]
+    opened = pending(rows)
+    is_open = opened["batches"] > 0
+    return TransactionEnds(
+        ended=summary.ended,
+        last=_Ends(
+            producer_id=rows["producer_id"][has_ended],
+            kind=end["kind"][has_ended],
+            epoch=end["epoch"][has_ended],
+            timestamp_ms=end["timestamp_ms"][has_ended],
+            data_timestamp_ms=rows["last_end_data_timestamp_ms"][has_ended],
+        ),
+        open_producer_id=rows["producer_id"][is_open],
+        open=opened[is_open],
+    )
+
+
+def find_torn(partitions: Sequence[TransactionEnds]) -> list[TornTransaction]:
     """Find torn transactions over different partitions, by producer id and epoch."""
-    found = [*_differing(summaries), *_missing(summaries)]
+    found = [*_differing(partitions), *_missing(partitions)]
     return sorted(found, key=lambda each: (each.producer_id, each.epoch, each.kind, each.open))
 
 
-def _differing(summaries: Sequence[Summary]) -> list[TornTransaction]:
-    rows = join_ended(*(each.ended for each in summaries))
+def _differing(partitions: Sequence[TransactionEnds]) -> list[TornTransaction]:
+    rows = join_ended(*(each.ended for each in partitions))
     place, epochs = epochs_of(rows["committed"] & rows["aborted"], rows)
     found = []
     for row, epoch in zip(rows[place].tolist(), epochs.tolist(), strict=True):
@@ -73,7 +119,7 @@ def _differing(summaries: Sequence[Summary]) -> list[TornTransaction]:
             outcomes.append(
                 tuple(
                     number
-                    for number, each in enumerate(summaries)
+                    for number, each in enumerate(partitions)
                     if _word(each.ended, producer_id, word, name) & bit
                 )
             )
@@ -98,35 +144,21 @@ def _word(rows: NDArray[Any], producer_id: int, word: int, name: str) -> np.uint
     return np.uint64(rows[name][at]) if is_there else np.uint64(0)
 
 
-class _Ends(NamedTuple):
-    """The last transaction with data that each producer ended in each partition."""
+class _AllEnds(NamedTuple):
+    """Of all partitions, by producer id."""
 
-    producer_id: NDArray[np.int64]
     partition: NDArray[np.int64]
-    kind: NDArray[np.int8]
-    epoch: NDArray[np.int16]
-    timestamp_ms: NDArray[np.int64]
-    data_timestamp_ms: NDArray[np.int64]
+    ends: _Ends
 
 
-def _ends(summaries: Sequence[Summary]) -> _Ends:
-    parts = []
-    for number, each in enumerate(summaries):
-        rows = each.producers[each.producers["last_end"]["kind"] != NO_MARKER]
-        end = rows["last_end"]
-        parts.append(
-            _Ends(
-                producer_id=rows["producer_id"],
-                partition=np.full(len(rows), number),
-                kind=end["kind"],
-                epoch=end["epoch"],
-                timestamp_ms=end["timestamp_ms"],
-                data_timestamp_ms=rows["last_end_data_timestamp_ms"],
-            )
-        )
-    whole = _Ends._make(map(np.concatenate, zip(*parts, strict=True)))
+def _all_ends(partitions: Sequence[TransactionEnds]) -> _AllEnds:
+    partition = np.repeat(
+        np.arange(len(partitions)), [len(each.last.producer_id) for each in partitions]
+    )
+    parts = zip(*(each.last for each in partitions), strict=True)
+    whole = _Ends._make(map(np.concatenate, parts))
     order = np.argsort(whole.producer_id, kind="stable")
-    return _Ends._make(column[order] for column in whole)
+    return _AllEnds(partition[order], _Ends._make(column[order] for column in whole))
 
 
 class _Missing(NamedTuple):
@@ -138,29 +170,29 @@ class _Missing(NamedTuple):
     proofs: frozenset[tuple[int, int]]  # partition and kind of the marker
 
 
-def _missing(summaries: Sequence[Summary]) -> list[TornTransaction]:
-    if len(summaries) < 2:
+def _missing(partitions: Sequence[TransactionEnds]) -> list[TornTransaction]:
+    if len(partitions) < 2:
         return []
-    ends = _ends(summaries)
+    ends = _all_ends(partitions)
     found: dict[tuple[int, int], list[_Missing]] = {}
-    for number, each in enumerate(summaries):
-        opened = pending(each.producers)
-        for row in np.flatnonzero(opened["batches"] > 0).tolist():
-            producer_id = int(each.producers["producer_id"][row])
-            missing = _ended_elsewhere(ends, producer_id, number, opened[row])
+    for number, each in enumerate(partitions):
+        for producer_id, part in zip(each.open_producer_id.tolist(), each.open, strict=True):
+            missing = _ended_elsewhere(ends, producer_id, number, part)
             if missing is not None:
-                found.setdefault((producer_id, int(opened[row]["epoch"])), []).append(missing)
+                found.setdefault((producer_id, int(part["epoch"])), []).append(missing)
     return [_torn(producer_id, epoch, each) for (producer_id, epoch), each in found.items()]
 
 
 def _ended_elsewhere(
-    ends: _Ends, producer_id: int, partition: int, part: np.void
+    ends: _AllEnds, producer_id: int, partition: int, part: np.void
 ) -> _Missing | None:
     """Tell whether another partition has a marker that an open transaction lacks."""
-    first, end = np.searchsorted(ends.producer_id, [producer_id, producer_id + 1]).tolist()
-    own = _Ends._make(column[first:end] for column in ends)
-    is_same = (own.epoch == part["epoch"]) & (own.partition != partition)
-    is_proof = (own.epoch > part["epoch"]) & (own.partition != partition)
+    bounds = [producer_id, producer_id + 1]
+    first, end = np.searchsorted(ends.ends.producer_id, bounds).tolist()
+    own = _Ends._make(column[first:end] for column in ends.ends)
+    where = ends.partition[first:end]
+    is_same = (own.epoch == part["epoch"]) & (where != partition)
+    is_proof = (own.epoch > part["epoch"]) & (where != partition)
     is_proof |= is_same & (own.data_timestamp_ms > part["first_timestamp_ms"])
     why = MARKER_MISSING
     if not is_proof.any():
@@ -168,7 +200,7 @@ def _ended_elsewhere(
         why = MISSING_BY_CLOCK
     if not is_proof.any():
         return None
-    proofs = zip(own.partition[is_proof].tolist(), own.kind[is_proof].tolist(), strict=True)
+    proofs = zip(where[is_proof].tolist(), own.kind[is_proof].tolist(), strict=True)
     return _Missing(
         partition=partition,
         first_offset=int(part["first_offset"]),

@@ -38,6 +38,29 @@ class ReadPiece(NamedTuple):
     piece: PieceSummary
 
 
+class FoundDamage(NamedTuple):
+    """What is bad in a partition directory; fields as of `PartitionSummary`."""
+
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
+    stopped: StoppedState
+
+    @property
+    def is_corrupt(self) -> bool:
+        """There is damage."""
+        return any(each.is_corrupt for each in self.findings)
+
+    @property
+    def has_wrong_end(self) -> bool:
+        """There are bytes behind its last batch though it was closed."""
+        return any(is_wrong_end(each.kind, self.stopped) for each in self.findings)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """The operating system refused a part, or it is not there."""
+        return any(each.is_unreadable or each.is_missing for each in self.findings)
+
+
 class PartitionSummary(NamedTuple):
     """What was found in a partition directory.
 
@@ -55,19 +78,9 @@ class PartitionSummary(NamedTuple):
     timeline: Timeline | None = None
 
     @property
-    def is_corrupt(self) -> bool:
-        """There is damage."""
-        return any(each.is_corrupt for each in self.findings)
-
-    @property
-    def has_wrong_end(self) -> bool:
-        """There are bytes behind its last batch though it was closed."""
-        return any(is_wrong_end(each.kind, self.stopped) for each in self.findings)
-
-    @property
-    def is_unreadable(self) -> bool:
-        """The operating system refused a part, or it is not there."""
-        return any(each.is_unreadable or each.is_missing for each in self.findings)
+    def damage(self) -> FoundDamage:
+        """Return what is bad in it."""
+        return FoundDamage(self.findings, self.findings_count, self.stopped)
 
     def against(
         self, known: Acknowledged, directory: str, segments: Sequence[SegmentPlace]

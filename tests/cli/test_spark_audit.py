@@ -16,6 +16,7 @@ import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
 from eoctl.options import EngineName
+from eoctl.report_files import CHUNK_ROWS
 from eoctl.runs.reports.audit import TASKS_PER_CORE
 from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
@@ -175,9 +176,15 @@ def test_examples_of_the_man_page(eoctl: Callable[..., Any], golden: Callable[[s
 # --- reports --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("chunk_rows", [1, 2, CHUNK_ROWS])
 def test_all_reports(
-    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+    eoctl: Callable[..., Any],
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chunk_rows: int,
 ) -> None:
+    monkeypatch.setattr("eoctl.report_files.CHUNK_ROWS", chunk_rows)
     root = golden("kafka-4.3.1") / "crash"
     outcome = eoctl(
         "spark-audit", root, "--report", "all", "--to", tmp_path / "to", "--output", "jsonl"

@@ -67,6 +67,38 @@ def test_what_is_done_is_not_read_again(eoctl: Cli, tmp_path: Path) -> None:
     assert (again.stdout, again.status, taken(again.errors)) == (whole.stdout, whole.status, count)
 
 
+def test_a_part_is_not_larger_than_what_may_be_held(
+    eoctl: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One wave becomes several parts, and what is taken from them is held in a file, packed."""
+    import recovery.audit.checkpoint as checkpoint_module
+    import recovery.summaries.held as held_module
+
+    root, checkpoint, one = tmp_path / "logs", tmp_path / "checkpoint", tmp_path / "one"
+    count = write_world(root)
+    call = ("spark-audit", f"{root}/*", *WORDS, *LOCAL)
+    whole = eoctl(*call)
+    eoctl(*call, "--checkpoint", one)
+    assert len(parts(one)) == 1
+    monkeypatch.setattr(checkpoint_module, "HELD_BYTES", 2000)
+    monkeypatch.setattr(held_module, "HELD_BYTES", 3000)
+    read: list[int] = []
+    read_shelf = held_module.Shelf.read
+
+    def reading(shelf: held_module.Shelf, start_pos: int, size_bytes: int) -> bytes:
+        read.append(size_bytes)
+        return read_shelf(shelf, start_pos, size_bytes)
+
+    monkeypatch.setattr(held_module.Shelf, "read", reading)
+    for expected in (0, count):
+        read.clear()
+        outcome = eoctl(*call, "--checkpoint", checkpoint)
+        assert (outcome.stdout, outcome.status) == (whole.stdout, whole.status)
+        assert taken(outcome.errors) == expected
+        assert len(parts(checkpoint)) > 3
+        assert len(read) > count
+
+
 @pytest.mark.parametrize("change", ["grown", "touched", "another segment", "a segment less"])
 def test_a_directory_that_has_changed_is_read_again(
     eoctl: Cli, tmp_path: Path, change: str

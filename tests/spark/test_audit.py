@@ -15,6 +15,7 @@ import eoctl.spark.audit as eoctl_audit
 from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
 from eoctl.spark.errors import SparkJobError
+from recovery.summaries.held import Shelf
 from recovery.summaries.read_findings import GONE
 from storage.places.find import list_places, open_place
 from storage.places.splits import split_places
@@ -124,7 +125,8 @@ def test_duplicates_and_transactions_across_segments(
     directory = write_segments(tmp_path / "t-0", *segments)
     write_indexes(tmp_path)
     monkeypatch.setattr(eoctl_audit, "RUN_SEGMENTS", 2)
-    (found,) = summarize_directories(spark, splits_of(directory)).values()
+    (held,) = summarize_directories(spark, splits_of(directory), Shelf()).values()
+    found = held.unpacked()
     expected = define([batch for segment in segments for batch in segment])
     figures = found.summary.figures()
     assert expected["duplicate_batches"] == 4
@@ -140,10 +142,15 @@ def test_a_file_removed_during_the_job(
     directory = write_segments(tmp_path / "t-0", [Batch()], [Batch(sequence=1)])
     spark.dataSource.register(DeletingAudit)
     monkeypatch.setattr(eoctl_audit, "KafkaLogAudit", DeletingAudit)
-    (found,) = summarize_directories(spark, splits_of(directory)).values()
+    (held,) = summarize_directories(spark, splits_of(directory), Shelf()).values()
+    found = held.unpacked()
     assert not (directory / f"{0:020d}.log").exists()
     assert found.summary.counts.batches == 1
-    assert (found.is_corrupt, found.is_unreadable, found.findings_count) == (False, False, 0)
+    assert (found.damage.is_corrupt, found.damage.is_unreadable, found.findings_count) == (
+        False,
+        False,
+        0,
+    )
     assert [(each.kind, each.path) for each in found.findings] == [
         (GONE, str(directory / f"{0:020d}.log"))
     ]

@@ -127,10 +127,11 @@ class AuditedReport:
     def write(self, result: AuditResult, engine: EngineRun) -> None:
         """Write the page of what an audit has read."""
         run, request = self._gathering.run, self._request
+        timelines = ((each.place.directory, each.timeline()) for each in result.audited)
         run.timelines = {
-            _absolute(each.place.directory): each.found.timeline
-            for each in result.audited
-            if each.found is not None and each.found.timeline is not None
+            _absolute(directory): timeline
+            for directory, timeline in timelines
+            if timeline is not None
         }
         if engine.chosen is not None and engine.chosen.is_spark:
             run.engine = engine
@@ -145,8 +146,8 @@ def _with_unread(model: Model, result: AuditResult) -> Model:
     unread = [
         each.place.directory
         for each in result.audited
-        if each.found is not None
-        and any(one.is_unreadable for one in each.found.findings)
+        if each.outline is not None
+        and any(one.is_unreadable for one in each.outline.damage.findings)
         and _absolute(each.place.directory) not in told
     ]
     if not unread:

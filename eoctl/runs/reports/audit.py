@@ -24,7 +24,9 @@ from recovery.cluster.remote_segments import tell_remote
 from recovery.cluster.transactional_ids import read_transactional_ids
 from recovery.export.options import DEFAULT_SPLIT_BYTES, split_bytes_for
 from recovery.rules.findings import Severity
-from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
+from recovery.summaries.codec import pack_partition
+from recovery.summaries.held import LoadedSummary, Shelf
+from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
 from storage.file_names import TRANSACTION_STATE_TOPIC
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from eoctl.spark.tables import TableTarget
-    from storage.places.listing import DirectoryPlace, Listing, SegmentPlace
+    from recovery.summaries.held import HeldSummary
+    from recovery.summaries.partition import FoundDamage
+    from storage.places.listing import Listing, SegmentPlace
     from storage.places.splits import Split, TimelineStart
 
 PIECES_PER_JOB = 8
@@ -106,9 +110,10 @@ def run_audit(
     if options.state_path is not None:
         state = AuditState(options.state_path, f"eoctl {__version__}")
         state.require_writable()
+    shelf = Shelf()
     checkpoint = None
     if options.checkpoint_dir is not None:
-        checkpoint = AuditCheckpoint(options.checkpoint_dir, f"eoctl {__version__}")
+        checkpoint = AuditCheckpoint(options.checkpoint_dir, f"eoctl {__version__}", shelf)
         checkpoint.require_writable()
     listing = list_places(paths)
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
@@ -121,7 +126,7 @@ def run_audit(
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")
-    done: dict[str, PartitionSummary] = {}
+    done: dict[str, HeldSummary] = {}
     if checkpoint is not None:
         done, wanted = checkpoint.take(wanted)
         notes += checkpoint.notes
@@ -134,16 +139,21 @@ def run_audit(
         notes.insert(engine_place, engine.choose().why)
         if options.tables is not None:
             options.tables.require_in(engine.session({each.directory for each in wanted}))
-        done |= _read(pieces, wanted, engine, options, checkpoint)
+        done |= _read(pieces, wanted, engine, options, _Keeping(shelf, checkpoint))
     found = _summaries(listing, pieces, done)
     ids = _transactional_ids(listing, options, notes)
     segments = dict(by_directory(listing.places))
     audited = [
-        _audited(listing, each, tuple(segments.get(each.directory, ())), found.get(each.directory))
+        Audited.of(
+            each,
+            tuple(segments.get(each.directory, ())),
+            found[each.directory],
+            listing.acknowledged_of(each.directory),
+        )
         for each in listing.directories
     ]
-    summaries = [each.found for each in audited if each.found is not None]
-    notes += _damage_notes(summaries)
+    damages = [each.outline.damage for each in audited if each.outline is not None]
+    notes += _damage_notes(damages)
     notes += _remote_notes(listing)
     problems = listing.problems
     absent = lost_partitions(listing.log_dirs)
@@ -152,27 +162,22 @@ def run_audit(
         audit=Audit(audited, ids),
         notes=notes,
         is_corrupt=any(isinstance(each, FormatError) for each in problems)
-        or any(each.is_corrupt for each in summaries),
+        or any(each.is_corrupt for each in damages),
         is_unreadable=any(isinstance(each, AccessError) for each in problems)
-        or any(each.is_unreadable for each in summaries)
+        or any(each.is_unreadable for each in damages)
         or bool(absent),
-        has_wrong_end=any(each.has_wrong_end for each in summaries),
+        has_wrong_end=any(each.has_wrong_end for each in damages),
         state=state,
-        pieces=pieces,
+        pieces=pieces if state is not None else (),
         audited=audited,
     )
 
 
-def _audited(
-    listing: Listing,
-    directory: DirectoryPlace,
-    segments: tuple[SegmentPlace, ...],
-    found: PartitionSummary | None,
-) -> Audited:
-    if found is not None:
-        path = directory.directory
-        found = found.against(listing.acknowledged_of(path), path, segments)
-    return Audited(directory, segments, found)
+class _Keeping(NamedTuple):
+    """Where what was found is kept: for this run, and for a later one."""
+
+    shelf: Shelf
+    checkpoint: AuditCheckpoint | None
 
 
 def _read(
@@ -180,8 +185,8 @@ def _read(
     wanted: Sequence[SegmentPlace],
     engine: EngineRun,
     options: AuditOptions,
-    checkpoint: AuditCheckpoint | None,
-) -> dict[str, PartitionSummary]:
+    keeping: _Keeping,
+) -> dict[str, HeldSummary]:
     """Read segments: what is joined already is returned, by directory, the rest added to pieces.
 
     With a checkpoint some directories are read at a time, joined, and kept there.
@@ -193,19 +198,20 @@ def _read(
         from eoctl.spark.executors import cores_of
 
         cores = cores_of(session)
-        read = partial(_read_on_spark, session, cores, options)
+        read = partial(_read_on_spark, session, cores, options, keeping.shelf)
     else:
         cores = jobs_of(options.engine)
         read = partial(_read_here, options)
-    if checkpoint is None:
+    if keeping.checkpoint is None:
         return read(wanted, pieces)
-    found: dict[str, PartitionSummary] = {}
+    found: dict[str, HeldSummary] = {}
     wave_bytes = WAVE_PIECES_PER_CORE * cores * (options.split_bytes or DEFAULT_SPLIT_BYTES)
     for wave in waves_of(wanted, wave_bytes):
         of_wave: list[ReadPiece] = []
         part = read(wave, of_wave)
-        part |= {path: join_partition(group) for path, group in _pieces_of(of_wave)}
-        checkpoint.keep(part, wave)
+        for path, group in _pieces_of(of_wave):
+            part[path] = keeping.shelf.put(pack_partition(join_partition(group)))
+        keeping.checkpoint.keep(part, wave)
         found |= part
     return found
 
@@ -214,9 +220,10 @@ def _read_on_spark(
     session: Any,
     cores: int,
     options: AuditOptions,
+    shelf: Shelf,
     wanted: Sequence[SegmentPlace],
     pieces: list[ReadPiece],
-) -> dict[str, PartitionSummary]:
+) -> dict[str, HeldSummary]:
     """Read on Spark: directories are joined there; with a state, pieces come back."""
     from eoctl.spark.audit import read_pieces, summarize_directories
 
@@ -224,14 +231,14 @@ def _read_on_spark(
     size = options.split_bytes or split_bytes_for(total_bytes, TASKS_PER_CORE * cores)
     splits = [*_with_timelines(plan_places(wanted, size), options)]
     if options.state_path is None:
-        return summarize_directories(session, splits)
+        return summarize_directories(session, splits, shelf)
     pieces += read_pieces(session, splits)
     return {}
 
 
 def _read_here(
     options: AuditOptions, wanted: Sequence[SegmentPlace], pieces: list[ReadPiece]
-) -> dict[str, PartitionSummary]:
+) -> dict[str, HeldSummary]:
     """Read by processes on this machine."""
     from recovery.audit.local import read_pieces
 
@@ -246,14 +253,15 @@ def _read_here(
 
 
 def _summaries(
-    listing: Listing, pieces: Iterable[ReadPiece], joined: dict[str, PartitionSummary]
-) -> dict[str, PartitionSummary | None]:
+    listing: Listing, pieces: Iterable[ReadPiece], joined: dict[str, HeldSummary]
+) -> dict[str, HeldSummary | None]:
     """Return what was found by directory; None for those that could not be listed."""
-    joined |= {path: join_partition(group) for path, group in _pieces_of(pieces)}
+    joined |= {path: LoadedSummary(join_partition(group)) for path, group in _pieces_of(pieces)}
     failed = {getattr(each, "path", "") for each in listing.problems}
     return {
         each.directory: joined.get(
-            each.directory, None if each.directory in failed else join_partition(())
+            each.directory,
+            None if each.directory in failed else LoadedSummary(join_partition(())),
         )
         for each in listing.directories
     }
@@ -323,9 +331,9 @@ def _remote_notes(listing: Listing) -> Iterator[str]:
         yield f"{told}: they are not part of it"
 
 
-def _damage_notes(summaries: Iterable[PartitionSummary]) -> list[str]:
+def _damage_notes(damages: Iterable[FoundDamage]) -> list[str]:
     notes = []
-    for each in summaries:
+    for each in damages:
         where = "on that partition: --report corrupt lists them"
         notes += first_of([*map(str, each.findings)], where, each.findings_count)
     return notes

@@ -123,7 +123,7 @@ def _tables_of(call: AuditCall) -> TableTarget | None:
 
 def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) -> None:
     """Write all reports."""
-    reports = {name: (COLUMNS[name], result.audit.rows(name)) for name in COLUMNS}
+    reports = {name: (COLUMNS[name], result.audit.each_row(name)) for name in COLUMNS}
     if audit.tables is None:
         from eoctl.report_files import write_reports
 
@@ -136,6 +136,6 @@ def _tell(result: AuditResult, call: AuditCall) -> None:
     """Print what was asked for, each report once."""
     names = COLUMNS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
-        emit(Report(KINDS[name], COLUMNS[name], result.audit.rows(name)), call.output)
+        emit(Report(KINDS[name], COLUMNS[name], result.audit.each_row(name)), call.output)
     for note in result.notes:
         message(note)

@@ -14,9 +14,11 @@ from recovery.audit.local import read_pieces, tasks_of
 from recovery.audit.reports import COLUMNS, Audit, Audited
 from recovery.audit.state import SCHEMA, AuditState
 from recovery.cluster.transactional_ids import read_transactional_ids
+from recovery.summaries.held import LoadedSummary
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
 from recovery.work.processes import WorkerLostError
+from storage.dirs.acknowledged import Acknowledged
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.places.find import list_places, open_place
 from storage.places.splits import Split, split_places, splits_at
@@ -32,12 +34,15 @@ ROOT = Path(__file__).parents[3]
 
 def audit_of(listing: Listing, pieces: Sequence[ReadPiece]) -> Audit:
     audited = [
-        Audited(
+        Audited.of(
             each,
             tuple(place for place in listing.places if place.directory == each.directory),
-            join_partition(
-                [piece for piece in pieces if piece.split.place.directory == each.directory]
+            LoadedSummary(
+                join_partition(
+                    [piece for piece in pieces if piece.split.place.directory == each.directory]
+                )
             ),
+            Acknowledged(),
         )
         for each in listing.directories
     ]

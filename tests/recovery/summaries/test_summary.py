@@ -74,7 +74,7 @@ def check_dumps(root: Path, dumps: Path, split_bytes: int) -> dict[str, int]:
         expected = counts_of(dumps / name)
         figures = found.summary.figures()
         assert {each: figures[each] for each in expected} == expected, name
-        assert (found.is_corrupt, found.is_unreadable) == (False, False)
+        assert (found.damage.is_corrupt, found.damage.is_unreadable) == (False, False)
         for each, value in figures.items():
             totals[each] = totals.get(each, 0) + (value or 0)
     return totals
@@ -496,7 +496,7 @@ def test_a_copy_at_the_same_offsets_is_damage_and_no_duplicate(tmp_path: Path) -
     log.write_bytes(log.read_bytes() * 2)
     found = summarize_path(directory)
     assert (found.summary.counts.batches, found.summary.duplicate_batches) == (6, 0)
-    assert found.is_corrupt
+    assert found.damage.is_corrupt
 
 
 def test_a_copy_in_the_next_segment_is_no_duplicate(tmp_path: Path) -> None:
@@ -523,7 +523,7 @@ def test_damaged_batches_are_counted_apart(golden: Callable[[str], Path], tmp_pa
         found = summarize_path(directory, split_bytes)
         counts = found.summary.counts
         assert (counts.corrupt_batches, found.findings_count) == (1, 1)
-        assert (found.is_corrupt, found.is_unreadable) == (True, False)
+        assert (found.damage.is_corrupt, found.damage.is_unreadable) == (True, False)
         (finding,) = found.findings
         assert (finding.start_pos, finding.base_offset, finding.check_id) == (0, 0, "BAT-1")
         assert finding.last_offset == 0
@@ -567,7 +567,7 @@ def test_a_marker_that_does_not_decode_ends_nothing(tmp_path: Path) -> None:
     figures = found.summary.figures()
     assert (figures["open_transactions"], figures["aborted_batches"]) == (1, 0)
     assert (figures["control_batches"], figures["committed_transactions"]) == (2, 1)
-    assert found.is_corrupt
+    assert found.damage.is_corrupt
     assert "BAT-12" in str(found.findings[0])
 
 
@@ -578,7 +578,7 @@ def test_empty_and_torn_segments(tmp_path: Path) -> None:
     last.write_bytes(encoded(Batch(sequence=1), 1) + encoded(Batch(sequence=2), 2)[:-1])
     found = summarize_path(directory)
     assert found.summary.counts.batches == 2
-    assert (found.is_corrupt, found.findings_count) == (False, 1)
+    assert (found.damage.is_corrupt, found.findings_count) == (False, 1)
     assert "torn_tail" in str(found.findings[0])
 
 
@@ -602,7 +602,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         summarize_split(splits[0])
     found = join_partition(ReadPiece(each, read_split(each)) for each in splits)
     assert (found.summary.counts.batches, found.findings_count) == (1, 0)
-    assert (found.is_corrupt, found.is_unreadable) == (False, False)
+    assert (found.damage.is_corrupt, found.damage.is_unreadable) == (False, False)
     assert str(found.findings[0]).endswith("removed since the directory was listed")
 
 

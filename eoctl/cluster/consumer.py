@@ -104,7 +104,6 @@ class PlayedConsumer:
     ) -> None:
         if self._expected[key] != number or not self.is_running:
             return
-        delay_us = POLL_US
         if error == OFFSET_OUT_OF_RANGE:
             # auto.offset.reset=latest: what it has read is no longer there.
             self._moved[key] = self.positions[key] = high_watermark
@@ -119,8 +118,18 @@ class PlayedConsumer:
             if records:
                 self._note(key, number, records, high_watermark)
                 self.positions[key] = records[-1][0] + 1
-                delay_us = 0
+                self._expected[key] = -1
+                self._taken(key, records)
+                return
         self._expected[key] = -1
+        self._later(POLL_US, key)
+
+    def _taken(self, key: TopicPartition, records: list[tuple[int, str]]) -> None:
+        """It has been given records: here they are looked at, and the next ones asked for."""
+        del records
+        self._later(0, key)
+
+    def _later(self, delay_us: int, key: TopicPartition) -> None:
         self._scheduler.after(delay_us, self._poll, key)
 
     def _note(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.faults.language import WhenKind
+from eoctl.cluster.faults.language import CONSUMER, WhenKind
 from eoctl.cluster.probe import Probe
 from eoctl.cluster.scheduler import SECOND_US
 from eoctl.cluster.settings import CONTROLLER_NAME
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eoctl.cluster.broker import Broker
+    from eoctl.cluster.committing import CommittingConsumer
     from eoctl.cluster.controller import Controller
     from eoctl.cluster.faults.language import Fault
     from eoctl.cluster.history import HistoryWriter
@@ -74,6 +75,7 @@ class Nemesis:
 
     Attributes:
         servings: what `ask` found out.
+        consumer: that can be killed, too; None: there is none.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Nemesis:
         self._count = 0
         self._done: list[str] = []
         self.servings: list[Serving] = []
+        self.consumer: CommittingConsumer | None = None
 
     def _until(self, holds: Callable[[], bool], limit_us: int) -> bool:
         return self._scheduler.run(holds, self._scheduler.now_us + limit_us)
@@ -115,6 +118,11 @@ class Nemesis:
             )
             # Not always before anybody knows of it: an answer may be there, a follower have it.
             self._until(lambda: False, self._scheduler.draw(1000))
+        elif kind is WhenKind.HANDLING:
+            consumer = self.consumer
+            if consumer is not None and self._until(lambda: bool(consumer.left_us), STATE_LIMIT_US):
+                # Before any of the records, or all.
+                self._until(lambda: False, self._scheduler.draw(consumer.left_us))
         else:
             self._until(
                 lambda: self._is_leader(lambda core: core.pending is not None), STATE_LIMIT_US
@@ -154,6 +162,8 @@ class Nemesis:
         words = f"{fault.action} {', '.join(f'broker {each}' for each in targets)}".strip()
         if fault.action == "set":
             words = f"set {fault.target}"
+        if fault.target == CONSUMER:
+            words = f"{fault.action} the consumer"
         words = _WORDS.get(fault.action, words)
         self._trace.tell("fault", words, targets[0] if targets else None)
         if fault.action == "ask":
@@ -164,6 +174,8 @@ class Nemesis:
             "info", "nemesis", self._count, self._scheduler.now_us, "fault",
             fault=fault.action, nodes=targets, detail=fault.target,
         )  # fmt: skip
+        if fault.target == CONSUMER and self.consumer is not None:
+            self._strike_consumer(fault.action, self.consumer)
         for number in targets:
             self._strike(fault.action, self._brokers[number])
         if fault.action == "heal":
@@ -200,6 +212,16 @@ class Nemesis:
             broker.stop()
             self._until(lambda: not broker.is_running, 10 * SECOND_US)
 
+    def _strike_consumer(self, action: str, consumer: CommittingConsumer) -> None:
+        if action == "start":
+            if not consumer.is_running:
+                consumer.restart()
+        elif action == "kill":
+            consumer.kill()
+        else:
+            consumer.close()
+            self._until(lambda: not consumer.is_running, QUIET_LIMIT_US)
+
     def _targets(self, fault: Fault) -> list[int]:
         running = [number for number, each in self._brokers.items() if each.is_running]
         led = self._controller.led(self._keys[0])
@@ -207,7 +229,7 @@ class Nemesis:
         if fault.action != "start":
             among = running
         target = fault.target
-        if not target or fault.action == "set":
+        if not target or target == CONSUMER or fault.action == "set":
             return []
         if target.isdecimal():
             return [int(target)]
@@ -231,6 +253,8 @@ class Nemesis:
             if not each.is_running:
                 each.start()
         self._dead.clear()
+        if self.consumer is not None and not self.consumer.is_running:
+            self.consumer.restart()
 
     # -- questions
 

@@ -79,6 +79,7 @@ class RunSettings(NamedTuple):
         is_blocking: what comes when the buffer is full waits; else it is dropped.
         faults: as they are written.
         heals: at the end all faults are over and all nodes are started.
+        consumer_commit: the consumer commits its offset `before` it handles records, or `after`.
     """
 
     seed: int = 0
@@ -95,6 +96,12 @@ class RunSettings(NamedTuple):
     is_blocking: bool = True
     faults: str = ""
     heals: bool = True
+    consumer_commit: str = "none"
+
+    @property
+    def has_group(self) -> bool:
+        """Its consumer commits, and can be killed."""
+        return self.consumer_commit != "none"
 
 
 # What each setting may be, for those who read it from a file: least and most, or one of some.
@@ -122,6 +129,7 @@ CHOICES = {
     "truncation": ("epoch", "hw"),
     "fsync": ("never", "batch"),
     "isr_rule": ("time", "messages"),
+    "consumer_commit": ("none", "before", "after"),
 }
 
 

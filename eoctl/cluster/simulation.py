@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.broker import Broker
+from eoctl.cluster.committing import CommittingConsumer
 from eoctl.cluster.consumer import PlayedConsumer
 from eoctl.cluster.controller import Controller
 from eoctl.cluster.faults.language import WhenKind, parse_faults
@@ -37,9 +38,10 @@ class RunResult(NamedTuple):
     Attributes:
         digest: of the history.
         is_quiet: at the end all replicas were in sync and had all.
-        is_read: the final consumer has read all.
+        is_read: the final consumer has read all, and one that commits has handled all.
         is_answered: each record was given to the producer, and has what it is ever told of it.
         servings: what was answered to `ask`.
+        dropped_count: records that the producer's buffer had no room for; they have failed.
     """
 
     digest: str
@@ -50,6 +52,7 @@ class RunResult(NamedTuple):
     is_answered: bool
     counts: dict[tuple[str, str], int]
     servings: list[Serving]
+    dropped_count: int
 
 
 class Simulation:
@@ -69,7 +72,7 @@ class Simulation:
     ) -> None:
         self._settings = settings
         self._run = run
-        self.faults = parse_faults(run.faults, settings.nodes)
+        self.faults = parse_faults(run.faults, settings.nodes, has_group=run.has_group)
         self.scheduler = Scheduler(run.seed)
         self.scheduler.now_us = start_us
         self._start_us = start_us
@@ -116,7 +119,7 @@ class Simulation:
         for each in self.brokers.values():
             each.start()
         self._until(self.is_quiet, QUIET_LIMIT_US)
-        consumer = self._consumer("consumer-0")
+        consumer = self._first_consumer()
         self.producer.start()
         consumer.start()
         for fault in self.faults:
@@ -128,17 +131,23 @@ class Simulation:
             self._nemesis.heal()
             self._while_records_go_on(lambda: self.producer.is_done)
             is_quiet = self._until(self.is_quiet, QUIET_LIMIT_US)
-            consumer.end()
+            is_handled = self._end_consumer(consumer)
             final = self._consumer("consumer-final", is_final=self.producer.is_done)
             final.start()
-            is_read = self._until(lambda: final.is_at_end, QUIET_LIMIT_US)
+            is_read = self._until(lambda: final.is_at_end, QUIET_LIMIT_US) and is_handled
             final.end()
             self._stop_all()
         else:
+            if isinstance(consumer, CommittingConsumer):
+                consumer.kill()
             consumer.end()
             for each in self.brokers.values():
                 each.kill()
         self.controller.close()
+        dropped = self.producer.dropped_count
+        if dropped:
+            words = f"dropped by the client: {dropped:,}, for which its buffer had no room"
+            self.trace.tell("dropped", words)
         return RunResult(
             digest=self.history.digest,
             events_count=self.scheduler.events_count,
@@ -148,7 +157,28 @@ class Simulation:
             is_answered=self.producer.is_done,
             counts=self.history.counts,
             servings=self._nemesis.servings,
+            dropped_count=dropped,
         )
+
+    def _first_consumer(self) -> PlayedConsumer:
+        if not self._run.has_group:
+            return self._consumer("consumer-0")
+        consumer = self._nemesis.consumer = CommittingConsumer(
+            f"consumer-0-{self._run_number}", self.brokers, self._keys, self.scheduler,
+            self._network, self.history, self.trace,
+            commits_before=self._run.consumer_commit == "before",
+        )  # fmt: skip
+        return consumer
+
+    def _end_consumer(self, consumer: PlayedConsumer) -> bool:
+        """End it; whether one that commits has handled all."""
+        is_handled = True
+        if isinstance(consumer, CommittingConsumer):
+            is_handled = self._until(lambda: consumer.is_at_end, QUIET_LIMIT_US)
+            consumer.close()
+            self._until(lambda: not consumer.is_running, QUIET_LIMIT_US)
+        consumer.end()
+        return is_handled
 
     def _consumer(self, name: str, *, is_final: bool = False) -> PlayedConsumer:
         return PlayedConsumer(

@@ -15,7 +15,8 @@ class TraceEvent(NamedTuple):
     """Something that a person wants to know.
 
     Attributes:
-        kind: fault, start, session, election, isr, cut, lost, append, answer.
+        kind: fault, start, session, election, isr, cut, lost, append, answer, consumer, dropped,
+            serves.
         node: whose; None: of no broker.
         key: the partition.
         offset: of what was appended, answered, or cut at; -1 none.

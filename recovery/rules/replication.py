@@ -117,9 +117,11 @@ REPLICATION = (
         title=(
             "A producer sends a batch again while it has no answer; with a producer id the leader "
             "knows it again by its sequence, and without one it may be there twice. What has no "
-            "answer at the end may be there or not."
+            "answer at the end may be there or not. A consumer that commits before it handles what "
+            "it was given has lost it when it ends in between; one that commits after is given it "
+            "again."
         ),
-        kafka="Sender, TransactionManager",
+        kafka="Sender, TransactionManager, ConsumerCoordinator",
         test="test_replication_rules.py",
     ),
 )

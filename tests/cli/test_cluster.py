@@ -65,6 +65,64 @@ def test_what_is_acknowledged_is_there(eoctl: Run, play: Path) -> None:
     assert described
 
 
+@pytest.mark.parametrize(
+    ("commit", "kind", "words"),
+    [
+        ("before", "never-handled", "lost for the consumer"),
+        ("after", "handled-twice", "given to the consumer again"),
+    ],
+)
+def test_what_a_consumer_makes_of_its_commits_is_told_and_is_no_finding(
+    eoctl: Run, play: Path, commit: str, kind: str, words: str
+) -> None:
+    faults = "kill consumer at 40% handling, start consumer at 60%"
+    ran = eoctl(
+        "cluster", "run", "play", "--records", 200, "--consumer-commit", commit, "--faults", faults,
+        "-o", "jsonl",
+    )  # fmt: skip
+    assert ran.status == 0, ran.errors
+    told = [each["words"] for each in rows(ran)]
+    assert "kill the consumer" in told
+    assert any("the consumer goes on at offset" in each for each in told)
+    checked = eoctl("cluster", "check", "play", "-o", "jsonl")
+    assert checked.status == 0, checked.errors
+    assert "nothing is wrong" in checked.errors
+    assert words in checked.errors
+    found = rows(checked)
+    assert {each["kind"] for each in found} == {kind}
+    assert all("has handled" in " ".join(each["witness"]) for each in found)
+    shown = eoctl("cluster", "check", "play")
+    assert f"{len(found)} {kind} ({words}" in shown.errors
+
+
+def test_a_consumer_that_commits_nothing_cannot_be_killed(eoctl: Run, play: Path) -> None:
+    outcome = eoctl("cluster", "run", "play", "--faults", "kill consumer at 20%")
+    assert outcome.status == 2
+    assert "'kill consumer at 20%': there is no consumer that commits" in outcome.errors
+    assert "--consumer-commit before" in outcome.errors
+    assert not (play / "history-1.jsonl").exists()
+
+
+def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> None:
+    """Counted as failed alone it could have been the brokers'."""
+    call = [
+        "cluster", "run", "play", "--records", 60, "--buffer-records", 5, "--drop-when-full",
+        "--faults", "kill all at 10%",
+    ]  # fmt: skip
+    ran = eoctl(*call, "-o", "jsonl")
+    assert ran.status == 0, ran.errors
+    history = (play / "history-1.jsonl").read_text()
+    count = history.count('"error":"BUFFER_FULL"')
+    assert count
+    (dropped,) = [each for each in rows(ran) if each["event"] == "dropped"]
+    assert dropped["words"].startswith(f"dropped by the client: {count}, ")
+    text = eoctl(*call)
+    assert text.status == 0
+    assert "failed (dropped by the client: " in text.errors
+    assert "dropped by the client: " in text.text
+    assert "dropped" not in eoctl("cluster", "run", "play", "--records", 5).errors
+
+
 def test_a_second_run_goes_on(eoctl: Run, play: Path) -> None:
     for _ in range(2):
         outcome = eoctl("cluster", "run", "play", "--records", 50, "--faults", "kill any at 50%")

@@ -275,6 +275,11 @@ COURSES = {
         " start 0; kill 1; batch 7 0 5 1; batch 7 0 6 1; start 1; batch 7 1 0 1; batch 7 0 7 1",
         ("3", "5", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH"),
     ),
+    "all are started again, and know the last batch of a producer only": Course(
+        "batch 7 0 0 1; batch 7 0 1 1; kill 2; kill 1; kill 0; start 0; start 1; start 2;"
+        " batch 7 0 0 1; batch 7 0 1 1; batch 7 0 2 1",
+        ("0", "1", "OUT_OF_ORDER_SEQUENCE_NUMBER", "2"),
+    ),
     "min.insync.replicas is lowered": Course(
         "send a 3 -1; kill 2; kill 1; send x 1 -1; send b 2 1; set min.insync.replicas=1;"
         " send c 1 -1; start 1; set min.insync.replicas=3; send y 1 -1; start 2; send d 1 -1",

@@ -67,7 +67,10 @@ min.insync.replicas counts as 1 and nobody cuts; where no machine loses power, s
 test holds the histories of both against each other). No release cuts at the high watermark and has
 idempotent producers or ELR, so these are no cells. Every cluster has as many brokers as replicas, and its
 producer one batch in flight: with more, an idempotent one may have batches twice after its broker was
-started again, as with a real broker, which then knows the last batch of each producer only.
+started again, as with a real broker, which then knows the last batch of each producer only. So does syncing
+each batch not help: `eoctl cluster explore --min-insync-replicas 2 --fsync batch --faults power,kill` finds
+seed 54, where five batches wait for a dead follower as all machines lose power, and none with `--in-flight 1`
+(`test_repl_12_what_a_started_broker_forgot_is_sent_again`; real brokers refuse the same batches, `test_courses`).
 
 A weaker setting loses no less than a stronger one, in each cell (`test_a_weaker_setting_loses_no_less`): acks,
 min.insync.replicas, unclean elections, the rule of truncation, ELR, fsync. One exception is none of the search but
@@ -88,6 +91,16 @@ written. In short: the last one that was in the ISR leads again when it comes ba
 an unclean election; writes with acks=all wait for min.insync.replicas, reads do not; lowering
 min.insync.replicas helps where there is a leader, and nowhere else.
 
+## What a consumer makes of it
+
+`eoctl cluster run --consumer-commit before` has the consumer commit its offset before it handles what it was
+given: when it ends in between, those records are lost for it (at most once). With `after` it is given them
+again (at least once). `cluster check` says which: `never-handled`, `handled-twice`. No setting of brokers or
+producers changes that, so neither is a finding.
+
+    eoctl cluster run ./play --consumer-commit before --faults 'kill consumer at 50% handling, start consumer at 70%'
+    eoctl cluster check ./play
+
 ## What is not Kafka
 
 - One controller, which never fails: nothing is said of the KRaft quorum.
@@ -98,7 +111,9 @@ min.insync.replicas helps where there is a leader, and nowhere else.
 - The high watermark waits while the ISR is smaller than min.insync.replicas, with ELR and without, as brokers
   of 4.3.1 do. Releases before 4.0 did not wait.
 - `truncation hw` is the rule of releases before 0.11, in an otherwise present-day broker.
-- A consumer reads uncommitted, and commits nothing.
+- A consumer reads uncommitted. With `--consumer-commit` it has offsets of its own, kept by a coordinator that
+  never fails and is no broker; there are no groups that share partitions. It handles a record in a
+  millisecond.
 """
 
 

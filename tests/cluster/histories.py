@@ -433,8 +433,55 @@ def _read_and_written(story: Story) -> None:
         story.end(process, "commit")
 
 
+def _unseen(story: Story) -> None:
+    if story.random.randrange(2):
+        story.finish()
+    else:
+        story.note("info", "nemesis", story.number(), "fault", fault="kill", nodes=[0])
+    story.send(1, "q")
+
+
+def _given_to_group(story: Story) -> list[Any]:
+    """A consumer that commits is given what is sent just before."""
+    start = len(story.logs[0])
+    for _ in range(3):
+        story.send(0, "q")
+    story.poll("group", 0, seek=start)
+    return [[start + place, story.logs[0][start + place].value] for place in range(3)]
+
+
+def _commit(story: Story, offset: int) -> None:
+    number = story.number()
+    for kind in ("invoke", "ok"):
+        story.note(kind, "group", number, "offset-commit", offsets={"t-0": offset})
+
+
+def _handle(story: Story, records: list[Any]) -> None:
+    number = story.number()
+    if story.random.randrange(2):
+        story.note("invoke", "group", number, "handle", records={"t-0": records})
+    story.note("ok", "group", number, "handle", records={"t-0": records})
+
+
+def _never_handled(story: Story) -> None:
+    records = _given_to_group(story)
+    _commit(story, len(story.logs[0]))
+    _handle(story, records[: story.random.randrange(1, 3)])
+    if story.random.randrange(2):  # it has ended, and goes on
+        story.poll("group", 0, seek=len(story.logs[0]))
+
+
+def _handled_twice(story: Story) -> None:
+    records = _given_to_group(story)
+    _handle(story, records)
+    story.poll("group", 0, seek=records[0][0])
+    _handle(story, records[: story.random.randrange(1, 4)])
+    _commit(story, len(story.logs[0]))
+
+
 PLANTED: dict[str, Callable[[Story], None]] = {
     "lost-write": _lost_write,
+    "unseen": _unseen,
     "precommitted-read": _precommitted_read,
     "duplicate": _duplicate,
     "inconsistent-offsets": _inconsistent,
@@ -444,6 +491,8 @@ PLANTED: dict[str, Callable[[Story], None]] = {
     "poll-skip": _poll_skip,
     "int-poll-skip": _within_skip,
     "hw-back": _watermark_back,
+    "never-handled": _never_handled,
+    "handled-twice": _handled_twice,
     "nonmonotonic-send": _nonmonotonic_send,
     "two-leaders": _two_leaders,
     "torn-transaction": _torn,
@@ -460,4 +509,4 @@ BESIDE = {
     "precommitted-read": {"hw-back"},
     "int-nonmonotonic-poll": {"poll-skip", "int-poll-skip"},
 }
-ENDED = {"precommitted-read", "hw-back"}  # of which the last reader is a part
+ENDED = {"unseen", "precommitted-read", "hw-back"}  # of which the last reader is a part

@@ -103,9 +103,7 @@ def test_a_witness_has_no_line_too_many(kind: str) -> None:
 
 
 def test_each_rule_of_a_history_is_planted() -> None:
-    of_histories = {
-        each.name for each in RULES.values() if each.family is not Family.DIRECTORIES
-    } - {"unseen"}
+    of_histories = {each.name for each in RULES.values() if each.family is not Family.DIRECTORIES}
     assert {*PLANTED} == of_histories
 
 

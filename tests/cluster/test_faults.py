@@ -41,6 +41,23 @@ def test_what_is_read_is_written_again(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "kill consumer at 20% handling",
+        "start consumer at 3s",
+        "stop consumer at handling",
+        "kill leader at handling",
+    ],
+)
+def test_faults_of_a_consumer_need_one_that_commits(text: str) -> None:
+    (fault,) = parse_faults(text, 3, has_group=True)
+    assert parse_faults(str(fault), 3, has_group=True) == [fault]
+    with pytest.raises(UsageError, match="no consumer that commits") as caught:
+        parse_faults(text, 3)
+    assert "--consumer-commit before" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("kill", "is no fault"),
@@ -48,6 +65,7 @@ def test_what_is_read_is_written_again(text: str) -> None:
         ("kill 3 at 20%", "'3' is no node"),
         ("kill \N{SUPERSCRIPT TWO} at 20%", "is no node"),
         ("melt 1 at 20%", "is no fault"),
+        ("power consumer at 20%", "'consumer' is no node"),
         ("kill 1 at noon", "is no moment"),
         ("kill 1 at 120%", "at most 100%"),
         ("kill 1 at 20% noon", "'20% noon' is no moment"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.cluster.checker.judge import judge
+from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.controller import (
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
     INVALID_UPDATE_VERSION,
 )
+from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.messages import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from eoctl.cluster.scheduler import SECOND_US
@@ -52,8 +56,11 @@ class Play:
         return self.simulation
 
     def sends(self, kind: str) -> list[dict[str, Any]]:
-        found = [json.loads(each) for each in self.lines[1:]]
-        return [each for each in found if each["op"] == "send" and each["type"] == kind]
+        return [each for each in self.told("send") if each["type"] == kind]
+
+    def told(self, op: str) -> list[dict[str, Any]]:
+        """Lines of the history."""
+        return [each for each in map(json.loads, self.lines[1:]) if each["op"] == op]
 
 
 def test_repl_1_the_leader_appends_and_its_end_is_what_it_has(tmp_path: Path) -> None:
@@ -232,3 +239,80 @@ def test_repl_12_what_the_buffer_has_no_room_for_is_dropped_by_the_client(tmp_pa
     dropped = [each for each in play.sends("fail") if each["error"] == "BUFFER_FULL"]
     assert dropped
     assert len(dropped) == play.simulation.producer.dropped_count
+
+
+@pytest.mark.parametrize("in_flight", [5, 1])
+def test_repl_12_what_a_started_broker_forgot_is_sent_again(tmp_path: Path, in_flight: int) -> None:
+    """Synced or not: of the five batches in flight it knows the last, and refuses the others."""
+    run = RunSettings(
+        records=60, rate=4, seed=54, in_flight=in_flight,
+        faults="kill follower at 17%, power all at 55%, start all at 57%",
+    )  # fmt: skip
+    course = play_course(PlaySettings(min_insync=2, fsync="batch"), run)
+    assert course.result.is_answered
+    assert course.kinds == ({"duplicate"} if in_flight > 1 else set())
+    twice = sorted(each.value for each in course.findings)
+    assert twice == ([f"r1-{number}" for number in range(11, 16)] if in_flight > 1 else [])
+
+
+# When it commits -> the faults; whether records are then passed over, and handled twice.
+KILLED = "kill consumer at 30% handling, start consumer at 60%"
+COMMITTING = {
+    ("before", KILLED): (True, False),
+    ("after", KILLED): (False, True),
+    ("before", "stop consumer at 30% handling, start consumer at 60%"): (False, False),
+    ("after", "stop consumer at 30% handling, start consumer at 60%"): (False, False),
+    ("before", ""): (False, False),
+    ("after", ""): (False, False),
+    ("before", "kill consumer at 30% handling"): (True, False),  # the heal starts it
+    ("after", "kill leader at 40%, kill consumer at 41% handling, start all at 60%"): (False, True),
+    ("before", f"{KILLED}, kill consumer at 70% handling, start consumer at 80%"): (True, False),
+    # Started, and killed again before it knows where to go on.
+    ("after", f"{KILLED}, kill consumer at 60%, start consumer at 60%"): (False, True),
+}
+
+
+@pytest.mark.share(5)
+@pytest.mark.parametrize(("commit", "faults"), COMMITTING)
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_repl_12_who_commits_before_loses_and_who_commits_after_is_given_again(
+    tmp_path: Path, commit: str, faults: str, partitions: int
+) -> None:
+    run = RunSettings(records=200, faults=faults, consumer_commit=commit)
+    settings = PlaySettings(min_insync=2, partitions=partitions)
+    may_lose, may_double = COMMITTING[commit, faults]
+    told: set[str] = set()
+    for seed in range(3):
+        path = tmp_path / str(seed)
+        path.mkdir()
+        play = Play(path, settings, run._replace(seed=seed))
+        play.run()
+        data = b"".join(play.lines)
+        verdict = judge([HistorySource("history", lambda data=data: io.BytesIO(data))])  # type: ignore[misc]
+        assert not verdict.has_findings, verdict.findings
+        assert verdict.problems == ()
+        told |= {*verdict.counts}
+        handled = [
+            (name, *record)
+            for each in play.told("handle")
+            for name, records in each["records"].items()
+            for record in records
+        ]
+        sent = {
+            (f"t-{each['partition']}", each["offset"], each["value"]) for each in play.sends("ok")
+        }
+        assert verdict.counts.get("never-handled", 0) == len(sent - {*handled})
+        assert verdict.counts.get("handled-twice", 0) == len(handled) - len({*handled})
+        assert verdict.handled_count == len(handled)
+        assert {*handled} <= sent
+    assert told == ({"never-handled"} if may_lose else {"handled-twice"} if may_double else set())
+
+
+def test_what_the_consumer_commits_changes_nothing_of_a_run_without_it(tmp_path: Path) -> None:
+    """Digests of before there was such a consumer."""
+    run = RunSettings(records=100, faults="kill leader at 20%, start all at 70%", seed=7)
+    play = Play(tmp_path, PlaySettings(min_insync=2), run)
+    play.run()
+    assert play.simulation.history.digest.startswith("461803bb9f265ef7")
+    assert not play.told("offset-commit")
+    assert not play.told("handle")

@@ -38,6 +38,17 @@ def test_what_is_written_is_read() -> None:
     assert COURSE.whole_run.faults == "kill 0 at quiet, ask at quiet"
 
 
+def test_a_course_of_before_there_were_consumers_that_commit_is_read() -> None:
+    value = json.loads(encode_course(COURSE))
+    value["version"] = 2
+    del value["run"]["consumer_commit"]
+    assert parse_course(json.dumps(value).encode(), "file") == COURSE
+    course = COURSE._replace(
+        run=COURSE.run._replace(consumer_commit="after"), faults=("kill consumer at 20%",)
+    )
+    assert parse_course(encode_course(course), "file") == course
+
+
 def _without(name: str) -> Callable[[dict[str, Any]], object]:
     return lambda value: value.pop(name)
 
@@ -59,6 +70,9 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
         lambda value: value["run"].update(records="12"),
         lambda value: value["run"].update(acks=2),
         lambda value: value["run"].pop("seed"),
+        lambda value: value["run"].pop("consumer_commit"),
+        lambda value: value["run"].update(consumer_commit="often"),
+        lambda value: value.update(faults=["kill consumer at 20%"]),
     ],
 )
 def test_what_is_none_is_refused(damage: Callable[[dict[str, Any]], object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.cluster.checker.columns import BadLineError, HistoryColumns
+from eoctl.cluster.checker.consumers import ConsumerRules
 from eoctl.cluster.checker.directories import compare_contents, damage_of, lag_of
 from eoctl.cluster.checker.polls import PollRules
 from eoctl.cluster.checker.reader import HistoryReader, HistorySource
@@ -47,6 +48,7 @@ class _Histories:
         self.columns = HistoryColumns()
         self.sends = SendRules(self.columns, self.found)
         self.polls = PollRules(self.columns, self.found)
+        self.consumers = ConsumerRules(self.columns, self.found)
         self.transactions = TransactionRules(self.found)
         self.problems = _Problems()
         self.torn: list[str] = []
@@ -97,12 +99,12 @@ class _Histories:
             waiting[operation.id] = self._invoked(operation, line)
             return
         asked = self._open.get(process, {}).pop(operation.id, None)
-        if asked is None:
+        if asked is None and op != "handle":
             self.problems.add(
                 name, operation.line,
                 f"answers operation {operation.id} of {process}, which no line before has begun",
             )  # fmt: skip
-        elif (op if isinstance(asked, str) else "send") != (
+        elif asked is not None and (op if isinstance(asked, str) else "send") != (
             asked if isinstance(asked, str) else op
         ):
             raise BadLineError(
@@ -115,7 +117,13 @@ class _Histories:
         elif op == "poll":
             if kind == "ok":
                 given = self.polls.given(operation, line)
+                self.consumers.given(operation, given)
                 self.transactions.read(operation, given, line)
+        elif op == "handle":
+            if kind == "ok":
+                self.consumers.handled(process, self.polls.records(operation), line)
+        elif op == "offset-commit":
+            self.consumers.committed(operation, line)
         else:
             self.transactions.take(operation, line)
 
@@ -124,6 +132,11 @@ class _Histories:
             return self.sends.invoked(operation, line)
         if operation.op == "poll":
             self.polls.moved(operation, line)
+            self.consumers.moved(operation, line)
+        elif operation.op == "offset-commit":
+            self.consumers.committed(operation, line)
+        elif operation.op == "handle":
+            self.polls.records(operation)
         else:
             self.transactions.take(operation, line)
         return operation.op
@@ -172,6 +185,7 @@ def judge(
         values.judge(found, [each.values for each in replicas] if replicas else None)
         judged.append(values)
     taken.transactions.judge(judged, fates)
+    taken.consumers.judge()
     findings = Witnesses(sources, taken.begins, texts).tell(found)
     return HistoryVerdict(
         findings=findings,
@@ -182,6 +196,7 @@ def judge(
         lines_count=taken.lines_count,
         sends=taken.sends.counts,
         reads_count=taken.polls.reads_count,
+        handled_count=taken.consumers.handled_count,
         partitions=tuple(each.key for _, each in sorted(taken.columns.by_key.items())),
         replicas_count=replicas_count,
         is_healed=taken.is_healed,

@@ -54,8 +54,8 @@ class PollRules:
     def moved(self, operation: Operation, line: int) -> None:
         """Take what a poll says of where the consumer was moved. Raises BadLineError."""
         moves = []
-        for name, offset in _mapping(operation.fields, "seek"):
-            if offset is not None and not _is_offset(offset):
+        for name, offset in mapping_of(operation.fields, "seek"):
+            if offset is not None and not is_offset(offset):
                 raise BadLineError(f"seek to {str(offset)[:20]}")
             moves.append((self._columns.named(name), offset))
         for columns, offset in moves:
@@ -67,17 +67,17 @@ class PollRules:
     def given(self, operation: Operation, line: int) -> list[GivenRecords]:
         """Take what a poll gave, and give it back. Raises BadLineError."""
         fields, process = operation.fields, operation.process
-        given = [self._records(name, each) for name, each in _mapping(fields, "records")]
-        epochs = dict(_mapping(fields, "leader_epoch"))
+        given = self.records(operation)
+        epochs = dict(mapping_of(fields, "leader_epoch"))
         marks: list[tuple[PartitionColumns, int, int | None]] = []
-        for name, offset in _mapping(fields, "high_watermark"):
+        for name, offset in mapping_of(fields, "high_watermark"):
             epoch = epochs.get(name)
-            if not _is_offset(offset) or not (epoch is None or type(epoch) is int):
+            if not is_offset(offset) or not (epoch is None or type(epoch) is int):
                 raise BadLineError(f"high watermark {str(offset)[:20]}")
             marks.append((self._columns.named(name), offset, epoch))
         reached = []
-        for name, offset in _mapping(fields, "position"):
-            if not _is_offset(offset):
+        for name, offset in mapping_of(fields, "position"):
+            if not is_offset(offset):
                 raise BadLineError(f"position {str(offset)[:20]}")
             reached.append((self._columns.named(name), offset))
         is_committed = fields.get("isolation") == READ_COMMITTED
@@ -97,6 +97,10 @@ class PollRules:
             if fields.get("final") is True:
                 self._take_end(process, columns, offset, line)
         return given
+
+    def records(self, operation: Operation) -> list[GivenRecords]:
+        """The records of a line. Raises BadLineError."""
+        return [self._records(*each) for each in mapping_of(operation.fields, "records")]
 
     def _records(self, name: str, records: Any) -> GivenRecords:
         if type(records) is not list:
@@ -194,7 +198,8 @@ class PollRules:
             )
 
 
-def _mapping(fields: dict[str, Any], name: str) -> list[tuple[str, Any]]:
+def mapping_of(fields: dict[str, Any], name: str) -> list[tuple[str, Any]]:
+    """A map of a line by partition; none is an empty one. Raises BadLineError."""
     value = fields.get(name)
     if value is None:
         return []
@@ -203,7 +208,8 @@ def _mapping(fields: dict[str, Any], name: str) -> list[tuple[str, Any]]:
     return [*value.items()]
 
 
-def _is_offset(value: object) -> bool:
+def is_offset(value: object) -> bool:
+    """Whether it can be one."""
     return type(value) is int and 0 <= value < INT64_MAX
 
 

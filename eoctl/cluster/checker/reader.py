@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 TYPES = frozenset({"invoke", "ok", "fail", "info"})
-OPERATIONS = frozenset({"send", "poll", "begin", "commit", "abort", "fault", "heal"})
+OPERATIONS = frozenset(
+    {
+        "send", "poll", "handle", "offset-commit", "begin", "commit", "abort", "fault", "heal",
+    }
+)  # fmt: skip
 MAX_LINE_BYTES = 1 << 25
 # By the first bytes; it is read twice, and from any line, so that it is to be there as it is.
 _COMPRESSED = {b"\x1f\x8b": "gunzip -k", b"\x28\xb5\x2f\xfd": "unzstd"}

@@ -15,6 +15,7 @@ class Family(StrEnum):
     SENDS = "sends"
     POLLS = "polls"
     VALUES = "values"
+    CONSUMERS = "consumers"
     TRANSACTIONS = "transactions"
     DIRECTORIES = "directories"
 
@@ -127,6 +128,27 @@ _ALL = (
             "A consumer was told a lower high watermark in the same leader epoch, or, at the end, "
             "one that never came back to what it was."
         ),
+    ),
+    HistoryRule(
+        name="never-handled",
+        family=Family.CONSUMERS,
+        title="lost for the consumer: committed, and never handled",
+        meaning=(
+            "A consumer goes on behind a record, as it has committed, and has not handled it: it "
+            "ended between the two. No finding: it commits before it handles, and the record is "
+            "there."
+        ),
+        is_finding=False,
+    ),
+    HistoryRule(
+        name="handled-twice",
+        family=Family.CONSUMERS,
+        title="given to the consumer again, and handled twice",
+        meaning=(
+            "A consumer has handled a record, and again after it was started: it ended before it "
+            "had committed. No finding: it commits after it handles, and the record is there once."
+        ),
+        is_finding=False,
     ),
     HistoryRule(
         name="nonmonotonic-send",

@@ -116,6 +116,7 @@ class HistoryVerdict(NamedTuple):
         torn: histories whose last line has no end.
         sends: by type of line.
         reads_count: records that were read.
+        handled_count: records that consumers have done with, each as often as they did.
         is_healed: no fault is left at the end.
     """
 
@@ -127,6 +128,7 @@ class HistoryVerdict(NamedTuple):
     lines_count: int
     sends: dict[str, int]
     reads_count: int
+    handled_count: int
     partitions: tuple[TopicPartition, ...]
     replicas_count: int
     is_healed: bool

@@ -172,6 +172,13 @@ def _words(found: FoundLine, value: str, other: str) -> str:
         case "poll-skip" | "int-poll-skip":
             within = " in one poll" if found.kind.startswith("int-") else ""
             return f"a reader passed over offset {found.offset}{within}, which holds {value}"
+        case "never-handled":
+            return (
+                f"{details[0]} goes on behind {value} at offset {found.offset}, and has never"
+                " handled it"
+            )
+        case "handled-twice":
+            return f"{details[0]} has handled {value} at offset {found.offset} twice"
         case "hw-back":
             return f"the high watermark was {details[0]}, and is {details[1]} now{details[2]}"
     return _words_of_brokers(found, value, other)
@@ -232,6 +239,12 @@ def _said(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
         return f"fault: {fields.get('fault', '')} {fields.get('nodes', '')}".rstrip()
     if op == "send":
         return _said_of_send(fields)
+    if op == "handle":
+        return f"{process} has handled{_offsets_said(fields, found, value)}"
+    if op == "offset-commit":
+        offset = (fields.get("offsets") or {}).get(found.partition)
+        said = {"invoke": "asks to commit", "ok": "has committed"}.get(kind, "has not committed")
+        return f"{process} {said} offset {offset} of {found.partition}"
     if op == "poll":
         return _said_of_poll(fields, found, value)
     name = fields.get("transaction")
@@ -264,6 +277,24 @@ def _said_of_send(fields: dict[str, Any]) -> str:
     return f"{process} is not told whether {value} is there: {fields.get('error', 'no reason')}"
 
 
+def _offsets_said(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
+    """The records of a line, and the one that it is about."""
+    partition = found.partition
+    records = (fields.get("records") or {}).get(partition) or []
+    if not records:
+        return f" nothing of {partition}"
+    first, last = records[0][0], records[-1][0]
+    words = f" offset {first}" if first == last else f" offsets {first} to {last}"
+    words += f" of {partition}"
+    here = [each[0] for each in records if value is not None and text_of(each[1]) == value]
+    at_offset = [each for each in records if each[0] == found.offset]
+    if here:
+        words += f", {_short(value)} at {here[0]}"
+    elif at_offset:
+        words += f", {_short(text_of(at_offset[0][1]))} at {found.offset}"
+    return words
+
+
 def _said_of_poll(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
     process, partition = fields["process"], found.partition
     moved = (fields.get("seek") or {}).get(partition)
@@ -275,15 +306,7 @@ def _said_of_poll(fields: dict[str, Any], found: FoundLine, value: str | None) -
     if not records:
         words += f" nothing of {partition}" if partition else " records"
     else:
-        first, last = records[0][0], records[-1][0]
-        words += f" offset {first}" if first == last else f" offsets {first} to {last}"
-        words += f" of {partition}"
-        here = [each[0] for each in records if value is not None and text_of(each[1]) == value]
-        at_offset = [each for each in records if each[0] == found.offset]
-        if here:
-            words += f", {_short(value)} at {here[0]}"
-        elif at_offset:
-            words += f", {_short(text_of(at_offset[0][1]))} at {found.offset}"
+        words += _offsets_said(fields, found, value)
     mark = (fields.get("high_watermark") or {}).get(partition)
     if mark is not None:
         words += f", high watermark {mark}"

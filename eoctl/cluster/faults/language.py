@@ -14,12 +14,14 @@
   ask        no fault: is the first partition read, and is it written?
 
 WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR), `any`, `all`, and
-of those that are down `first` and `last`. WHEN: `20%` of the records, `3s` or `250ms` of the clock,
-or a state: `quiet`, nothing happens any more; `ahead`, the leader of the first partition has what
-is not committed yet; `isr-change`, it has asked for another ISR and has no answer yet. For the last
-two it is looked after every message, and not longer than a minute; the fault comes up to 1 or 3 ms
-later, as they go on for less; a change of the ISR, where a broker is slow, for up to 1.5 s.
-`20% ahead`: one, then the other.
+of those that are down `first` and `last`; or `consumer`, where it commits, which is killed, stopped
+or started. WHEN: `20%` of the records, `3s` or `250ms` of the clock, or a state: `quiet`, nothing
+happens any more; `ahead`, the leader of the first partition has what is not committed yet;
+`isr-change`, it has asked for another ISR and has no answer yet; `handling`, the consumer has been
+given records and has not done with them. For the last three it is looked after every message, and
+not longer than a minute; the fault comes up to 1 or 3 ms later, as `ahead` and `isr-change` go on
+for less; a change of the ISR, where a broker is slow, for up to 1.5 s; and before the consumer has
+done. `20% ahead`: one, then the other.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from storage.errors import UsageError
 
 ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition", "slow"})
 ACTIONS = ACTIONS_WITH_NODE | {"ask", "heal", "set", "elect"}
+CONSUMER = "consumer"
+ACTIONS_WITH_CONSUMER = frozenset({"kill", "stop", "start"})
 TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
 SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
 _FAULT = re.compile(
@@ -49,9 +53,10 @@ class WhenKind(StrEnum):
     QUIET = "quiet"
     AHEAD = "ahead"
     ISR_CHANGE = "isr-change"
+    HANDLING = "handling"
 
 
-STATES = (WhenKind.QUIET, WhenKind.AHEAD, WhenKind.ISR_CHANGE)
+STATES = (WhenKind.QUIET, WhenKind.AHEAD, WhenKind.ISR_CHANGE, WhenKind.HANDLING)
 
 
 class Fault(NamedTuple):
@@ -79,9 +84,23 @@ class Fault(NamedTuple):
         return f"{self.action}{target} at {when}{state}"
 
 
-def parse_faults(text: str, nodes: int) -> list[Fault]:
-    """Read faults. UsageError: what they are is not clear, or there is no such node."""
-    return [_parse(each.strip(), nodes) for each in text.split(",") if each.strip()]
+def parse_faults(text: str, nodes: int, *, has_group: bool = False) -> list[Fault]:
+    """Read faults; `has_group`: a consumer commits, and may be killed.
+
+    Raises:
+        UsageError: what they are is not clear, or there is no such node, or no such consumer.
+    """
+    faults = []
+    for each in filter(None, map(str.strip, text.split(","))):
+        fault = _parse(each, nodes)
+        states = (fault.kind, fault.state)
+        if not has_group and (fault.target == CONSUMER or WhenKind.HANDLING in states):
+            raise UsageError(
+                f"--faults: {each!r}: there is no consumer that commits",
+                next_step="--consumer-commit before, or --consumer-commit after",
+            )
+        faults.append(fault)
+    return faults
 
 
 def _parse(text: str, nodes: int) -> Fault:
@@ -119,6 +138,8 @@ def _parse(text: str, nodes: int) -> Fault:
 def _require_target(text: str, action: str, target: str, nodes: int) -> None:
     if action in ACTIONS_WITH_NODE:
         is_node = target.isdecimal() and target.isascii() and int(target) < nodes
+        if target == CONSUMER and action in ACTIONS_WITH_CONSUMER:
+            return
         if target not in TARGETS and not is_node:
             raise UsageError(
                 f"--faults: {text!r}: {target or 'nobody'!r} is no node",

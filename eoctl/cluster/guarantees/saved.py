@@ -51,7 +51,7 @@ class SavedCourse(NamedTuple):
         return self.run._replace(faults=", ".join(self.faults))
 
 
-SCHEMA = StateSchema("eoctl course", 2, (SavedCourse, PlaySettings, RunSettings))
+SCHEMA = StateSchema("eoctl course", 3, (SavedCourse, PlaySettings, RunSettings))
 
 
 def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
@@ -109,6 +109,9 @@ def parse_course(data: bytes, path: str) -> SavedCourse:
         raise RefusedError(f"{path}: is no course of events that eoctl cluster saved") from None
     if schema != SCHEMA.name:
         raise RefusedError(f"{path}: is no course of events that eoctl cluster saved")
+    if version == 2 and isinstance(value.get("run"), dict):
+        value["run"].setdefault("consumer_commit", "none")  # no consumer committed then
+        version = SCHEMA.version
     if version != SCHEMA.version:
         raise RefusedError(
             f"{path}: a course of version {version}; version {SCHEMA.version} is read here"
@@ -121,7 +124,7 @@ def parse_course(data: bytes, path: str) -> SavedCourse:
     if problem:
         raise RefusedError(f"{path}: {problem}")
     try:
-        parse_faults(course.whole_run.faults, course.settings.nodes)
+        parse_faults(course.whole_run.faults, course.settings.nodes, has_group=course.run.has_group)
     except UsageError as error:
         raise RefusedError(f"{path}: {error}") from None
     return course

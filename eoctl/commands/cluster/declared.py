@@ -32,6 +32,14 @@ class IsrBy(StrEnum):
     MESSAGES = "messages"
 
 
+class CommitWhen(StrEnum):
+    """When a consumer commits what it was given."""
+
+    NONE = "none"
+    BEFORE = "before"
+    AFTER = "after"
+
+
 class Acks(StrEnum):
     """What a producer waits for."""
 

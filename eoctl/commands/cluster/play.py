@@ -9,6 +9,7 @@ from eoctl.commands.cluster.declared import (
     Acks,
     AcksOption,
     Burst,
+    CommitWhen,
     CutBy,
     Directory,
     Elr,
@@ -104,6 +105,9 @@ def run(
     drop_when_full: Annotated[
         bool, option("--drop-when-full", help="Drop records when the buffer is full.")
     ] = False,
+    consumer_commit: Annotated[
+        CommitWhen, option(help="The consumer commits before it handles records, or after.")
+    ] = CommitWhen.NONE,
     faults: Annotated[
         str,
         option(metavar="FAULTS", help="Such as 'kill leader at 20%, start all at 70%'."),
@@ -154,6 +158,7 @@ def run(
         is_blocking=not drop_when_full,
         faults=faults,
         heals=not no_heal,
+        consumer_commit=consumer_commit.value,
     )
     if replay or script:
         return replay_saved(path, settings, output, file=replay, script=script)

@@ -224,10 +224,13 @@ def _why(verdict: HistoryVerdict) -> str:
 
 
 def _looked_at(verdict: HistoryVerdict) -> str:
+    handled = (
+        f" {counted(verdict.handled_count, 'record')} handled," if verdict.handled_count else ""
+    )
     replicas = f", {counted(verdict.replicas_count, 'replica')}" if verdict.replicas_count else ""
     return (
         f"{verdict.sends.get('ok', 0):,} acknowledged records,"
-        f" {counted(verdict.reads_count, 'record')} read,"
+        f" {counted(verdict.reads_count, 'record')} read,{handled}"
         f" {counted(len(verdict.partitions), 'partition')}{replicas}"
     )
 

@@ -157,7 +157,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         AccessError: a file cannot be read or written.
     """
     cluster = open_cluster(path)
-    parse_faults(run.faults, cluster.settings.nodes)
+    parse_faults(run.faults, cluster.settings.nodes, has_group=run.has_group)
     with ExitStack() as stack:
         stack.enter_context(take(node_paths(cluster)))
         if cluster.ended_count < cluster.runs_count:
@@ -228,18 +228,24 @@ def _words(path: str, result: RunResult) -> Iterator[str]:
     sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
     yield (
         f"{path}: {counted(result.counts.get(('send', 'invoke'), 0), 'record')} given to the"
-        f" producer: {sends['ok']:,} acknowledged, {sends['fail']:,} failed, {sends['info']:,}"
-        " without an answer that says which"
+        f" producer: {sends['ok']:,} acknowledged, {sends['fail']:,} failed{_dropped(result)},"
+        f" {sends['info']:,} without an answer that says which"
     )
     for each in result.servings:
         yield f"after {', '.join(each.after)}:"
         yield f"    {each.words}"
 
 
+def _dropped(result: RunResult) -> str:
+    """Of what has failed: what was never sent."""
+    return f" (dropped by the client: {result.dropped_count:,})" if result.dropped_count else ""
+
+
 def _notes(path: str, result: RunResult) -> Iterator[str]:
     sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
     yield (
-        f"{sends['ok']} acknowledged, {sends['fail']} failed, {sends['info']} not known;"
+        f"{sends['ok']} acknowledged, {sends['fail']} failed{_dropped(result)},"
+        f" {sends['info']} not known;"
         f" {result.events_count} events, history {result.digest[:16]}"
     )
     if not result.is_quiet:

@@ -1,10 +1,12 @@
 """Measure `eoctl spark-audit` on both engines: speed, start-up, memory, and linear time.
 
-    python -m bench.audit [--mib 1024] [--runs 3] [--parts 8]
+    python -m bench.audit [--mib 1024] [--runs 3] [--parts 8] [--ratio | --no-spark]
 
 A log of N GiB is one segment under N names (hard links), a partition each: the page cache holds it
 on any machine, and every byte is read and verified N times. On Spark the session and the first
-query are told apart from the measured one, which runs in the same session.
+query are told apart from the measured ones, which run in the same session, each in turn with the
+local engine. What three times as many partitions take
+more tells what Spark reaches once it runs.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ from bench.rebuild import EOCTL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
 GB = 1e9
 LOCAL_BAR_GB, START_UP_BAR_S = 5.0, 0.5
 SPARK_BARS_GB = {"16k": 1.5, "1k": 0.5}
 RATIO_BAR = 0.6  # of Spark's speed, once it runs, to that of two processes
+MARGIN_TIMES = 3  # as many partitions again tell what one more GiB costs once it runs
 WORKER_BAR_MIB = 300
 
 
@@ -81,61 +86,74 @@ def bare(directories: Sequence[str]) -> None:
                 checksum(buffer)
 
 
-class SparkTimes(NamedTuple):
-    """Seconds on Spark, and the most memory that one Python worker took."""
+class Times(NamedTuple):
+    """Seconds of both engines by size and number of partitions, and Spark's own.
+
+    `spark_s` and `local_s` have a list of runs for each name of `query_name`.
+    """
 
     session_s: float
     first_query_s: float
-    queries_s: dict[str, list[float]]
+    spark_s: dict[str, list[float]]
+    local_s: dict[str, list[float]]
     worker_mib: float
 
 
-def measure_on_spark(queries: dict[str, list[str]], runs: int) -> SparkTimes:
-    """Run queries in a session of a process of its own."""
+def query_name(size: str, count: int) -> str:
+    """Name what is read by size of batches and number of partitions."""
+    return f"{size} {count}"
+
+
+def measure_both(queries: dict[str, list[str]], runs: int) -> Times:
+    """Run queries in a session of a process of its own, each in turn with the local engine."""
     words = json.dumps({"queries": queries, "runs": runs})
     done = subprocess.run(
         [sys.executable, "-m", "bench.audit", "--spark-job", words],
-        capture_output=True, check=True, text=True,
+        stdout=subprocess.PIPE, check=True, text=True,
     )  # fmt: skip
-    found = json.loads(done.stdout.splitlines()[-1])
-    return SparkTimes(**found)
+    return Times(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def spark_job(words: str) -> None:
-    """Be the process of `measure_on_spark`."""
+    """Be the process of `measure_both`."""
+    from eoctl.spark.session import spark_session
+
+    asked = json.loads(words)
+    queries: dict[str, list[str]] = asked["queries"]
+    spark_s: dict[str, list[float]] = {name: [] for name in queries}
+    local_s: dict[str, list[float]] = {name: [] for name in queries}
+    started = time.perf_counter()
+    with spark_session("local[2]") as session:
+        session_s = time.perf_counter() - started
+        first_query_s = spark_seconds(session, next(iter(queries.values()))[:1])
+        for _ in range(asked["runs"]):
+            for name, paths in queries.items():
+                spark_s[name].append(spark_seconds(session, paths))
+                local_s[name] += local_seconds([Path(each) for each in paths], 1)
+        watch = _WorkerWatch()
+        with watch:  # and no clock: looking costs time
+            for paths in queries.values():
+                spark_seconds(session, paths)
+    found = Times(session_s, first_query_s, spark_s, local_s, watch.peak_mib)
+    print(json.dumps(found._asdict()))
+
+
+def spark_seconds(session: SparkSession, paths: list[str]) -> float:
+    """List, plan and read as `spark-audit` does in its session."""
     from eoctl.runs.reports.audit import TASKS_PER_CORE
     from eoctl.spark.audit import summarize_directories
-    from eoctl.spark.session import spark_session
     from recovery.export.options import split_bytes_for
     from recovery.summaries.held import Shelf
     from storage.places.find import list_places
     from storage.places.planned_splits import plan_places
 
-    asked = json.loads(words)
-    started = time.perf_counter()
-    with spark_session("local[2]") as session:
-        session_s = time.perf_counter() - started
-
-        def query(paths: list[str]) -> float:
-            begun = time.perf_counter()
-            places = list_places(paths).places
-            size = split_bytes_for(sum(each.file_bytes for each in places), 2 * TASKS_PER_CORE)
-            splits = plan_places(places, size)
-            found = summarize_directories(session, splits, Shelf())
-            if not all(each.unpacked().summary.counts.batches for each in found.values()):
-                raise RuntimeError("nothing was read")
-            return time.perf_counter() - begun
-
-        queries = asked["queries"]
-        first_query_s = query(next(iter(queries.values()))[:1])
-        watch = _WorkerWatch()
-        with watch:
-            times = {
-                name: [query(paths) for _ in range(asked["runs"])]
-                for name, paths in queries.items()
-            }
-    found = SparkTimes(session_s, first_query_s, times, watch.peak_mib)
-    print(json.dumps(found._asdict()))
+    begun = time.perf_counter()
+    places = list_places(paths).places
+    size = split_bytes_for(sum(each.file_bytes for each in places), 2 * TASKS_PER_CORE)
+    found = summarize_directories(session, plan_places(places, size), Shelf())
+    if not all(each.unpacked().summary.counts.batches for each in found.values()):
+        raise RuntimeError("nothing was read")
+    return time.perf_counter() - begun
 
 
 class _WorkerWatch:
@@ -168,22 +186,33 @@ def _command_line(pid: int) -> str:
     return "" if b"java" in words.split(b"\0")[0] else words.decode("utf-8", "replace")
 
 
+def gib(bytes_count: int) -> str:
+    """As `8 GiB`; below ten with a digit behind the point."""
+    count = bytes_count / (1 << 30)
+    return f"{count:.0f} GiB" if count >= 10 else f"{round(count, 1):g} GiB"
+
+
 def speed(bytes_count: int, seconds: Sequence[float]) -> str:
     """Best and median in GB/s."""
     return f"{bytes_count / min(seconds) / GB:.1f} ({bytes_count / median(seconds) / GB:.1f}) GB/s"
 
 
-def audit_lines(mib: int, runs: int, parts: int = 8, *, has_java: bool = True) -> list[str]:
-    """The lines of docs/performance.md."""
+def audit_lines(
+    mib: int, runs: int, parts: int = 8, *, has_java: bool = True, is_ratio_only: bool = False
+) -> list[str]:
+    """The lines of docs/performance.md; `is_ratio_only`: those of Spark alone."""
     with tempfile.TemporaryDirectory(prefix="eoctl-bench-") as temporary:
         root = Path(temporary)
-        logs = {size: make_logs(root, size, mib, parts) for size in ("16k", "1k")}
+        all_logs = {
+            size: make_logs(root, size, mib, MARGIN_TIMES * parts) for size in ("16k", "1k")
+        }
+        logs = {size: paths[:parts] for size, paths in all_logs.items()}
         one = logs["16k"][0]
         size_bytes = next(one.glob("*.log")).stat().st_size
         small = make_segment(root / "small-0", total_bytes=10_000).parent
-        lines = _local_lines(logs, size_bytes, small, runs)
+        lines = [] if is_ratio_only else _local_lines(logs, size_bytes, small, runs)
         if has_java:
-            lines += _spark_lines(logs, size_bytes, runs)
+            lines += _spark_lines(all_logs, size_bytes, runs, parts)
     return lines
 
 
@@ -191,52 +220,70 @@ def _local_lines(logs: dict[str, list[Path]], size_bytes: int, small: Path, runs
     parts = len(logs["16k"])
     alone = bare_seconds(logs["16k"], runs)
     alone_speed = speed(parts * size_bytes, alone)
-    lines = [f"- Reading {parts} GiB and CRC-32C alone, two processes: {alone_speed}."]
+    read = gib(parts * size_bytes)
+    lines = [f"- Reading {read} and CRC-32C alone, two processes: {alone_speed}."]
     for size, paths in logs.items():
         by_count = {count: local_seconds(paths[:count], runs) for count in (1, parts)}
         bar = f", bar {LOCAL_BAR_GB:g}" if size == "16k" else ""
         linear = min(by_count[parts]) / min(by_count[1])
         lines.append(
-            f"- `spark-audit --engine local`, {size} batches, {parts} GiB: "
+            f"- `spark-audit --engine local`, {size} batches, {read}: "
             f"{speed(parts * size_bytes, by_count[parts])}{bar}, "
-            f"{min(alone) / min(by_count[parts]):.2f} of that; {linear:.1f} times the time of 1."
+            f"{min(alone) / min(by_count[parts]):.2f} of that; {linear:.1f} times the time of one."
         )
     start_up = min(local_seconds([small], 5))
     lines.append(
         f"- Start-up, a segment of 10 kB: {start_up * 1000:.0f} ms (bar {START_UP_BAR_S:g} s)."
     )
     used = peak_memory_mib([*EOCTL, "spark-audit", "--engine", "local", str(logs["1k"][0])])
-    lines.append(f"- Memory over 1 GiB of 1k batches, all processes together: {used:.0f} MiB.")
+    lines.append(
+        f"- Memory over {gib(size_bytes)} of 1k batches, all processes together: {used:.0f} MiB."
+    )
     return lines
 
 
-def _spark_lines(logs: dict[str, list[Path]], size_bytes: int, runs: int) -> list[str]:
-    parts = len(logs["16k"])
+def _spark_lines(logs: dict[str, list[Path]], size_bytes: int, runs: int, parts: int) -> list[str]:
+    counts = (1, parts, MARGIN_TIMES * parts)
     queries = {
-        f"{size} {count}": [str(path) for path in paths[:count]]
+        query_name(size, count): [str(path) for path in paths[:count]]
         for size, paths in logs.items()
-        for count in (1, parts)
+        for count in counts
     }
-    # One after the other, and local ones around: what else runs on the machine is told by neither.
-    local_s = {size: local_seconds(paths, runs) for size, paths in logs.items()}
-    found = measure_on_spark(queries, runs)
-    for size, paths in logs.items():
-        local_s[size] += local_seconds(paths, runs)
+    found = measure_both(queries, runs)
     begin = f"session {found.session_s:.1f} s, first query {found.first_query_s:.1f} s"
     lines = [f"- On Spark, `local[2]`: {begin}; then"]
     for size in logs:
-        seconds = found.queries_s[f"{size} {parts}"]
-        linear = min(seconds) / min(found.queries_s[f"{size} 1"])
-        local = min(local_s[size])
+        one, some, many = (query_name(size, count) for count in counts)
+        seconds = found.spark_s[some]
+        linear = min(seconds) / min(found.spark_s[one])
+        whole = min(found.local_s[some]) / min(seconds)
         lines.append(
-            f"- {size} batches, {parts} GiB: {speed(parts * size_bytes, seconds)}, bar "
-            f"{SPARK_BARS_GB[size]:g}; {linear:.1f} times the time of 1; "
-            f"{local / min(seconds):.2f} of `--engine local --jobs 2`, bar {RATIO_BAR:g}."
+            f"- {size} batches, {gib(parts * size_bytes)}: {speed(parts * size_bytes, seconds)}, "
+            f"bar {SPARK_BARS_GB[size]:g}; {linear:.1f} times the time of one; "
+            f"{whole:.2f} of `--engine local --jobs 2`."
         )
+        more_bytes = (MARGIN_TIMES - 1) * parts * size_bytes
+        more = marginal(found, some, many, more_bytes)
+        lines.append(f"- {size} batches, {gib(more_bytes)} more, once it runs: {more}")
     lines.append(
         f"- Memory of a Python worker: {found.worker_mib:.0f} MiB (bar {WORKER_BAR_MIB} MiB)."
     )
     return lines
+
+
+def marginal(found: Times, some: str, many: str, bytes_count: int) -> str:
+    """Tell how fast both engines read what `many` has more than `some`, once they run.
+
+    Best of the runs; what a program and a query cost to begin with is in neither.
+    """
+    spark_s = min(found.spark_s[many]) - min(found.spark_s[some])
+    local_s = min(found.local_s[many]) - min(found.local_s[some])
+    if min(spark_s, local_s) <= 0:
+        return "unknown: more took no longer, so that the machine was busy, or the segments small."
+    return (
+        f"{bytes_count / spark_s / GB:.2f} of {bytes_count / local_s / GB:.2f} GB/s, "
+        f"{local_s / spark_s:.2f} of the local engine's, bar {RATIO_BAR:g}."
+    )
 
 
 def main() -> None:
@@ -247,7 +294,9 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=8, help="partitions that share it")
     parser.add_argument("--spark-job", help=argparse.SUPPRESS)
     parser.add_argument("--bare", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--no-spark", action="store_true")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--no-spark", action="store_true", help="the local engine alone")
+    only.add_argument("--ratio", action="store_true", help="Spark beside the local engine alone")
     chosen = parser.parse_args()
     if chosen.bare:
         bare(chosen.bare)
@@ -255,9 +304,14 @@ def main() -> None:
     if chosen.spark_job:
         spark_job(chosen.spark_job)
         return
-    print(
-        "\n".join(audit_lines(chosen.mib, chosen.runs, chosen.parts, has_java=not chosen.no_spark))
+    lines = audit_lines(
+        chosen.mib,
+        chosen.runs,
+        chosen.parts,
+        has_java=not chosen.no_spark,
+        is_ratio_only=chosen.ratio,
     )
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

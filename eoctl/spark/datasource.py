@@ -76,6 +76,7 @@ from eoctl.spark.rows.columns import (
 from eoctl.spark.rows.cuts import cut_in_tasks, piece_bytes, prune_whole
 from eoctl.spark.rows.kafka_options import value_of
 from eoctl.spark.rows.kafka_table import kafka_columns
+from eoctl.spark.rows.kept_modules import keep_modules
 from eoctl.spark.rows.opening import needed_by_query, require_listed
 from eoctl.spark.rows.record_plan import plan_records, pruned
 from eoctl.spark.rows.source_options import (
@@ -163,8 +164,13 @@ class SplitsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a task."""
         if isinstance(partition, SplitsInput):
-            for split in partition.splits:
-                yield from self.read_split(split)
+            yield from self.read_task(partition)
+        keep_modules()
+
+    def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
+        """Give the rows of the splits of a task."""
+        for split in task.splits:
+            yield from self.read_split(split)
 
     @abstractmethod
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
@@ -194,15 +200,14 @@ class RecordsReader(SplitsReader):
             for task in tasks_of(splits, self.options.task_bytes)
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
         """Give the records of a task."""
-        if isinstance(partition, SplitsInput):
-            for split, read in zip(partition.splits, partition.reads, strict=True):
-                rows = partial(record_rows, self.options, read=read, needed=self.needed)
-                yield from read_piece(split, read.bounds, rows, needed=self.needed)
+        for split, read in zip(task.splits, task.reads, strict=True):
+            rows = partial(record_rows, self.options, read=read, needed=self.needed)
+            yield from read_piece(split, read.bounds, rows, needed=self.needed)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give nothing: `read` knows more of a split."""
+        """Give nothing: `read_task` knows more of a split."""
         del split
         yield from ()
 
@@ -210,14 +215,13 @@ class RecordsReader(SplitsReader):
 class SegmentsReader(RecordsReader):
     """Counts records where they are read: a row for each piece."""
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
         """Give the counts of a task."""
-        if isinstance(partition, SplitsInput):
-            for split, read in zip(partition.splits, partition.reads, strict=True):
-                rows = partial(count_rows, self.options, read=read, needed=self.needed)
-                yield from read_piece(
-                    split, read.bounds, rows, needed=self.needed, unopened=uncounted_row
-                )
+        for split, read in zip(task.splits, task.reads, strict=True):
+            rows = partial(count_rows, self.options, read=read, needed=self.needed)
+            yield from read_piece(
+                split, read.bounds, rows, needed=self.needed, unopened=uncounted_row
+            )
 
 
 class _Pushing(SplitsReader):
@@ -262,11 +266,11 @@ class FindingsReader(SplitsReader):
             tasks.append(SplitsInput((), problems=tuple(problem_rows(listing))))
         return tasks
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
         """Give the findings of a task."""
-        yield from super().read(partition)
-        if isinstance(partition, SplitsInput) and partition.problems:
-            yield rows_of(FINDING_COLUMNS, partition.problems)
+        yield from super().read_task(task)
+        if task.problems:
+            yield rows_of(FINDING_COLUMNS, task.problems)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per bad stretch; of very many the first ones, and a row that says so."""
@@ -307,11 +311,10 @@ class AuditReader(SplitsReader):
             SplitsInput(tuple(task), segments=tuple(islice(numbers, len(task)))) for task in tasks
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
         """Give the rows of a task."""
-        if isinstance(partition, SplitsInput):
-            for split, number in zip(partition.splits, partition.segments, strict=True):
-                yield from self.read_segment(split, number)
+        for split, number in zip(task.splits, task.segments, strict=True):
+            yield from self.read_segment(split, number)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give the row of a split that is alone."""

@@ -10,6 +10,7 @@ import eoctl.spark.own_packages  # isort: skip - says what is missing before the
 import eoctl.arrow_files
 from eoctl.spark.errors import SparkUnavailableError
 from eoctl.spark.executors import is_remote
+from eoctl.spark.rows.kept_modules import keep_modules
 from eoctl.spark.session import job_errors
 from eoctl.spark.stages import stages_told
 from storage.errors import EoctlError
@@ -71,3 +72,5 @@ def _call(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[in
         return number, function(value)
     except EoctlError as exc:
         return number, exc.without_frames()
+    finally:
+        keep_modules()

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from eoctl.spark.rows.columns import AUDIT_STREAM_COLUMNS, rows_of
 from eoctl.spark.rows.cuts import piece_bytes
 from eoctl.spark.rows.kafka_options import PointKind
+from eoctl.spark.rows.kept_modules import keep_modules
 from eoctl.spark.rows.opening import Needed, open_seen
 from eoctl.spark.rows.record_plan import DirectoryRead, starting_offset
 from eoctl.spark.rows.source_options import (
@@ -272,6 +273,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows = partial(self.rows, read=read)
                 found = read_piece(split, read.bounds, rows, needed=self.needed)
                 yield from found
+        keep_modules()
 
     @property
     def needed(self) -> Needed:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eoctl.cluster.metadata import Led, MetadataView
     from eoctl.cluster.network import Process
     from eoctl.cluster.scheduler import Timer
+    from recovery.running.running_log import RunningLog
     from storage.file_names import TopicPartition
     from storage.replication.leader import IsrChange
 
@@ -175,7 +176,7 @@ class Broker(BrokerFollower):
             if core is None or part.leader_epoch != core.leader_epoch:
                 has_something = True  # an error
                 continue
-            if self._diverging(key, part) is not None or part.offset > core.end_offset:
+            if part.offset > core.end_offset or _diverging(self.log(key), part) is not None:
                 has_something = True
                 continue
             if core.fetched(follower.number, part.offset, self._scheduler.now_us):
@@ -221,23 +222,11 @@ class Broker(BrokerFollower):
             return _fetch_error(FENCED_LEADER_EPOCH if is_older else UNKNOWN_LEADER_EPOCH)
         log = self.log(key)
         end_offset = log.end_offset
-        diverging = self._diverging(key, part)
+        diverging = _diverging(log, part)
         if diverging is None and part.offset > end_offset:
             diverging = EpochEnd(-1, end_offset)  # without epochs: the follower's log is longer
         batches = [] if diverging else log.read(part.offset, end_offset, FETCH_BYTES)
-        return FetchAnswer(
-            error="", batches=batches, high_watermark=core.high_watermark, diverging=diverging
-        )
-
-    def _diverging(self, key: TopicPartition, part: FetchPart) -> EpochEnd | None:
-        if part.last_epoch is None:
-            return None
-        log = self.log(key)
-        if part.last_epoch == log.last_epoch and part.offset <= log.end_offset:
-            return None  # as nearly always
-        return diverging_end(
-            log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
-        )
+        return FetchAnswer("", batches, core.high_watermark, diverging)
 
     def _shrink(self) -> None:
         """Take out of the ISR who does not keep up."""
@@ -363,9 +352,7 @@ class Broker(BrokerFollower):
             each.answer(self._answer_of(error, self._epochs.get(key, -1)))
 
     def _answer_of(self, error: str, leader_epoch: int, base_offset: int = -1) -> ProduceAnswer:
-        return ProduceAnswer(
-            error=error, base_offset=base_offset, leader=self.number, leader_epoch=leader_epoch
-        )
+        return ProduceAnswer(error, base_offset, self.number, leader_epoch)
 
     def consume(
         self,
@@ -390,6 +377,17 @@ class Broker(BrokerFollower):
         """A client asks who leads (MetadataRequest)."""
         if self.view is not None:
             self._network.send(self, client, answered, self.view)
+
+
+def _diverging(log: RunningLog, part: FetchPart) -> EpochEnd | None:
+    """Where a follower parts from its leader, who has this log."""
+    if part.last_epoch is None:
+        return None
+    if part.last_epoch == log.last_epoch and part.offset <= log.end_offset:
+        return None  # as nearly always
+    return diverging_end(
+        log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
+    )
 
 
 def _fetch_error(error: str) -> FetchAnswer:

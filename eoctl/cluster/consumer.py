@@ -166,7 +166,7 @@ class PlayedConsumer:
 def plain_records(batch: bytes, offset: int) -> Iterator[tuple[int, str]]:
     """Offset and value of the records of a plain batch, from an offset on."""
     header = parse_header(batch, 0)
-    for each in parse_records(memoryview(batch)[HEADER_BYTES:], header.records_count):
-        if header.base_offset + each.offset_delta >= offset:
-            value = bytes(each.value or b"").decode(errors="replace")
-            yield header.base_offset + each.offset_delta, value
+    base_offset = header.base_offset
+    for each in parse_records(batch[HEADER_BYTES:], header.records_count):
+        if base_offset + each.offset_delta >= offset:
+            yield base_offset + each.offset_delta, (each.value or b"").decode(errors="replace")

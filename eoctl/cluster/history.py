@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from json.encoder import encode_basestring_ascii as _encode_text
 from typing import TYPE_CHECKING, Any
 
 from eoctl.cluster.checker.reader import VERSION
@@ -43,12 +44,16 @@ class HistoryWriter:
     ) -> None:
         """Write one line."""
         text = (
-            f'{{"type":"{kind}","process":{_encode(process)},"id":{number},"time_us":{time_us}'
+            f'{{"type":"{kind}","process":{_encode_text(process)},"id":{number},"time_us":{time_us}'
             f',"op":"{operation}"'
         )
         for name, value in fields.items():
-            # A number needs no encoder: two lines of five are written for each record.
-            text += f',"{name}":{value if type(value) is int else _encode(value)}'
+            # Two lines are written for each record: what the encoder does with a number or a text
+            # is done here, and only the rest is given to it.
+            if type(value) is str:
+                text += f',"{name}":{_encode_text(value)}'
+            else:
+                text += f',"{name}":{value if type(value) is int else _encode(value)}'
         line = f"{text}}}\n".encode()
         self.counts[operation, kind] = self.counts.get((operation, kind), 0) + 1
         self._digest.update(line)

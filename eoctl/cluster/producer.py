@@ -83,7 +83,7 @@ class Producer:
     """One producer, with one identity.
 
     Attributes:
-        is_done: all records have their answer.
+        is_done: every record has its answer.
         answered_count: of records.
     """
 
@@ -119,15 +119,12 @@ class Producer:
         self._given_count = 0
         self._buffered_count = 0
         self._is_full = False
+        self._builder = BatchBuilder(batch_bytes=BATCH_BYTES)
+        self.is_done = False
         self.answered_count = 0
         self.dropped_count = 0
         for each in brokers.values():
             each.clients.append(self.ended)
-
-    @property
-    def is_done(self) -> bool:
-        """Every record has its answer."""
-        return self.answered_count >= self._settings.records
 
     @property
     def given_count(self) -> int:
@@ -172,7 +169,7 @@ class Producer:
             else:
                 self._send(key)
         if self._settings.rate:
-            self._scheduler.after(self._pause_us(), self._next)
+            self._scheduler.at(self._scheduler.now_us + self._pause_us(), self._next, ())
 
     def _pause_us(self) -> int:
         """Until the next record is given."""
@@ -206,7 +203,7 @@ class Producer:
         self._drain(key)
 
     def _encode(self, key: TopicPartition, records: list[_GivenRecord]) -> bytes:
-        builder = BatchBuilder(batch_bytes=BATCH_BYTES)
+        builder = self._builder
         for each in records:
             builder.add(None, each.value, START_MS + each.at_us // MS_US)
         if not self._settings.is_idempotent:
@@ -219,6 +216,8 @@ class Producer:
 
     def _drain(self, key: TopicPartition) -> None:
         """Send what is to be sent, in order: what has to wait keeps back all behind it."""
+        if not self._flying[key]:
+            return
         view = self._view
         leader = -1 if view is None else view.partitions[key].leader
         for place, batch in enumerate([*self._flying[key]]):
@@ -349,6 +348,7 @@ class Producer:
             topic=key.topic, partition=key.partition, value=value, **fields,
         )  # fmt: skip
         self.answered_count += 1
+        self.is_done = self.answered_count >= self._settings.records
 
     # -- who leads
 

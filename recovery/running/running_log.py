@@ -11,6 +11,7 @@ steps are carried out at once, without backups: a broker keeps none.
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,7 +89,8 @@ class RunningLog:
         self.path = path
         self._terms = terms
         self._batches = BatchPlaces()
-        self._recent: dict[int, bytes] = {}  # batches by base offset, as a page cache has them
+        # The last batches of those, as a page cache has them.
+        self._recent: deque[bytes] = deque(maxlen=RECENT_COUNT)
         self._written_base = -1
         self._written_path = ""
         self.started = ""
@@ -135,12 +137,15 @@ class RunningLog:
         if offset >= self._writer.end_offset:
             return []
         batches = self._batches
-        if batches and batches.base_offsets[-1] == offset and self._store.last:
+        recent = self._recent
+        if recent and batches.base_offsets[-1] == offset:
             # As nearly always: the last one is wanted.
-            return [self._store.last] if batches.last_offsets[-1] < end_offset else []
+            return [recent[-1]] if batches.last_offsets[-1] < end_offset else []
         rows = batches.rows(offset, end_offset, max_bytes)
-        recent = [self._recent.get(batches.base_offsets[row], b"") for row in rows]
-        return recent if all(recent) else [*batches.read(rows)]
+        first = len(batches) - len(recent)
+        if rows.start < first:
+            return [*batches.read(rows)]
+        return [recent[row - first] for row in rows]
 
     # -- what a broker does with it
 
@@ -157,14 +162,12 @@ class RunningLog:
             self._note(self._writer.append_replica(batch))
 
     def _note(self, appended: Appended) -> None:
-        batch, recent = self._store.last, self._recent
+        batch, segment_base = self._store.last, self._writer.base_offset
+        self._recent.append(batch)
+        if segment_base != self._written_base:
+            self._written_base = segment_base
+            self._written_path = str(Path(self.path, f"{segment_base:020d}.log"))
         base_offset, last_offset, _ = appended
-        recent[base_offset] = batch
-        if len(recent) > RECENT_COUNT:
-            del recent[next(iter(recent))]
-        if self._writer.base_offset != self._written_base:
-            self._written_base = self._writer.base_offset
-            self._written_path = str(Path(self.path, f"{self._written_base:020d}.log"))
         self._batches.add(base_offset, last_offset, self._written_path, len(batch))
 
     def begin_epoch(self, leader_epoch: int) -> None:

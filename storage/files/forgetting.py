@@ -37,6 +37,7 @@ class _Change(NamedTuple):
     new_bytes: int  # 0: it was cut at `pos`
     old: bytes
     old_size: int
+    size: int  # that it left
 
 
 _AT_US = attrgetter("at_us")
@@ -79,19 +80,21 @@ class ForgettingFileSystem(FileSystem):
 
     def write(self, file: OpenFile, data: Bytes) -> None:
         """Write, and remember what it takes to forget it."""
-        size, pos = os.fstat(file.fd).st_size, file.pos
+        changes, pos = self._changes_of(file), file.pos
+        # All changes are made here: where the last one is known the system need not be asked.
+        size = changes[-1].size if changes else os.fstat(file.fd).st_size
         new_bytes = memoryview(data).nbytes
         old = os.pread(file.fd, min(new_bytes, size - pos), pos) if pos < size else b""
         super().write(file, data)
-        change = _Change(at_us=self._now_us(), pos=pos, new_bytes=new_bytes, old=old, old_size=size)
-        self._changes_of(file).append(change)
+        now_us, end = self._now_us(), file.pos
+        changes.append(_Change(now_us, pos, new_bytes, old, size, max(size, end)))
 
     def truncate(self, file: OpenFile, size_bytes: int) -> None:
         """Cut; what was cut off may be back after a loss of power."""
         size = os.fstat(file.fd).st_size
         old = os.pread(file.fd, max(size - size_bytes, 0), size_bytes)
         super().truncate(file, size_bytes)
-        change = _Change(at_us=self._now_us(), pos=size_bytes, new_bytes=0, old=old, old_size=size)
+        change = _Change(self._now_us(), size_bytes, 0, old, size, size_bytes)
         self._changes_of(file).append(change)
 
     def fsync(self, file: OpenFile) -> None:

@@ -83,7 +83,11 @@ class SegmentIndexes:
 
     def is_full(self, index_max_bytes: int) -> bool:
         """Whether one of them is."""
-        return self.free_slots(index_max_bytes) <= 0
+        # As `free_slots`, without a call: it is asked for every batch.
+        return (
+            self.offset_entries_count >= index_max_bytes // offset_index.ENTRY_BYTES
+            or self.time_entries_count >= index_max_bytes // time_index.ENTRY_BYTES - 1
+        )
 
     def offset_index(self) -> bytes:
         """Return `.index`, trimmed."""

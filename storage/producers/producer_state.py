@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from storage.errors import EXIT_REFUSED, EoctlError
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import (
+    CONTROL_MASK,
     MAGIC_V2,
     MAX_SEQUENCE,
     BatchHeader,
@@ -280,13 +281,15 @@ class ProducerStateManager:
             return None
         completed = None
         if header.producer_id >= 0:
-            state = self.producers.get(header.producer_id) or ProducerState(header.producer_id)
-            if not header.is_control:
+            known = self.producers.get(header.producer_id)
+            state = known or ProducerState(header.producer_id)
+            if not header.attributes & CONTROL_MASK:
                 self._append_data(state, header, origin)
             elif marker is not None:
                 _check_marker_epoch(state, header, origin, transaction_version)
                 completed = self._append_marker(state, header, marker, origin)
-            self._put(state)
+            if known is None:
+                self._put(state)
         self.map_end_offset = header.last_offset + 1
         return completed
 
@@ -325,12 +328,15 @@ class ProducerStateManager:
     def _append_data(self, state: ProducerState, header: BatchHeader, origin: Origin) -> None:
         offset, timestamp_ms = header.base_offset, header.max_timestamp_ms
         delta, is_transactional = header.last_offset_delta, header.is_transactional
-        self._check_epoch(state, header, origin)
+        is_other_epoch = header.producer_epoch != state.producer_epoch
+        if is_other_epoch:
+            self._check_epoch(state, header, origin)
         if origin is _CLIENT:
             _check_sequence(state, header)
         if state.current_txn_first_offset is not None and not is_transactional:
             raise invalid_txn_state(state.producer_id, offset, state.current_txn_first_offset)
-        state.take_epoch(header.producer_epoch)
+        if is_other_epoch:
+            state.take_epoch(header.producer_epoch)
         batch = CachedBatch(header.last_sequence, offset + delta, delta, timestamp_ms)
         state.batches.append(batch)
         state.timestamp_ms = timestamp_ms

@@ -160,16 +160,18 @@ class LeaderReplica:
 
     def advance(self, now_us: int) -> bool:
         """REPL-3; returns whether the high watermark moved."""
-        if self.terms.has_strict_minimum and len(self.isr) < self.min_insync:
-            return False
-        candidate = self.end_offset
+        candidate, high_watermark = self.end_offset, self.high_watermark
         members = self.maximal_isr
         for broker, progress in self.followers.items():
             if progress.end_offset < candidate and (
                 broker in members or self._will_join(broker, progress, now_us)
             ):
                 candidate = progress.end_offset
-        if candidate <= self.high_watermark:
+                if candidate <= high_watermark:
+                    return False  # as mostly: the first one to fetch does not move it
+        if candidate <= high_watermark:
+            return False
+        if self.terms.has_strict_minimum and len(self.isr) < self.min_insync:
             return False
         self.high_watermark = candidate
         return True

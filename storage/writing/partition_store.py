@@ -274,7 +274,7 @@ class FileStore(PlannedStore):
             with suppress(OSError):
                 self._fs.truncate(self._log, start_pos)
             raise access_error(error, self._log.path, state=_RECOVERS) from error
-        super().append(batch)
+        self._appended_bytes += len(batch)
 
     def start_writeback(self, pos: int) -> None:
         """Begin to write; what goes wrong is left to the next sync to tell."""

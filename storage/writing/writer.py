@@ -85,7 +85,7 @@ class Appended(NamedTuple):
 
     base_offset: int
     last_offset: int
-    is_duplicate: bool
+    is_duplicate: bool = False
 
 
 class PartitionWriter:
@@ -197,7 +197,7 @@ class PartitionWriter:
             raise ValueError("closed, or an earlier append has failed")
         header, marker = parse_replica_batch(batch, self.end_offset)
         self.end_offset = header.base_offset  # there may be a gap: a segment begins behind it
-        roll_entries = self._entries_to_roll(header)
+        roll_entries = self.producers.entries() if self._must_roll(header) else None
         self._state = _BROKEN  # see `_append`
         self.leader_epoch = header.partition_leader_epoch
         try:
@@ -209,7 +209,7 @@ class PartitionWriter:
         if completed is not None:
             self._complete(completed)
         self._state = _READY
-        return Appended(header.base_offset, self.end_offset - 1, is_duplicate=False)
+        return Appended(header.base_offset, self.end_offset - 1)
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Note a leader epoch that begins at the log end, before there is a batch of it (EPOCH-1).
@@ -249,7 +249,7 @@ class PartitionWriter:
         if duplicate is not None:
             return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
         header = self._placed(header)
-        roll_entries = self._entries_to_roll(header)
+        roll_entries = self.producers.entries() if self._must_roll(header) else None
         # From here on also what is no error, such as an interrupt, leaves it broken.
         self._state = _BROKEN
         try:
@@ -259,7 +259,7 @@ class PartitionWriter:
             raise
         self._write(header, _stamped(header, batch), roll_entries)
         self._state = _READY
-        return Appended(header.base_offset, self.end_offset - 1, is_duplicate=False)
+        return Appended(header.base_offset, self.end_offset - 1)
 
     def room_for(self, parts: Iterable[RunColumns]) -> int:
         """Tell how many of these batches, from the first on, `append_run` would take now.
@@ -356,7 +356,7 @@ class PartitionWriter:
             coordinator_epoch=coordinator_epoch,
         )
         header = self._placed(parse_header(batch, 0))
-        roll_entries = self._entries_to_roll(header)
+        roll_entries = self.producers.entries() if self._must_roll(header) else None
         self._state = _BROKEN  # see `append`
         try:
             completed = self.producers.append(
@@ -372,7 +372,7 @@ class PartitionWriter:
         if completed is not None:
             self._complete(completed)
         self._state = _READY
-        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+        return Appended(header.base_offset, header.last_offset)
 
     def _complete(self, completed: CompletedTransaction) -> None:
         if completed.is_aborted:
@@ -388,18 +388,18 @@ class PartitionWriter:
             )
         self.producers.complete(completed)
 
-    def _entries_to_roll(self, header: BatchHeader) -> list[ProducerEntry] | None:
-        """Producer state before this batch, if it opens a new segment."""
-        return self.producers.entries() if self._must_roll(header) else None
-
     def _write(
         self,
         header: BatchHeader,
         data: bytes | bytearray | memoryview,
         roll_entries: list[ProducerEntry] | None,
     ) -> None:
-        """Write a batch as it is to be in the log."""
-        self.store.begin()
+        """Write a batch as it is to be in the log.
+
+        With `roll_entries`, the producers before it, in a new segment.
+        """
+        if not self._is_open:
+            self.store.begin()
         if not self._epochs or self._epochs[-1].epoch < self.leader_epoch:
             self._assign_epoch()
         if roll_entries is not None:
@@ -458,19 +458,17 @@ class PartitionWriter:
             return True
         if self._segment_bytes > config.segment_bytes - header.batch_bytes:
             return True
-        if self._waited_ms(header) > config.segment_ms:
-            return True
-        return (
-            self._indexes.is_full(config.index_max_bytes)
-            or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-        )
-
-    def _waited_ms(self, header: BatchHeader) -> int:
-        """Event time against event time, unless the segment's first batch has none."""
+        # Event time against event time, unless the segment's first batch has none.
         first_ms = self._first_timestamp_ms
         if first_ms is not None and first_ms >= 0:
-            return header.max_timestamp_ms - first_ms
-        return self._now_ms() - self._segment_opened_ms
+            waited_ms = header.max_timestamp_ms - first_ms
+        else:
+            waited_ms = self._now_ms() - self._segment_opened_ms
+        if waited_ms > config.segment_ms:
+            return True
+        indexes = self._indexes
+        relative_offset = header.base_offset + header.last_offset_delta - indexes.base_offset
+        return indexes.is_full(config.index_max_bytes) or relative_offset > MAX_RELATIVE_OFFSET
 
     def _roll(self, entries: list[ProducerEntry]) -> None:
         """ROLL-6: close the segment, then go on in one that begins at the log end offset."""

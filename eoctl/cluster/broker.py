@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from eoctl.cluster.metadata import Led, MetadataView
     from eoctl.cluster.network import Process
     from eoctl.cluster.scheduler import Timer
-    from recovery.running.running_log import RunningLog
     from storage.file_names import TopicPartition
     from storage.replication.leader import IsrChange
 
@@ -176,7 +175,7 @@ class Broker(BrokerFollower):
             if core is None or part.leader_epoch != core.leader_epoch:
                 has_something = True  # an error
                 continue
-            if part.offset > core.end_offset or _diverging(self.log(key), part) is not None:
+            if part.offset > core.end_offset or self._diverging(key, part) is not None:
                 has_something = True
                 continue
             if core.fetched(follower.number, part.offset, self._scheduler.now_us):
@@ -222,11 +221,21 @@ class Broker(BrokerFollower):
             return _fetch_error(FENCED_LEADER_EPOCH if is_older else UNKNOWN_LEADER_EPOCH)
         log = self.log(key)
         end_offset = log.end_offset
-        diverging = _diverging(log, part)
+        diverging = self._diverging(key, part)
         if diverging is None and part.offset > end_offset:
             diverging = EpochEnd(-1, end_offset)  # without epochs: the follower's log is longer
         batches = [] if diverging else log.read(part.offset, end_offset, FETCH_BYTES)
         return FetchAnswer("", batches, core.high_watermark, diverging)
+
+    def _diverging(self, key: TopicPartition, part: FetchPart) -> EpochEnd | None:
+        if part.last_epoch is None:
+            return None
+        log = self.log(key)
+        if part.last_epoch == log.last_epoch and part.offset <= log.end_offset:
+            return None  # as nearly always
+        return diverging_end(
+            log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
+        )
 
     def _shrink(self) -> None:
         """Take out of the ISR who does not keep up."""
@@ -377,17 +386,6 @@ class Broker(BrokerFollower):
         """A client asks who leads (MetadataRequest)."""
         if self.view is not None:
             self._network.send(self, client, answered, self.view)
-
-
-def _diverging(log: RunningLog, part: FetchPart) -> EpochEnd | None:
-    """Where a follower parts from its leader, who has this log."""
-    if part.last_epoch is None:
-        return None
-    if part.last_epoch == log.last_epoch and part.offset <= log.end_offset:
-        return None  # as nearly always
-    return diverging_end(
-        log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
-    )
 
 
 def _fetch_error(error: str) -> FetchAnswer:

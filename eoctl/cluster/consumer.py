@@ -10,7 +10,7 @@ from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, parse_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from eoctl.cluster.broker import Broker
     from eoctl.cluster.history import HistoryWriter
@@ -163,10 +163,12 @@ class PlayedConsumer:
         self.is_running = False
 
 
-def plain_records(batch: bytes, offset: int) -> Iterator[tuple[int, str]]:
+def plain_records(batch: bytes, offset: int) -> list[tuple[int, str]]:
     """Offset and value of the records of a plain batch, from an offset on."""
     header = parse_header(batch, 0)
     base_offset = header.base_offset
-    for each in parse_records(batch[HEADER_BYTES:], header.records_count):
-        if base_offset + each.offset_delta >= offset:
-            yield base_offset + each.offset_delta, (each.value or b"").decode(errors="replace")
+    return [
+        (base_offset + each.offset_delta, (each.value or b"").decode(errors="replace"))
+        for each in parse_records(batch[HEADER_BYTES:], header.records_count)
+        if base_offset + each.offset_delta >= offset
+    ]

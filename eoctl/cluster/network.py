@@ -100,11 +100,10 @@ class Network:
         """Call a method of `target` a little later, unless the link or the process is gone then."""
         if not target.is_running or (self._isolated and self.is_cut(source.name, target.name)):
             return
-        scheduler = self._scheduler
+        scheduler, link = self._scheduler, (source.name, target.name)
         due_us = scheduler.now_us + LEAST_LATENCY_US + scheduler.draw(LATENCY_SPREAD_US)
-        if self._slow and self._is_slow(source.name, target.name):
+        if self._slow and self._is_slow(*link):
             due_us += SLOW_US
-        link = (source.name, target.name)
         last_us = self._last_us.get(link, 0)
         if due_us <= last_us:
             due_us = last_us + 1

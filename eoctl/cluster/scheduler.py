@@ -83,12 +83,12 @@ class Scheduler:
 
     def run(self, until: Callable[[], bool], limit_us: int) -> bool:
         """Let things happen until something holds; False: first it was late, or nothing is left."""
-        queue = self._queue
+        queue, pop = self._queue, heapq.heappop
         while not until():
             if not queue or queue[0][0] > limit_us:
                 self.now_us = max(self.now_us, limit_us)
                 return False
-            at_us, _, timer, action, arguments = heapq.heappop(queue)
+            at_us, _, timer, action, arguments = pop(queue)
             if timer is not None:
                 if not timer.is_waiting:
                     self.called_off_count -= 1

@@ -83,11 +83,12 @@ class ForgettingFileSystem(FileSystem):
         changes, pos = self._changes_of(file), file.pos
         # All changes are made here: where the last one is known the system need not be asked.
         size = changes[-1].size if changes else os.fstat(file.fd).st_size
-        new_bytes = memoryview(data).nbytes
-        old = os.pread(file.fd, min(new_bytes, size - pos), pos) if pos < size else b""
+        old = b""
+        if pos < size:
+            old = os.pread(file.fd, min(memoryview(data).nbytes, size - pos), pos)
         super().write(file, data)
-        now_us, end = self._now_us(), file.pos
-        changes.append(_Change(now_us, pos, new_bytes, old, size, max(size, end)))
+        end, now_us = file.pos, self._now_us()
+        changes.append(_Change(now_us, pos, end - pos, old, size, max(size, end)))
 
     def truncate(self, file: OpenFile, size_bytes: int) -> None:
         """Cut; what was cut off may be back after a loss of power."""

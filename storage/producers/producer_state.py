@@ -25,6 +25,7 @@ from storage.formats.record_batch import (
     CONTROL_MASK,
     MAGIC_V2,
     MAX_SEQUENCE,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     decrement_sequence,
 )
@@ -290,7 +291,7 @@ class ProducerStateManager:
                 completed = self._append_marker(state, header, marker, origin)
             if known is None:
                 self._put(state)
-        self.map_end_offset = header.last_offset + 1
+        self.map_end_offset = header.base_offset + header.last_offset_delta + 1
         return completed
 
     def append_run(self, headers: Sequence[BatchHeader]) -> None:
@@ -327,7 +328,8 @@ class ProducerStateManager:
 
     def _append_data(self, state: ProducerState, header: BatchHeader, origin: Origin) -> None:
         offset, timestamp_ms = header.base_offset, header.max_timestamp_ms
-        delta, is_transactional = header.last_offset_delta, header.is_transactional
+        delta = header.last_offset_delta
+        is_transactional = header.attributes & TRANSACTIONAL_MASK
         is_other_epoch = header.producer_epoch != state.producer_epoch
         if is_other_epoch:
             self._check_epoch(state, header, origin)

@@ -412,7 +412,7 @@ class PartitionWriter:
             self.store.sync_log()
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = header.max_timestamp_ms
-        last_offset, batch_bytes = header.last_offset, len(data)
+        last_offset, batch_bytes = header.base_offset + header.last_offset_delta, len(data)
         self._indexes.add(self._segment_bytes, last_offset, header.max_timestamp_ms)
         self._segment_bytes += batch_bytes
         if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:

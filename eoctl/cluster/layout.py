@@ -11,6 +11,7 @@ real-controller                   after a run: what a real controller begins wit
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +29,7 @@ from eoctl.cluster.settings import (
 from recovery.begin.adoption import PRODUCER_ID_BLOCK
 from recovery.begin.records import NodeIdentity, encode_identity
 from recovery.checks.grounds.broker_version import NEWEST
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_names import BOOTSTRAP_NAME, META_PROPERTIES_NAME, PARTITION_METADATA_NAME
 from storage.files import fsio
 from storage.files.fsio import FileSystem
@@ -75,13 +76,23 @@ def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None
     """Make the directories; the marker comes last.
 
     Raises:
-        RefusedError: there is something already.
+        RefusedError: there is something already, or no place for it.
+        UsageError: no name is given.
         AccessError: they cannot be made.
     """
     fs = fs or FileSystem()
     root = Path(path).absolute()
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        what = "is a played cluster already" if (root / MARKER_NAME).exists() else "is not empty"
+    _require_name(path)
+    what = ""
+    if root.is_dir():
+        if any(root.iterdir()):
+            is_played = (root / MARKER_NAME).exists()
+            what = "is a played cluster already" if is_played else "is not empty"
+    elif os.path.lexists(root):
+        what = "is a file"
+    elif root.parent.exists() and not root.parent.is_dir():
+        what = f"{root.parent} is no directory"
+    if what:
         raise RefusedError(
             f"{path}: {what}; nothing was touched",
             next_step="name a directory that is not there yet",
@@ -116,6 +127,14 @@ def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None
     made = PlayedCluster(str(root), cluster, settings)
     save_cluster(made, fs)
     return made
+
+
+def _require_name(path: str) -> None:
+    """Raises UsageError: it would be the directory that one is in."""
+    if not path:
+        raise UsageError(
+            "the name of the directory is empty", next_step="eoctl cluster init ./play makes one"
+        )
 
 
 def _make_node(
@@ -159,17 +178,18 @@ def open_cluster(path: str) -> PlayedCluster:
 
     Raises:
         RefusedError: this is no played cluster: nothing there may be touched.
+        UsageError: no name is given.
         AccessError: it cannot be read.
     """
+    _require_name(path)
     root = Path(path).resolve()
     marker = root / MARKER_NAME
     try:
         text = marker.read_bytes()
-    except FileNotFoundError:
-        raise RefusedError(
-            f"{path}: is no played cluster: it has no {MARKER_NAME}; nothing was touched",
-            next_step=f"eoctl cluster init {pasted(path)}",
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_cluster(path, root) from None
+    except IsADirectoryError:
+        text = b""
     except OSError as error:
         raise AccessError(error, str(marker)) from error
     try:
@@ -179,6 +199,42 @@ def open_cluster(path: str) -> PlayedCluster:
             f"{marker}: is not what eoctl cluster init writes; nothing was touched",
             next_step="make another with eoctl cluster init",
         ) from None
+
+
+def _no_cluster(path: str, root: Path) -> RefusedError:
+    what, step = f"it has no {MARKER_NAME}", "name the directory of a played cluster"
+    if not root.exists():
+        what, step = "it is not there", f"eoctl cluster init {pasted(path)}"
+        if any(each.is_file() for each in root.parents):
+            what, step = "it is below a file", "eoctl cluster init ./play makes one"
+    elif not root.is_dir():
+        what, step = "it is a file", "eoctl cluster init ./play makes one"
+    elif not any(root.iterdir()):
+        step = f"eoctl cluster init {pasted(path)}"
+    return RefusedError(
+        f"{path}: is no played cluster: {what}; nothing was touched", next_step=step
+    )
+
+
+def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
+    """See that all directories are there, before any is touched. Raises RefusedError."""
+    root = Path(cluster.root)
+    topic, settings = cluster.settings.topic, cluster.settings
+    names = [CONTROLLER_NAME] if with_controller else []
+    names += [f"node-{number}" for number in range(settings.nodes)]
+    names += [
+        f"node-{number}/{topic}-{partition}"
+        for partition, replicas in enumerate(settings.assignment)
+        for number in replicas
+    ]
+    for each in names:
+        path = root / each
+        if not path.is_dir():
+            what = "is no directory" if os.path.lexists(path) else "is not there"
+            raise RefusedError(
+                f"{path}: {what}, and belongs to this played cluster; nothing was touched",
+                next_step="put it back, or begin with another one: eoctl cluster init ./play",
+            )
 
 
 def _parse(value: Any, root: str) -> PlayedCluster:

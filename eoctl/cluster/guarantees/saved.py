@@ -21,6 +21,7 @@ from storage.files.file_attributes import FileAttributes
 from storage.files.fsio import FileSystem
 from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from eoctl.cluster.guarantees.course import Course
@@ -77,9 +78,20 @@ def encode_course(course: SavedCourse) -> bytes:
 
 
 def require_new(path: str) -> None:
-    """Raises RefusedError: there is something already."""
-    if Path(path).exists() or Path(path).is_symlink():
-        raise RefusedError(f"{path}: is there already; nothing was touched")
+    """Raises RefusedError: there is something already, or no place for it."""
+    place = Path(path)
+    if os.path.lexists(path):
+        raise RefusedError(
+            f"{path}: is there already; nothing was touched",
+            next_step="name a file that is not there yet",
+        )
+    if not place.parent.is_dir():
+        parent = str(place.parent)
+        if os.path.lexists(parent):
+            raise RefusedError(f"{path}: {parent} is no directory", next_step="name another file")
+        raise RefusedError(
+            f"{path}: there is no directory {parent}", next_step=f"mkdir -p {pasted(parent)}"
+        )
 
 
 def save_course(path: str, course: SavedCourse) -> None:
@@ -102,32 +114,64 @@ def load_course(path: str) -> SavedCourse:
 
 def parse_course(data: bytes, path: str) -> SavedCourse:
     """Read what `encode_course` wrote. RefusedError: it is none, or of another release."""
+    value = _parse_json(data, path)
     try:
-        value = json.loads(data)
         schema, version = value.pop("schema"), value.pop("version")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise RefusedError(f"{path}: is no course of events that eoctl cluster saved") from None
+    except (KeyError, TypeError, AttributeError):
+        schema = version = None
     if schema != SCHEMA.name:
-        raise RefusedError(f"{path}: is no course of events that eoctl cluster saved")
+        raise _refused(f"{path}: is no course of events that eoctl cluster saved")
     if version == 2 and isinstance(value.get("run"), dict):
         value["run"].setdefault("consumer_commit", "none")  # no consumer committed then
         version = SCHEMA.version
     if version != SCHEMA.version:
-        raise RefusedError(
+        raise _refused(
             f"{path}: a course of version {version}; version {SCHEMA.version} is read here"
         )
+    _require_types(value, path)
     try:
         course = read_as(SavedCourse, value)
     except ValueError as error:
-        raise RefusedError(f"{path}: is damaged: {error}") from None
+        raise _refused(f"{path}: is damaged: {error}") from None
     problem = problem_of(course.settings) or problem_of(course.run)
     if problem:
-        raise RefusedError(f"{path}: {problem}")
-    try:
-        parse_faults(course.whole_run.faults, course.settings.nodes, has_group=course.run.has_group)
-    except UsageError as error:
-        raise RefusedError(f"{path}: {error}") from None
+        raise _refused(f"{path}: {problem}")
+    for number, fault in enumerate(course.faults, 1):
+        try:
+            parse_faults(fault, course.settings.nodes, has_group=course.run.has_group)
+        except UsageError as error:
+            words = str(error).removeprefix("--faults: ")
+            raise RefusedError(
+                f"{path}: fault {number}: {words}", next_step=error.next_step
+            ) from None
     return course
+
+
+def _refused(words: str) -> RefusedError:
+    step = "write one with --witness FILE of eoctl cluster explore, or of table"
+    return RefusedError(words, next_step=step)
+
+
+def _parse_json(data: bytes, path: str) -> Any:
+    """Read JSON. Raises RefusedError."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise _refused(f"{path}: line {error.lineno}: no JSON ({error.msg})") from None
+    except (ValueError, RecursionError):
+        raise _refused(f"{path}: is no course of events that eoctl cluster saved") from None
+
+
+def _require_types(value: dict[str, Any], path: str) -> None:
+    """Say which setting is of another type. Raises RefusedError."""
+    for name, kind in (("settings", PlaySettings), ("run", RunSettings)):
+        given = value.get(name)
+        if not isinstance(given, dict):
+            continue
+        for field, default in kind._field_defaults.items():
+            if field in given and type(given[field]) is not type(default):
+                words = f"{str(given[field])[:40]!r} is no {type(default).__name__}"
+                raise _refused(f"{path}: {name}.{field}: {words}")
 
 
 def script_names() -> list[str]:

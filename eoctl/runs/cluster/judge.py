@@ -12,14 +12,15 @@ from eoctl.cluster.checker.directories import read_contents
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.checker.rules import RULES, Family
+from eoctl.cluster.layout import require_whole
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.runs.cluster.play import played
 from eoctl.runs.told import LABEL_WIDTH, Line, Said, counted, is_for_people, said_line, tell
 from storage.dirs.discovery import discover
-from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, RefusedError, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, RefusedError, UsageError
 from storage.file_names import DirState, TopicPartition
-from storage.os_errors import os_errors
+from storage.os_errors import access_error
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
@@ -83,12 +84,7 @@ def check_cluster(
             next_step="leave DIR out, or --history and --directory",
         )
     for each in judged.histories:
-        with os_errors(each):
-            if not stat.S_ISREG(Path(each).stat().st_mode):
-                raise RefusedError(
-                    f"{each}: is no plain file, and a history is read twice",
-                    next_step="save it as a file",
-                )
+        _require_history(each, path)
     replicas = judged.replicas
 
     def replicas_of(key: TopicPartition) -> list[ReplicaContent] | None:
@@ -110,12 +106,32 @@ def check_cluster(
     return 0 if verdict.is_whole and not judged.problems and not without else EXIT_SKIPPED
 
 
+def _require_history(path: str, cluster: str | None) -> None:
+    """Raises RefusedError: it cannot be read twice. AccessError: nor once."""
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError as error:
+        if cluster is None:
+            raise access_error(error, path) from error
+        logs = " ".join(map(pasted, sorted(map(str, Path(cluster).glob("node-*")))))
+        step = f"what was acknowledged is not known without it; the logs alone: eoctl check {logs}"
+        raise AccessError(error, path, next_step=step) from error
+    except OSError as error:
+        raise access_error(error, path) from error
+    if not stat.S_ISREG(mode):
+        raise RefusedError(
+            f"{path}: is no plain file, and a history is read twice",
+            next_step="save it as a file",
+        )
+
+
 def _open(path: str) -> BinaryIO:
     return Path(path).open("rb")
 
 
 def _played(path: str) -> ClusterToCheck:
     cluster = played(path)
+    require_whole(cluster, with_controller=False)
     settings = cluster.settings
     return ClusterToCheck(
         what=path,

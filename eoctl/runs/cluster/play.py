@@ -14,6 +14,7 @@ from eoctl.cluster.layout import (
     make_cluster,
     node_paths,
     open_cluster,
+    require_whole,
     save_cluster,
 )
 from eoctl.cluster.settings import MARKER_NAME, RETRIES_MAX, START_MS
@@ -95,7 +96,7 @@ def parse_retries(text: str) -> int:
     if text == "max":
         return RETRIES_MAX
     if not (text.isdecimal() and text.isascii() and int(text) <= RETRIES_MAX):
-        raise UsageError(f"--retries {text}: a number, or max")
+        raise UsageError(f"--retries {text}: a number, or max", next_step="--retries max")
     return int(text)
 
 
@@ -157,6 +158,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         AccessError: a file cannot be read or written.
     """
     cluster = open_cluster(path)
+    require_whole(cluster, with_controller=True)
     parse_faults(run.faults, cluster.settings.nodes, has_group=run.has_group)
     with ExitStack() as stack:
         stack.enter_context(take(node_paths(cluster)))

@@ -37,7 +37,10 @@ def replay_saved(
     """
     option = f"--replay {pasted(file)}" if file else f"--script {pasted(script)}"
     if file and script:
-        raise UsageError("--replay and --script: one of them")
+        raise UsageError(
+            "--replay and --script: one of them",
+            next_step=f"eoctl cluster run {pasted(path)} --replay {pasted(file)}",
+        )
     if given != RunSettings():
         raise UsageError(
             f"{option}: has all that a run is told itself",

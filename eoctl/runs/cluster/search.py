@@ -76,9 +76,8 @@ def parse_kinds(text: str) -> tuple[str, ...]:
     known = (*KINDS, *CLASSES)
     wrong = [each for each in kinds if each not in known]
     if wrong or not kinds:
-        raise UsageError(
-            f"--faults {text}: {(wrong or ['nothing'])[0]!r} is none of {', '.join(known)}"
-        )
+        what = f"{wrong[0]!r} is none of {', '.join(known)}" if wrong else "names no kind of fault"
+        raise UsageError(f"--faults {pasted(text)}: {what}", next_step="--faults kill,power")
     return kinds
 
 

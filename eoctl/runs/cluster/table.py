@@ -108,7 +108,10 @@ def table(filters: Mapping[str, str], output: OutputFormat, witness: str) -> int
         save_course(witness, saved(told.cell.settings, course, title_of(course)))
         answer += ["", *replay_calls(witness)]
     elif witness:
-        raise UsageError("--witness: nothing was found to lose, duplicate or diverge here")
+        raise UsageError(
+            "--witness: nothing was found to lose, duplicate or diverge here",
+            next_step="the same call without --witness shows which cells these are",
+        )
     tell_first(answer, output)
     notes = [] if is_for_people(output) else answer
     is_grouped = output is OutputFormat.TEXT
@@ -121,7 +124,8 @@ def _parse(name: str, text: str) -> Any:
         if text_of_value(each) == text:
             return each
     raise UsageError(
-        f"--{_option(name)} {text}: one of {', '.join(map(text_of_value, DIMENSIONS[name]))}"
+        f"--{_option(name)} {text}: one of {', '.join(map(text_of_value, DIMENSIONS[name]))}",
+        next_step="without it all of them are shown: eoctl cluster table",
     )
 
 

@@ -36,13 +36,15 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
 
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.errors import SparkUnavailableError
-    from eoctl.spark.executors import make_ready
+    from eoctl.spark.executors import is_local, make_ready
     from eoctl.spark.session import defaults, worker_environment
+    from eoctl.spark.spark_home import home_environment
     from recovery.summaries.held import Shelf
     from storage.places.find import list_places
     from storage.places.planned_splits import plan_places
 
-    os.environ.update(worker_environment(master))
+    home = home_environment() if is_local(master) else {}
+    os.environ.update(worker_environment(master) | home)
     steps = [time.perf_counter()]
     builder = SparkSession.builder.master(master).appName("start")
     for name, value in {**defaults(master), **SETTINGS}.items():

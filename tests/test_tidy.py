@@ -62,6 +62,7 @@ EXCEPTIONS = {
     "recovery/duplicates/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "recovery/summaries/held.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "eoctl/spark/executors.py": {"tempfile.TemporaryDirectory"},  # for what executors fetch
+    "eoctl/spark/spark_home.py": {"tempfile.TemporaryDirectory", ".symlink_to"},  # to Spark's files
     "eoctl/text/pipeline.py": {"open for writing", "os.write"},  # pipes, and stdout by its number
 }
 MAY_PRINT = {"eoctl/output.py"}

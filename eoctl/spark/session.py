@@ -23,6 +23,7 @@ from eoctl.spark import packages_root
 from eoctl.spark.errors import SparkJobError, SparkUnavailableError, first_line
 from eoctl.spark.executors import is_local, make_ready
 from eoctl.spark.quiet import hidden_output
+from eoctl.spark.spark_home import home_environment
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -200,8 +201,9 @@ def _start(
     if master == DEFAULT_MASTER:
         master = submitted_master
     chosen = {**defaults(master), **submitted, **dict(settings)}
+    home = home_environment() if is_local(master) else {}
     with (
-        _environment(worker_environment(master)),
+        _environment(worker_environment(master) | home),
         hidden_output() as heard,
         _no_jvm_left(),
     ):

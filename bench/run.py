@@ -29,6 +29,7 @@ from bench.cluster_state import history_lines
 from bench.consume import consume_lines
 from bench.copy import copy_lines
 from bench.history import checker_lines
+from bench.landed import landed_lines
 from bench.lease import lease_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
@@ -259,6 +260,7 @@ def main() -> None:
             lines += ["", *history_lines(32, chosen.runs)]
             lines += ["", *checker_lines(1_000_000, chosen.runs)]
             lines += ["", *play_lines(180, chosen.runs)]
+            lines += ["", *landed_lines(2 * chosen.mib, chosen.runs)]
             lines += ["", *copy_lines(chosen.mib, chosen.runs)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
             lines += ["", *serve_lines(chosen.mib, chosen.runs, has_kafka=not reason)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from bench.cluster_state import make_metadata_log
 from bench.curves import PAGE, curves_of, exponent, number, picture, sentence, tables_of
+from bench.landed import COUNT_NAME, audit, made, require_all
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
 from bench.measure import family_pss_mib
 from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
@@ -49,6 +51,24 @@ def test_a_made_segment_is_healthy(tmp_path: Path, size: str, values: str) -> No
     assert all(by_pos[pos].last_offset == offset for offset, pos in entries)
     gaps = [after[1] - before[1] for before, after in pairwise(entries)]
     assert all(gap > 4096 for gap in gaps)
+
+
+def test_the_audit_that_is_measured_finds_every_record(tmp_path: Path) -> None:
+    """And fails where one log has less: a measurement of what is not read would be none."""
+    root = made(1, 4, tmp_path)
+    count = json.loads((root / COUNT_NAME).read_text())
+    assert count > 200
+    before = (root / COUNT_NAME).stat().st_mtime_ns
+    assert made(1, 4, tmp_path) == root
+    assert (root / COUNT_NAME).stat().st_mtime_ns == before
+    logs = sorted(root.glob("*/bench-*/*.log"))
+    assert len(logs) == 48
+    landed = audit(root)
+    require_all(landed, count)
+    assert landed.log_bytes == sum(each.stat().st_size for each in logs)
+    os.truncate(logs[-1], logs[-1].stat().st_size // 2)
+    with pytest.raises(RuntimeError, match=f"of {count} records"):
+        require_all(audit(root), count)
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))

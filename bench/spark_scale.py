@@ -1,6 +1,7 @@
 """Measure what grows with a cluster on Spark: planning, summaries, joining, what the driver holds.
 
     python -m bench.spark_scale [--plan N...] [--sources N...] [--producers N...] [--shapes N]
+        [--driver N...]
 
 Processor seconds, and peaks of memory of processes that do one thing each, so that a busy machine
 changes little. Partitions are sparse segments with one batch in front, or hard links of such: what
@@ -11,6 +12,7 @@ is measured is what each segment costs beside its bytes.
   sources    plan a query over N partitions of 10 segments that are cut into 4; its cuts proven in
              one process
   shapes     audits on Spark: by partitions, one large one among small ones, of tiny segments
+  driver     an audit on Spark of N partitions of 20,000 producer ids each: the driver's memory
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ PARTITIONS = (100, 1000, 10_000)
 SOURCE_PARTITIONS = (100, 1000, 10_000)
 INDEXED_SEGMENTS, INDEXED_BATCHES, INDEXED_PARTS = 10, 64, 4
 PRODUCERS = (10_000, 100_000, 1_000_000)
+DRIVER_PARTITIONS, DRIVER_PRODUCERS = (5, 50, 200), 20_000
 SMALL_COUNT = 1000
 CORES = 1000  # of the cluster that 100 TB are planned for
 
@@ -85,7 +88,7 @@ def job(words: str) -> None:
     """Be a process of `in_a_process`."""
     name, *arguments = json.loads(words)
     found = JOBS[name](*arguments)
-    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found["peak_mib"] = peak_mib()
     print(json.dumps(found))
 
 
@@ -185,6 +188,28 @@ def audit(path: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def driver(path: str) -> dict[str, Any]:
+    """Audit on Spark as the command does, with what decides its exit status."""
+    from eoctl.options import EngineName
+    from eoctl.runs.reports.audit import AuditOptions, exit_status, run_audit
+    from eoctl.runs.reports.engine import EngineOptions, EngineRun
+    from recovery.rules.findings import Severity
+
+    options = AuditOptions(EngineOptions(EngineName.SPARK, master="local[2]"))
+    with EngineRun(options.engine) as engine:
+        engine.session()
+        started_mib = peak_mib()
+        result = run_audit([path], options, engine)
+        exit_status(result, Severity.WARNING)
+    ids = sum(1 for _ in result.audit.rows("partitions")) * DRIVER_PRODUCERS
+    return {"started_mib": started_mib, "ids": ids}
+
+
+def peak_mib() -> float:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def family_cpu_s(pid: int) -> float:
     """Processor seconds of this process, of another one and of all below it."""
     ticks, known = 0, {pid}
@@ -257,6 +282,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "producers": producers,
     "tree": tree,
     "audit": audit,
+    "driver": driver,
 }
 
 
@@ -343,6 +369,28 @@ def producer_lines(work_dir: Path, counts: Sequence[int]) -> list[str]:
     return table(heads, rows)
 
 
+def driver_lines(work_dir: Path, counts: Sequence[int]) -> list[str]:
+    """What the driver holds, by partitions of many producers."""
+    rows = []
+    for count in counts:
+        root = work_dir / f"driver-{count}"
+        root.mkdir()
+        (root / "meta.properties").write_text(BROKER)
+        write_producers(root / "t-0", DRIVER_PRODUCERS, 1)
+        for number in range(1, count):
+            shutil.copytree(root / "t-0", root / f"t-{number}", copy_function=os.link)
+        found = in_a_process("driver", str(root))
+        rows.append(
+            [f"{count:,}", f"{found['ids']:,}", f"{found['started_mib']:.0f}",
+             f"{found['peak_mib']:.0f}"]
+        )  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
+        shutil.rmtree(root)
+    heads = [f"partitions of {DRIVER_PRODUCERS:,} producer ids", "ids in all",
+             "driver's Python at the start, MiB", "at most, MiB"]  # fmt: skip
+    return table(heads, rows)
+
+
 def audit_lines(
     work_dir: Path, shapes: Sequence[tuple[str, Sequence[tuple[int, int, int]]]]
 ) -> list[str]:
@@ -380,6 +428,7 @@ def main() -> None:
     parser.add_argument("--plan", nargs="*", type=int, default=PARTITIONS, metavar="N")
     parser.add_argument("--sources", nargs="*", type=int, default=SOURCE_PARTITIONS, metavar="N")
     parser.add_argument("--producers", nargs="*", type=int, default=PRODUCERS, metavar="N")
+    parser.add_argument("--driver", nargs="*", type=int, default=DRIVER_PARTITIONS, metavar="N")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="the first N")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -392,6 +441,7 @@ def main() -> None:
             plan_lines(work_dir, chosen.plan) if chosen.plan else [],
             source_lines(work_dir, chosen.sources) if chosen.sources else [],
             producer_lines(work_dir, chosen.producers) if chosen.producers else [],
+            driver_lines(work_dir, chosen.driver) if chosen.driver else [],
             audit_lines(work_dir, [*SHAPES.items()][: chosen.shapes]) if chosen.shapes else [],
         )
     print("\n\n".join("\n".join(each) for each in parts if each))

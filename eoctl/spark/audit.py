@@ -2,8 +2,9 @@
 
 Only packed summaries cross to the JVM. A task joins RUN_SEGMENTS neighbouring segments of one
 directory, the next stage as many of those runs, until a directory is one: nothing holds all pieces
-of a large partition at once. Where a seam cannot be resolved without its batches, the joining task
-reads segments again (see `recovery.summaries.partition`).
+of a large partition at once. They come to the driver some at a time (`eoctl.spark.results`). Where
+a seam cannot be resolved without its batches, the joining task reads segments again (see
+`recovery.summaries.partition`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.executors import context_of
+from eoctl.spark.results import DIRECTORY, WHOLE, bring_summaries
 from eoctl.spark.rows.source_options import splits_text
 from eoctl.spark.session import job_errors
 from eoctl.spark.stages import stages_told
@@ -58,8 +60,14 @@ def summarize_directories(
 ) -> dict[str, HeldSummary]:
     """Summarize the directories that the splits are of, joined where Spark likes.
 
+    Args:
+        session: that does it.
+        splits: all of each segment.
+        shelf: where the summaries are held.
+
     Raises:
         SparkJobError: as above.
+        AccessError: there is no room for them.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -79,10 +87,9 @@ def summarize_directories(
         )
         runs = _joined(numbered, ["place", "whole"], F.udf(join_joined, "binary", useArrow=False))
         count = -(-count // RUN_SEGMENTS)
-    whole = F.udf(finish_run, "binary", useArrow=False)("whole")
-    with job_errors(), stages_told(context_of(session)):
-        rows = [tuple(row) for row in runs.select("directory", whole).collect()]
-    return {directory: shelf.put(bytes(whole)) for directory, whole in rows}
+    finish = F.udf(finish_run, "binary", useArrow=False)
+    rows = runs.select(F.col("directory").alias(DIRECTORY), finish("whole").alias(WHOLE))
+    return bring_summaries(session, rows, {each.place.directory for each in splits}, shelf)
 
 
 def _joined(rows: DataFrame, names: list[str], join: Any) -> DataFrame:

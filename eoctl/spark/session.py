@@ -40,8 +40,8 @@ JAVA_MIN = 17
 PYSPARK_MIN = 4
 RESULT_SETTING = "spark.driver.maxResultSize"
 MORE_MEMORY = (
-    f"--conf {RESULT_SETTING}=8g --conf spark.driver.memory=12g: a driver takes 100 bytes for each"
-    " producer id of each partition; or audit some topics at a time"
+    f"--conf {RESULT_SETTING}=8g --conf spark.driver.memory=12g: with --state a driver takes 100"
+    " bytes for each producer id of each segment; or audit some topics at a time"
 )
 OTHERS_WORK = "every other command of eoctl works without Java and Spark"
 

@@ -104,6 +104,15 @@ def run(server: Server, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
+# Summaries come in several jobs, and the larger ones in slices.
+LITTLE = """
+import sys
+from eoctl.main import run
+from eoctl.spark import results
+
+results.AT_ONCE_BYTES = 1000
+run(sys.argv[1:])
+"""
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession
@@ -128,6 +137,8 @@ def test_the_audit_and_the_sources(
     assert (ours.stdout, ours.returncode) == (local.stdout, local.returncode), ours.stderr
     assert "engine: spark" in ours.stderr
     assert len(local.stdout.splitlines()) > 100
+    little = run(server, "-c", LITTLE, *audit[2:], "--master", server.url, cwd=tmp_path)
+    assert (little.stdout, little.returncode) == (local.stdout, local.returncode), little.stderr
     (tmp_path / "script.py").write_text(SCRIPT)
     done = run(server, "script.py", server.url, logs, cwd=tmp_path)
     counts = [len(read(each, logs)) for each in (BatchesReader, RecordsReader)]

@@ -113,6 +113,24 @@ def test_nothing_is_lost_of_what_was_synced(tmp_path: Path) -> None:
         assert before["0.log"] == FULL_LOG
 
 
+def test_the_real_disk_is_asked_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A played run syncs thousands of times, and what it plays is the loss of played power alone."""
+    root = fresh(tmp_path / "root")
+    fs = ForgettingFileSystem(root)
+    work(fs, root)
+
+    def refuse(_: int) -> None:
+        raise AssertionError("fsync")
+
+    monkeypatch.setattr("os.fsync", refuse)
+    with fs.open_existing(root / "0.log") as log:
+        fs.fsync(log)
+    fs.fsync_dir(root)
+    assert fs.lose_power(draws(1)) == []
+
+
 def test_a_cut_that_was_not_synced_may_come_undone(tmp_path: Path) -> None:
     root = fresh(tmp_path / "root")
     fs = ForgettingFileSystem(root)

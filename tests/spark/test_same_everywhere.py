@@ -36,7 +36,7 @@ pytestmark = [*SPARK_MARKS, pytest.mark.slow]
 
 AUDIT = ("spark-audit", "--report", "all", "--output", "jsonl")
 SPLIT_BYTES = (1, 20_000, 128 << 20)
-DONE_SECONDS = 480.0
+CALL_SECONDS = 480.0  # of one call, while its processes are killed
 PARTS = 4  # one of them lasts for a minute
 # How often a task may be killed is not what is tried here: as often as it likes.
 PATIENT = ("spark.task.maxFailures=1000", "spark.stage.maxConsecutiveAttempts=1000")
@@ -98,7 +98,7 @@ def test_the_same_answers_while_processes_are_killed(
             ) as process,
             Killer(cluster, results, rng, wanted) as killer,
         ):  # fmt: skip
-            wait_for(process, tmp_path / "enough", lambda: killer.is_done and failures(results) > 0)
+            wait_for(process, tmp_path / "enough", results, lambda: killer.is_done)
         assert process.returncode == 0, (tmp_path / "driver.txt").read_text()
     print(f"killed: {killer.killed}, failed tasks: {failures(results)}")
     ended = sorted(results.glob("*.json"), key=lambda path: int(path.stem))
@@ -123,11 +123,16 @@ def failures(results: Path) -> int:
     return sum(json.loads(path.read_text())["failed"] for path in results.glob("*.json"))
 
 
-def wait_for(process: subprocess.Popen, enough: Path, is_enough: Callable[[], bool]) -> None:
-    """Let the driver end its round when it is enough; one that hangs is ended."""
-    deadline = time.monotonic() + DONE_SECONDS
+def wait_for(
+    process: subprocess.Popen, enough: Path, results: Path, has_killed: Callable[[], bool]
+) -> None:
+    """Let the driver end its round when tasks have failed enough; one whose call hangs is ended."""
+    ended_count, deadline = 0, time.monotonic() + CALL_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if is_enough():
+        if has_killed() and failures(results) > 0:
             enough.touch()
+        count = len([*results.glob("*.json")])
+        if count > ended_count:
+            ended_count, deadline = count, time.monotonic() + CALL_SECONDS
         time.sleep(0.1)
     process.kill()

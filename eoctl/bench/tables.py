@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Runs = dict[tuple[int, str], list[CellRun]]
 
 YES, NO, OPEN = "yes", "no", "not decided"
-ALIKE_RATIO = 1.25  # so much faster the fastest run may be than the slowest, where cells are alike
+ALIKE_RATIO = 1.25  # so much above the lowest median the highest may be, where cells are alike
 
 
 class CellRow(NamedTuple):
@@ -322,10 +322,10 @@ def _falls(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
 
 
 def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
-    """No two lie apart; not decided where the runs are too far apart themselves to show it."""
+    """No two lie apart, by their runs and medians; not decided where medians do and runs do not."""
     if not all(one.meets(other) for one, other in combinations(row, 2)):
         holds = NO
-    elif max(each.high for each in row) > ALIKE_RATIO * min(each.low for each in row):
+    elif max(each.middle for each in row) > ALIKE_RATIO * min(each.middle for each in row):
         holds = OPEN
     else:
         holds = YES

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from storage.places.splits import Split
 
 RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins
+# To each group that is joined: where a hash puts them, several may meet in one task.
+TASKS_PER_GROUP = 4
 
 
 def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[ReadPiece]:
@@ -72,31 +74,42 @@ def summarize_directories(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     segments = Counter(each.place.directory for each in splits if each.start_pos == 0)
-    count = max(segments.values(), default=1)
+    counts = [_runs_count(each) for each in segments.values()] or [1]
+    most_tasks = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
     pieces = _pieces(session, splits)
     number = F.floor(F.col("segment") / RUN_SEGMENTS)
     join = F.udf(join_rows, "binary", useArrow=False)
-    runs = _joined(pieces.withColumn("number", number), ["split", "piece"], join)
-    count = -(-count // RUN_SEGMENTS)
-    while count > 1:
+    tasks = min(TASKS_PER_GROUP * sum(counts), most_tasks)
+    runs = _joined(pieces.withColumn("number", number), ["split", "piece"], join, tasks)
+    while max(counts) > 1:
+        counts = [_runs_count(each) for each in counts]
+        tasks = min(TASKS_PER_GROUP * sum(counts), most_tasks)
         numbered = runs.select(
             "directory",
             F.col("number").alias("place"),
             F.floor(F.col("number") / RUN_SEGMENTS).alias("number"),
             "whole",
         )
-        runs = _joined(numbered, ["place", "whole"], F.udf(join_joined, "binary", useArrow=False))
-        count = -(-count // RUN_SEGMENTS)
+        join = F.udf(join_joined, "binary", useArrow=False)
+        runs = _joined(numbered, ["place", "whole"], join, tasks)
     finish = F.udf(finish_run, "binary", useArrow=False)
     rows = runs.select(F.col("directory").alias(DIRECTORY), finish("whole").alias(WHOLE))
     return bring_summaries(session, rows, {each.place.directory for each in splits}, shelf)
 
 
-def _joined(rows: DataFrame, names: list[str], join: Any) -> DataFrame:
-    """Join the rows of each directory that have one number."""
+def _runs_count(segments_count: int) -> int:
+    return -(-segments_count // RUN_SEGMENTS)
+
+
+def _joined(rows: DataFrame, names: list[str], join: Any, tasks_count: int) -> DataFrame:
+    """Join the rows of each directory that have one number.
+
+    What is persisted keeps the tasks that it is given: Spark leaves no empty ones of them out.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    gathered = rows.groupBy("directory", "number").agg(
+    gathered = rows.repartition(tasks_count, "directory", "number")
+    gathered = gathered.groupBy("directory", "number").agg(
         F.collect_list(F.struct(*names)).alias("rows")
     )
     return gathered.select("directory", "number", join("rows").alias("whole"))

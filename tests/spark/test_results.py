@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 import eoctl.spark.results as results_module
 import recovery.summaries.held as held_module
-from eoctl.spark.audit import summarize_directories
+from eoctl.spark.audit import TASKS_PER_GROUP, summarize_directories
 from eoctl.spark.errors import SparkJobError
 from eoctl.spark.results import TRIES, bring_summaries
 from recovery.summaries.codec import pack_partition
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from recovery.summaries.held import HeldSummary
     from storage.places.listing import Listing
     from storage.places.splits import Split
 
@@ -84,6 +85,34 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     return place
+
+
+SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
+
+
+def test_one_directory_takes_few_tasks_however_many_a_cluster_has(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark leaves no empty task out of what it persists: 200 of them are seconds of two cores."""
+    kept: list[int] = []
+    brought = results_module._brought
+
+    def counted(session: SparkSession, rows: DataFrame, *more: Any) -> dict[str, HeldSummary]:
+        kept.append(rows.rdd.getNumPartitions())
+        return brought(session, rows, *more)
+
+    monkeypatch.setattr(results_module, "_brought", counted)
+    World(1, steps=30).logs[0].write(tmp_path / "logs")
+    splits = splits_in(list_places([f"{tmp_path}/logs"]))
+    directories = {each.place.directory for each in splits}
+    before = spark.conf.get(SHUFFLE_TASKS)
+    spark.conf.set(SHUFFLE_TASKS, "200")
+    try:
+        assert {*summarize_directories(spark, splits, Shelf())} == directories
+    finally:
+        spark.conf.set(SHUFFLE_TASKS, str(before))
+    assert len(directories) == 1
+    assert kept == [TASKS_PER_GROUP]
 
 
 # --- the same as from this machine ----------------------------------------------------------------

@@ -20,7 +20,7 @@ help:
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
-	echo "make explore  more courses of events for the guarantee matrix, EXPLORE_SEEDS=$(EXPLORE_SEEDS) a cell"
+	echo "make explore  courses of events for the guarantee matrix, up to EXPLORE_SEEDS=$(EXPLORE_SEEDS) a cell in all"
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make report-demo  reports of the golden directories, with pictures, in .cache/report-demo"
 	echo "make bench   the measurements of docs/performance.md"

@@ -270,15 +270,18 @@ def stretch_rows(runs: Iterable[CellRun]) -> Iterator[StretchRow]:
 # --- relations ------------------------------------------------------------------------------------
 
 
-def relation_rows(runs: Runs) -> Iterator[RelationRow]:
-    """Tell which relations hold, of those whose cells were run."""
+def relation_rows(runs: Runs, *, is_consumed: bool = False) -> Iterator[RelationRow]:
+    """Tell which relations hold, of those whose cells were run.
+
+    `is_consumed`: what has landed is what a consumer was given, as the logs are elsewhere.
+    """
     for scenario in dict.fromkeys(number for number, _ in runs):
         found = spreads(runs, scenario)
         if scenario in (1, 3):
             yield from _acks_relations(scenario, found)
         if scenario in (1, 2, 3):
             yield from _replica_relations(scenario, found)
-        yield from _landed_relations(scenario, runs)
+        yield from _landed_relations(scenario, runs, is_consumed=is_consumed)
 
 
 def _acks_relations(scenario: int, found: Sequence[Spread]) -> Iterator[RelationRow]:
@@ -333,15 +336,16 @@ def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
     return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
 
 
-def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
+def _landed_relations(scenario: int, runs: Runs, *, is_consumed: bool) -> Iterator[RelationRow]:
     own = [run for (number, _), each in runs.items() if number == scenario for run in each]
     wrong = _wrong(own)
     answered = [run.landed for run in own if run.cell.acks != 0]
     if answered:
         total = sum(each.acknowledged_count for each in answered)
+        where = "given to a consumer" if is_consumed else "in the log of every replica in sync"
         yield RelationRow(
             scenario=scenario,
-            relation="every acknowledged record is in the log of every replica in sync",
+            relation=f"every acknowledged record is {where}",
             holds=NO if wrong.missing_count else YES,
             figures=f"{wrong.missing_count:,} of {total:,} are not",
         )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins
 # To each group that is joined: where a hash puts them, several may meet in one task.
 TASKS_PER_GROUP = 4
+MOST_TASKS = 200  # where Spark is told to choose: some have "auto"
 
 
 def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[ReadPiece]:
@@ -75,7 +76,9 @@ def summarize_directories(
 
     segments = Counter(each.place.directory for each in splits if each.start_pos == 0)
     counts = [_runs_count(each) for each in segments.values()] or [1]
-    most_tasks = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
+    with job_errors():
+        most_text = str(session.conf.get("spark.sql.shuffle.partitions"))
+    most_tasks = int(most_text) if most_text.isdecimal() else MOST_TASKS
     pieces = _pieces(session, splits)
     number = F.floor(F.col("segment") / RUN_SEGMENTS)
     join = F.udf(join_rows, "binary", useArrow=False)

@@ -59,7 +59,7 @@ def bring_summaries(
         with suppress(Exception):  # Spark may be gone, which is what ends this
             kept.unpersist()
         raise
-    with job_errors():
+    with suppress(Exception):  # all is here
         kept.unpersist()
     return found
 

@@ -34,9 +34,12 @@ def _home_of(installed: Path) -> str | None:
     """Make a home of links to what is installed; it goes at the end of this process."""
     if not all((installed / name).is_dir() for name in NEEDED):
         return None
-    directory = tempfile.TemporaryDirectory(prefix="eoctl-spark-", ignore_cleanup_errors=True)
-    _homes.append(directory)
-    for each in installed.iterdir():
-        if each.name != LEFT_OUT:
-            Path(directory.name, each.name).symlink_to(each)
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="eoctl-spark-", ignore_cleanup_errors=True)
+        _homes.append(directory)
+        for each in installed.iterdir():
+            if each.name != LEFT_OUT:
+                Path(directory.name, each.name).symlink_to(each)
+    except OSError:  # no room for links: it starts without them, and slower
+        return None
     return directory.name

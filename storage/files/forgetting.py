@@ -9,7 +9,7 @@ change back that no fsync has confirmed yet. `lose_power` takes back some of the
            keeps the order of names. A rename between two directories is certain once both are
 
 An fsync confirms what is remembered, and asks nothing of the real disk: no played power takes from
-it, and what a real one takes in a run is played again by its seed.
+it. Who wants what is left to outlive a real one syncs all at the end (`trees.sync_tree`).
 
 A process that is killed loses nothing. What has waited for long goes to the disk by itself
 (`write_back`), as the system's own writer does it.

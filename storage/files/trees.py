@@ -13,6 +13,22 @@ if TYPE_CHECKING:
     from storage.files.fsio import FileSystem
 
 
+def sync_tree(fs: FileSystem, path: Path) -> None:
+    """Make all that is in a directory durable, and its names; links are left out.
+
+    Raises AccessError.
+    """
+    with os_errors(path):
+        for directory, _, files in os.walk(path, topdown=False):
+            for name in files:
+                below = Path(directory, name)
+                if below.is_symlink():
+                    continue
+                with fs.open_existing(below) as file:
+                    fs.fsync(file)
+            fs.fsync_dir(directory)
+
+
 def remove_tree(fs: FileSystem, path: Path) -> None:
     """Remove a file or a directory with all in it; links are removed, not followed.
 

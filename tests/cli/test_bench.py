@@ -649,6 +649,13 @@ def test_relations_that_hold() -> None:
     assert rows[0].figures == "77 (76..78) > 31 (30..32) > 20 (19..21)"
 
 
+def test_of_brokers_elsewhere_only_what_a_consumer_was_given_is_known() -> None:
+    runs = tables.by_cell(three(ARTICLE_LIKE))
+    *_, landed, _ = tables.relation_rows(runs, is_consumed=True)
+    assert landed.relation == "every acknowledged record is given to a consumer"
+    assert landed.holds == "yes"
+
+
 @pytest.mark.parametrize(
     ("name", "rates", "answers"),
     [

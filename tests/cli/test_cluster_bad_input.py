@@ -10,6 +10,7 @@ import pytest
 
 from eoctl.cluster.guarantees.saved import SavedCourse, encode_course
 from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.runs.cluster.search import parse_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +210,8 @@ def test_a_history_that_is_broken_in_the_middle_is_judged_but_for_its_lines(
     for line, why in ((4, "no JSON"), (6, "no JSON"), (8, "empty"), (10, "no JSON object")):
         assert f"history-1.jsonl: line {line}: {why}" in outcome.errors
     assert "not all could be judged" in outcome.errors
+
+
+def test_a_crash_is_a_kill() -> None:
+    """As people say it; a kind is there once."""
+    assert parse_kinds("crash, partition,power,kill") == ("kill", "partition", "power")

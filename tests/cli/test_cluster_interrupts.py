@@ -72,8 +72,10 @@ def _opened(process: subprocess.Popen[bytes]) -> list[str]:
 
 
 def _scratch_of(process: subprocess.Popen[bytes]) -> list[str]:
-    """The directory in memory that it plays in."""
-    return [each for each in _opened(process) if each.startswith(f"{MEMORY}/{PREFIX}")]
+    """The directory in memory that it plays in, by whatever it has open there."""
+    opened = [Path(each) for each in _opened(process) if each.startswith(f"{MEMORY}/{PREFIX}")]
+    count = len(Path(MEMORY).parts) + 1
+    return sorted({str(Path(*each.parts[:count])) for each in opened})
 
 
 def _interrupt_playing(process: subprocess.Popen[bytes]) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eoctl.runs.bench.request import BenchRequest, CheckedCall
 
 VALUE_BYTES = 1000
+UNKNOWN_POLICY = "as their owner has set it, not known here"
 
 
 def run_bench(request: BenchRequest, output: OutputFormat) -> int:
@@ -84,7 +85,9 @@ def _run_against(request: BenchRequest, checked: CheckedCall, output: OutputForm
     with RunningBrokers(request.against, checked.on_kill, checked.on_start) as cluster:
         count = len(cluster.broker_ids)
         require_possible(checked.cells, count, is_ours=False)
-        machine = _machine()._replace(brokers_count=count)
+        machine = _machine()._replace(
+            brokers_count=count, fsync_policy="of its owner, not known here"
+        )
         runs = _run_cells(cluster, machine, request, checked, output)
     _show(machine, runs, request, output, is_whole=True)
     return _status(runs)
@@ -174,7 +177,8 @@ def _show(
 
     found = tables.by_cell(runs)
     notes = [*_notes(machine, runs, request, is_whole=is_whole)]
-    relations = [*tables.relation_rows(found)] if is_whole else []
+    is_consumed = request.against is not None
+    relations = [*tables.relation_rows(found, is_consumed=is_consumed)] if is_whole else []
     stretches = [*tables.stretch_rows(runs)]
     reports = [
         Report("machine", type(machine)._fields, [machine]),

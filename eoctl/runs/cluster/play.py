@@ -26,6 +26,7 @@ from storage.errors import EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC
 from storage.files.broker_lock import take
 from storage.files.fsio import FileSystem
+from storage.files.trees import sync_tree
 from storage.os_errors import os_errors
 from storage.shell_words import pasted
 
@@ -190,6 +191,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
             result = simulation.run()
         end_us = simulation.scheduler.now_us
         hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)
+        sync_tree(FileSystem(), Path(cluster.root))  # no played fsync has; what has ended is there
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))
     _show(path, simulation, result, output)
     is_whole = result.is_answered and (not run.heals or (result.is_quiet and result.is_read))

@@ -70,9 +70,13 @@ def explore_cluster(
     return EXIT_FINDINGS
 
 
+OTHER_WORDS = {"crash": "kill"}
+
+
 def parse_kinds(text: str) -> tuple[str, ...]:
     """Read --faults of explore. Raises UsageError."""
-    kinds = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    named = [each.strip() for each in text.split(",") if each.strip()]
+    kinds = tuple(dict.fromkeys(OTHER_WORDS.get(each, each) for each in named))
     known = (*KINDS, *CLASSES)
     wrong = [each for each in kinds if each not in known]
     if wrong or not kinds:

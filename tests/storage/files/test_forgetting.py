@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +11,13 @@ import pytest
 from storage.files import fsio
 from storage.files.file_attributes import attributes_for
 from storage.files.forgetting import ForgettingFileSystem
+from storage.files.fsio import FileSystem
+from storage.files.trees import sync_tree
 from tests.crash.recording import RecordingFileSystem
 from tests.crash.states import crash_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
-
-    from storage.files.fsio import FileSystem
 
 
 FULL_LOG = b"firstsecfourth"
@@ -168,3 +168,21 @@ def test_nothing_outside_is_touched(tmp_path: Path) -> None:
     fs = ForgettingFileSystem(fresh(tmp_path / "root"))
     with pytest.raises(ValueError, match="outside"):
         fs.unlink(tmp_path / "other")
+
+
+def test_all_of_a_directory_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was played goes to the real disk when its run has ended."""
+    root = fresh(tmp_path / "root")
+    work(ForgettingFileSystem(root), root)
+    (root / "deeper").mkdir()
+    (root / "deeper/file").write_bytes(b"1")
+    (root / "link").symlink_to(tmp_path)
+    synced: set[str] = set()
+    monkeypatch.setattr(
+        "os.fsync", lambda fd: synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+    )
+    sync_tree(FileSystem(), root)
+    below = {str(each) for each in root.rglob("*") if not each.is_symlink()}
+    assert synced == {*below, str(root)}

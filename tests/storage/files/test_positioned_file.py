@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from storage.errors import AccessError
@@ -96,6 +96,7 @@ def test_a_stale_handle_is_not_tried_in_halves(path: Path) -> None:
 
 
 @settings(max_examples=100)
+@example(sectors={0, 1, 2, 3, 4, 5, 19}, pos=10_000, count=1, chunk=1)
 @given(
     sectors=st.sets(st.integers(0, 20), max_size=8),
     pos=st.integers(0, 11_000),
@@ -118,7 +119,8 @@ def test_any_bad_sectors(path: Path, sectors: set[int], pos: int, count: int, ch
         # A bad last sector hides where the file ends.
         if pos + count > len(CONTENT) and sectors & {19, 20}:
             assert data[: end - pos] == with_zeros(pos, end, holes)
-            assert [each[:1] for each in holes] == [each[:1] for each in expected]
+            told = [each[:1] for each in holes if each.start_pos < len(CONTENT)]
+            assert told == [each[:1] for each in expected]
         else:
             assert data == with_zeros(pos, end, expected)
             assert holes == tuple(expected)

@@ -89,16 +89,11 @@ def test_batches_and_streams(
     assert rows_of(spark.read.parquet(str(tmp_path / "rows"))) == expected
 
 
-def test_the_audit(uploaded: str, clean: Path, eoctl: Callable[..., Any]) -> None:
-    call = (
-        "spark-audit",
-        "--engine",
-        "local",
-        "--jobs",
-        "1",
-        "--columns",
-        "topic,partition,records",
-    )
+@pytest.mark.parametrize("engine", [("local", "--jobs", "1"), ("spark",)], ids=lambda each: each[0])
+def test_the_audit(
+    uploaded: str, clean: Path, eoctl: Callable[..., Any], engine: tuple[str, ...]
+) -> None:
+    call = ("spark-audit", "--engine", *engine, "--columns", "topic,partition,records")
     paths = (uploaded.replace("/logs?", "/logs/txn-0?"), clean / "txn-0")
     found, expected = (eoctl(*call, path) for path in paths)
     assert (found.status, found.text) == (expected.status, expected.text) == (0, expected.text)

@@ -188,8 +188,10 @@ class BenchCourse:
             *((WARMUP, each) for each in cells if options.has_warmup and each.can_warm),
             *(
                 (each, cell)
+                for has_rate in (False, True)  # at shares of what all runs of another have reached
                 for each in range(repetitions)
                 for cell in order_of(cells, each, repetitions)
+                if bool(cell.rate_ratio) is has_rate
             ),
         ]
 

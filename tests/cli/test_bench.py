@@ -799,8 +799,9 @@ def test_each_cell_warms_brokers_but_those_that_kill_or_have_a_rate(
     ]
     assert len(found) == 4 * len(three)
     assert all(number != WARMUP for number, _ in course_of(SCENARIOS[5][1], monkeypatch))
-    warm = [name for number, name in course_of(SCENARIOS[6][1], monkeypatch) if number == WARMUP]
-    assert warm == ["max"]
+    rates = course_of(SCENARIOS[6][1], monkeypatch)
+    assert rates[:4] == [(WARMUP, "max"), (0, "max"), (1, "max"), (2, "max")]
+    assert len({*rates}) == len(rates) == 4 + 3 * 3
 
 
 def test_a_warm_up_run_counts_in_what_has_landed_alone() -> None:

@@ -179,7 +179,7 @@ class BenchCourse:
         options: CourseOptions,
         tell: Callable[[str], None],
     ) -> None:
-        self._cluster, self._cells, self._options, self._tell = cluster, cells, options, tell
+        self._cluster, self._options, self._tell = cluster, options, tell
         self._name = secrets.token_hex(3)
         self._rates: dict[int, list[float]] = {}  # of the first cell of a scenario, each run's
         self._java_rates: dict[Cell, float] = {}  # of the last run

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.cluster.guarantees.scratch import MEMORY, PREFIX
+from tests.cli.test_cluster import checked_after_another_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,13 +133,7 @@ def test_a_run_is_kept_as_far_as_it_went_and_the_next_one_goes_on(
     assert acknowledged > 100
     checked = eoctl("cluster", "check", "play")
     assert checked.status in (0, 5), checked.errors
-    for node in play.glob("node-*"):
-        assert eoctl("describe", node).status == 0
-    again = eoctl("cluster", "run", "play", "--records", 20)
-    assert again.status == 0, again.errors
-    assert "run 1 has not come to its end" in again.errors
-    checked = eoctl("cluster", "check", "play")
-    assert checked.status == 0, checked.errors
+    checked = checked_after_another_run(eoctl, play)
     assert f"{acknowledged + 20:,} acknowledged records" in checked.errors
     assert history.read_bytes() == data
     assert not [*play.rglob("*.tmp")]

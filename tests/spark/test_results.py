@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import zlib
 from contextlib import contextmanager
 from errno import EACCES
@@ -27,7 +26,7 @@ from storage.places.find import list_places
 from storage.places.splits import splits_at
 from tests.audit_logs import Batch, encoded
 from tests.audit_world import World
-from tests.recovery.summaries.test_held import summaries_of
+from tests.recovery.summaries.test_held import summaries_of, temporary
 from tests.spark.running import SPARK_MARKS, spark
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from storage.places.splits import Split
 
 pytestmark = [*SPARK_MARKS, pytest.mark.usefixtures("spark")]
-__all__ = ["spark"]
+__all__ = ["spark", "temporary"]
 
 MAX_RESULT = "spark.driver.maxResultSize"
 
@@ -76,15 +75,6 @@ def persisted(session: SparkSession) -> int:
     """How many frames Spark holds."""
     jvm: Any = session.sparkContext._jsc
     return len(jvm.getPersistentRDDs())
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files are."""
-    place = tmp_path / "temporary"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    return place
 
 
 SHUFFLE_TASKS = "spark.sql.shuffle.partitions"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eoctl.runs.bench.request import BenchRequest, CheckedCall
 
 VALUE_BYTES = 1000
-UNKNOWN_POLICY = "as their owner has set it, not known here"
+UNKNOWN_POLICY = "of its owner, not known here"
 
 
 def run_bench(request: BenchRequest, output: OutputFormat) -> int:
@@ -85,9 +85,7 @@ def _run_against(request: BenchRequest, checked: CheckedCall, output: OutputForm
     with RunningBrokers(request.against, checked.on_kill, checked.on_start) as cluster:
         count = len(cluster.broker_ids)
         require_possible(checked.cells, count, is_ours=False)
-        machine = _machine()._replace(
-            brokers_count=count, fsync_policy="of its owner, not known here"
-        )
+        machine = _machine()._replace(brokers_count=count, fsync_policy=UNKNOWN_POLICY)
         runs = _run_cells(cluster, machine, request, checked, output)
     _show(machine, runs, request, output, is_whole=True)
     return _status(runs)

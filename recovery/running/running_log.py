@@ -19,6 +19,7 @@ from recovery.changes.plans.plan import Action
 from recovery.repair.broker_start import plan_recovery
 from recovery.replay.snapshots import Clock
 from recovery.running.batch_places import BatchPlaces
+from recovery.running.running_transactions import RunningTransactions
 from recovery.truncate.cut import find_cut
 from recovery.truncate.plan import TruncationSteps, producers_at_end
 from recovery.truncate.target import CutTarget
@@ -32,11 +33,12 @@ from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.log.segment import open_segment
 from storage.os_errors import os_errors
+from storage.producers.transaction_metadata import EPOCH_BUMP_VERSION
 from storage.writing.partition_store import FileStore, FlushPolicy
 from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.changes.plans.plan import Step
     from recovery.truncate.cut import Cut
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from storage.dirs.log_tail import LogTail
     from storage.files.fsio import FileSystem
     from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.formats.txn_index import AbortedTxn
     from storage.writing.writer import Appended
 
 
@@ -147,6 +150,27 @@ class RunningLog:
             return [*batches.read(rows)]
         return [recent[row - first] for row in rows]
 
+    # -- its transactions
+
+    def has_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has begun a transaction here, in this epoch of it."""
+        state = self._writer.producers.producers.get(producer_id)
+        return (
+            state is not None
+            and state.current_txn_first_offset is not None
+            and state.producer_epoch == producer_epoch
+        )
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where a read_committed consumer stops (TXN-4); the high watermark is a leader's."""
+        return self._transactions.last_stable_offset(
+            self._writer.producers.ongoing, high_watermark
+        )
+
+    def aborted_in(self, offset: int, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that reach into a range, in the order of their markers."""
+        return self._transactions.aborted_in(offset, end_offset)
+
     # -- what a broker does with it
 
     def append(self, batch: bytes) -> Appended:
@@ -154,6 +178,20 @@ class RunningLog:
         appended = self._writer.append(batch)
         if not appended.is_duplicate:
             self._note(appended)
+        return appended
+
+    def end_transaction(
+        self, producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int
+    ) -> Appended:
+        """Append a marker of transaction version 2. Raises as `PartitionWriter.end_transaction`."""
+        appended = self._writer.end_transaction(
+            producer_id,
+            producer_epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=EPOCH_BUMP_VERSION,
+        )
+        self._note(appended)
         return appended
 
     def follow(self, batches: Iterable[bytes]) -> None:
@@ -255,7 +293,8 @@ class RunningLog:
                     epochs=tuple(partition.leader_epochs() or ())
                 )
             )
-        self._batches = self._scan()
+        self._transactions = RunningTransactions()
+        self._batches = self._scan(tail)
         self._recent.clear()
         self._store = _LastStore(self.path, self._terms.fs)
         return PartitionWriter(
@@ -265,6 +304,7 @@ class RunningLog:
             leader_epoch=max(tail.last_leader_epoch, 0),
             now_ms=self._terms.now_ms,
             flush=self._terms.flush,
+            on_end=self._transactions.ended,
         )
 
     def _tail(self, tail: LogTail) -> LogTail:
@@ -275,12 +315,20 @@ class RunningLog:
         last = kept[-1].epoch if kept else NO_LEADER_EPOCH
         return tail._replace(epochs=kept, last_leader_epoch=last)
 
-    def _scan(self) -> BatchPlaces:
-        found = BatchPlaces()
-        for files in self._partition().segments:
+    def _scan(self, tail: LogTail) -> BatchPlaces:
+        found, partition = BatchPlaces(), self._partition()
+        for files in partition.segments:
+            aborted: Sequence[AbortedTxn] | None = tail.aborted
+            if files.base_offset != tail.base_offset:
+                aborted = partition.aborted_transactions(files)
+            if aborted is None:  # it cannot be read
+                raise partition.problems[-1]
+            self._transactions.indexed(aborted)
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 for batch in segment.scan(verify_crc=False):
                     header = batch.header
+                    if header.is_transactional:
+                        self._transactions.scanned(header)
                     size = header.batch_bytes
                     found.add(header.base_offset, header.last_offset, files.log.path, size)
         return found

@@ -100,6 +100,10 @@ class OpenTransactions:
             first_offset if known is None else min(known, first_offset)
         )
 
+    def first_offset(self, producer_id: int) -> int | None:
+        """Of the transaction that a producer has open; None: it has none."""
+        return self._ongoing.get(producer_id)
+
     def __len__(self) -> int:
         return len(self._ongoing)
 

@@ -99,6 +99,7 @@ class PartitionWriter:
         now_ms: the clock.
         flush: when the `.log` is synced.
         expiration_ms: after which a producer of the snapshot counts as unknown (PROD-10).
+        on_end: is told of each transaction that a marker ends, and of its entry in `.txnindex`.
 
     Attributes:
         producers: the producer state up to `end_offset`.
@@ -116,6 +117,7 @@ class PartitionWriter:
         now_ms: Callable[[], int],
         flush: FlushPolicy = FlushPolicy.SEGMENT,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
+        on_end: Callable[[CompletedTransaction, AbortedTxn | None], None] | None = None,
     ) -> None:
         if leader_epoch < tail.last_leader_epoch:
             raise RefusedError(
@@ -134,6 +136,7 @@ class PartitionWriter:
             tail.producers, tail.end_offset, now_ms=now_ms(), expiration_ms=expiration_ms
         )
         self._now_ms = now_ms
+        self._on_end = on_end
         self._flush = flush
         self._syncs_batches = flush is FlushPolicy.BATCH
         self._epochs = list(tail.epochs)
@@ -375,18 +378,20 @@ class PartitionWriter:
         return Appended(header.base_offset, header.last_offset)
 
     def _complete(self, completed: CompletedTransaction) -> None:
+        aborted = None
         if completed.is_aborted:
             stable_offset = self.producers.last_stable_offset(completed)
-            self._aborted.append(
-                AbortedTxn(
-                    version=VERSION,
-                    producer_id=completed.producer_id,
-                    first_offset=completed.first_offset,
-                    last_offset=completed.last_offset,
-                    last_stable_offset=stable_offset,
-                )
+            aborted = AbortedTxn(
+                version=VERSION,
+                producer_id=completed.producer_id,
+                first_offset=completed.first_offset,
+                last_offset=completed.last_offset,
+                last_stable_offset=stable_offset,
             )
+            self._aborted.append(aborted)
         self.producers.complete(completed)
+        if self._on_end is not None:
+            self._on_end(completed, aborted)
 
     def _write(
         self,

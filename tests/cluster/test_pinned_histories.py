@@ -1,0 +1,61 @@
+"""Courses of events that each release plays as the ones before it, to the last byte.
+
+A history that changes has changed what was saved with `--witness`, and what a seed stands for: then
+this is no refactoring, and CHANGELOG says so.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from eoctl.cluster.guarantees.course import play_course
+from eoctl.cluster.settings import PlaySettings, RunSettings
+
+TWO = PlaySettings(min_insync=2)
+PINNED = {
+    "nothing happens": (PlaySettings(), RunSettings(records=60), ""),
+    "kills": (TWO, RunSettings(records=120, seed=3), "kill leader at 20%, start all at 70%"),
+    "power": (
+        PlaySettings(min_insync=2, fsync="batch", has_elr=True),
+        RunSettings(records=120, in_flight=1, burst=6, seed=4),
+        "kill follower at 30% ahead, power all at 50%, start all at 60%",
+    ),
+    "cut off": (
+        TWO._replace(lag_time_max_ms=1500),
+        RunSettings(records=120, rate=4, seed=5),
+        "partition leader at 27%, heal at 80%",
+    ),
+    "slow": (TWO, RunSettings(records=120, rate=4, seed=6), "slow 1 at 20%, stop leader at 50%"),
+    "not idempotent": (
+        PlaySettings(truncation="hw", is_unclean=True),
+        RunSettings(records=120, is_idempotent=False, rate=200, seed=7),
+        "kill leader at 30%, kill leader at 60%, start first at 70%",
+    ),
+    "acks=1, partitions": (
+        PlaySettings(partitions=3, nodes=4),
+        RunSettings(records=150, acks=1, is_idempotent=False, linger_ms=5, rate=0, seed=8),
+        "kill any at 40%",
+    ),
+    "a consumer commits": (
+        TWO._replace(partitions=2),
+        RunSettings(records=150, consumer_commit="after", seed=9),
+        "kill consumer at 30% handling, start consumer at 60%, ask at quiet",
+    ),
+}
+DIGESTS = {
+    "nothing happens": ("97a1b9b3a03f37b8", 530),
+    "kills": ("c2379e381a65d5d6", 547),
+    "power": ("5427dc09ba5d628e", 471),
+    "cut off": ("3897f37477be9883", 1705),
+    "slow": ("7edfe66eb4a2eb70", 1565),
+    "not idempotent": ("35f4dc66bd889c95", 540),
+    "acks=1, partitions": ("148547b60582b1cf", 2312),
+    "a consumer commits": ("7bf37734501d4aad", 2800),
+}
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_a_course_of_events_stays_what_it_is(name: str) -> None:
+    settings, run, faults = PINNED[name]
+    result = play_course(settings, run._replace(faults=faults)).result
+    assert (result.digest[:16], result.events_count) == DIGESTS[name]

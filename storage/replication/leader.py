@@ -192,7 +192,8 @@ class LeaderReplica:
     def answer(self, next_offset: int) -> str | None:
         """What acks=all is answered for a batch that ends below an offset; "": it is acknowledged.
 
-        None: it is to wait.
+        None: it is to wait. The high watermark itself waits for min.insync.replicas since Kafka 3.7
+        (KAFKA-15583): the error is left to an ISR that shrank right after it had moved.
         """
         if self.high_watermark < next_offset:
             return None

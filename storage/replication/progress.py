@@ -34,7 +34,7 @@ class IsrTerms(NamedTuple):
         lag_time_max_us: replica.lag.time.max.ms.
         rule: what else counts.
         lag_max_messages: replica.lag.max.messages, with that rule.
-        has_strict_minimum: the high watermark waits for min.insync.replicas, as from Kafka 4.0 on.
+        has_strict_minimum: the high watermark waits for min.insync.replicas, as from Kafka 3.7 on.
     """
 
     min_insync: int = 1

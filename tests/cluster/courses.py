@@ -5,6 +5,9 @@ before the next one; what is joined by `&` follows at once. Three brokers, one p
 
   send VALUE COUNT ACKS        a client sends so many records; it does not try again
   batch ID EPOCH SEQUENCE COUNT [TIMEOUT_MS]   an idempotent producer's batch, with acks=all
+  batch-at N ID EPOCH SEQUENCE COUNT           the same to broker N, whoever leads
+  begin-batch ID EPOCH SEQUENCE COUNT          it is appended; its answer is not waited for
+  answer                       what that batch is answered, or that its connection ended
   kill N, stop N, start N      a broker
   pause N, resume N            it neither fetches nor is heard of; its connections stay
   set KEY=VALUE                of the topic
@@ -32,8 +35,10 @@ if TYPE_CHECKING:
 TOPIC = "t"
 T0 = TopicPartition(TOPIC, 0)
 BROKERS = (0, 1, 2)
-SESSION_MS = 4000
+SESSION_MS = 9000  # Kafka's default
 LAG_MS = 20_000
+TIMEOUT_MS = 30_000
+NEVER_MS = 3_600_000  # no course lasts so long
 
 
 class Course(NamedTuple):
@@ -41,12 +46,16 @@ class Course(NamedTuple):
 
     Attributes:
         shows: answers, cuts and the like that it is there for, some of `Facts.told`.
+        session_ms: broker.session.timeout.ms.
+        lag_ms: replica.lag.time.max.ms.
     """
 
     steps: str
     shows: tuple[str, ...] = ()
     min_insync: int = 2
     has_elr: bool = False
+    session_ms: int = SESSION_MS
+    lag_ms: int = LAG_MS
 
     def groups(self) -> Iterator[list[list[str]]]:
         """Steps that follow at once, as words."""
@@ -107,14 +116,32 @@ class Facts(NamedTuple):
         }
 
 
+class Sending(NamedTuple):
+    """A batch of an idempotent producer; `broker`: None for who leads."""
+
+    identity: tuple[int, int, int]
+    count: int
+    timeout_ms: int = TIMEOUT_MS
+    broker: int | None = None
+
+    @classmethod
+    def of_words(cls, words: list[str], broker: int | None = None) -> Sending:
+        """Id, epoch, sequence and count, perhaps a timeout, as they are written."""
+        producer, epoch, sequence, count, *timeouts = map(int, words)
+        return cls((producer, epoch, sequence), count, *timeouts, broker=broker)
+
+
 class Stage(Protocol):
     """A cluster that a course is played on."""
 
     def send(self, value: str, count: int, acks: int) -> str:
         """Send records; returns the offset of the first, or the name of the error."""
 
-    def batch(self, identity: tuple[int, int, int], count: int, timeout_ms: int) -> str:
-        """Send a batch; returns its offset, or the name of the error."""
+    def begin(self, sending: Sending) -> None:
+        """Send a batch; if its broker leads, it is appended when this returns."""
+
+    def answer(self) -> str:
+        """Wait for the answer to it: its offset, or the name of the error."""
 
     def act(self, action: str, target: str) -> None:
         """Do anything else."""
@@ -130,10 +157,14 @@ def play(stage: Stage, group: list[list[str]]) -> Iterator[str]:
         if action == "send":
             value, count, acks = words
             yield stage.send(value, int(count), int(acks))
-        elif action == "batch":
-            numbers = [*map(int, words), 30_000]
-            identity = (numbers[0], numbers[1], numbers[2])
-            yield stage.batch(identity, numbers[3], numbers[4])
+        elif action in {"batch", "batch-at"}:
+            broker = int(words.pop(0)) if action == "batch-at" else None
+            stage.begin(Sending.of_words(words, broker))
+            yield stage.answer()
+        elif action == "begin-batch":
+            stage.begin(Sending.of_words(words)._replace(timeout_ms=NEVER_MS))
+        elif action == "answer":
+            yield stage.answer()
         else:
             stage.act(action, "".join(words))
 
@@ -247,6 +278,33 @@ COURSES = {
         "send a 2 -1; pause 2 & batch 7 0 0 2 1000; send b 1 -1; resume 2; send c 1 -1",
         ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS"),
         min_insync=3,
+    ),
+    "a batch waits while too few are in sync": Course(
+        "send a 3 -1; pause 2 & begin-batch 7 0 0 2; send x 1 -1; resume 2 & answer; send b 1 -1",
+        ("NOT_ENOUGH_REPLICAS", "3", "5"),
+        min_insync=3,
+    ),
+    "a leader drops who does not fetch while a batch waits for them": Course(
+        "send a 3 -1; pause 1 & pause 2 & begin-batch 7 0 0 2; send x 1 -1; resume 1 & resume 2"
+        " & answer; send b 1 -1",
+        ("NOT_ENOUGH_REPLICAS", "3", "5"),
+        session_ms=60_000,
+        lag_ms=12_000,
+    ),
+    "who does not lead is asked": Course(
+        "send a 3 -1; batch-at 1 7 0 0 2; batch-at 0 7 0 0 2; kill 0; batch-at 2 7 0 2 1;"
+        " batch-at 1 7 0 2 1; start 0; batch-at 0 7 0 3 1; batch 7 0 3 1",
+        ("NOT_LEADER_OR_FOLLOWER", "3", "5", "6", "1 leads in 1"),
+    ),
+    "a leader that was silent leads no more, and a batch waits for it": Course(
+        "send a 3 -1; pause 1 & pause 2 & begin-batch 7 0 0 2 & pause 0 & resume 1 & resume 2;"
+        " resume 0 & answer; batch 7 0 0 2; send b 1 -1",
+        ("NOT_LEADER_OR_FOLLOWER", "1 leads in 1", "0 cuts at 3", "3"),
+    ),
+    "a leader is killed while a batch waits for it": Course(
+        "send a 3 -1; pause 1 & pause 2 & begin-batch 7 0 0 2 & kill 0 & answer & resume 1"
+        " & resume 2; batch 7 0 0 2; start 0; send b 1 -1",
+        ("NETWORK_EXCEPTION", "1 leads in 1", "0 cuts at 3", "3"),
     ),
     "an unclean election": Course(
         "send a 3 -1; kill 2; send b 3 -1; kill 1; send c 4 1; kill 0; start 1; start 2; elect;"

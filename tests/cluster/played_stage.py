@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.layout import make_cluster
+from eoctl.cluster.messages import NETWORK_EXCEPTION
 from eoctl.cluster.scheduler import MS_US, SECOND_US
 from eoctl.cluster.settings import (
     CONTROLLER_NAME,
@@ -16,11 +17,11 @@ from eoctl.cluster.settings import (
 from eoctl.cluster.simulation import Simulation
 from tests.cluster.courses import (
     BROKERS,
-    LAG_MS,
-    SESSION_MS,
     T0,
+    TIMEOUT_MS,
     Course,
     Facts,
+    Sending,
     Stand,
     facts_of,
     offsets_of,
@@ -41,6 +42,13 @@ class _Client:
     name, incarnation, is_running = "client", 0, True
 
 
+class _Begun(NamedTuple):
+    """What was sent to a broker, and its answer, once it has come."""
+
+    broker: int
+    told: list[str]
+
+
 class PlayedStage:
     """Three played brokers."""
 
@@ -48,8 +56,8 @@ class PlayedStage:
         settings = PlaySettings(
             min_insync=course.min_insync,
             has_elr=course.has_elr,
-            session_timeout_ms=SESSION_MS,
-            lag_time_max_ms=LAG_MS,
+            session_timeout_ms=course.session_ms,
+            lag_time_max_ms=course.lag_ms,
         )
         cluster = make_cluster(str(root), settings)
         self._root = Path(cluster.root)
@@ -59,7 +67,9 @@ class PlayedStage:
         )
         self._scheduler = self._simulation.scheduler
         self._brokers = self._simulation.brokers
+        self._begun: _Begun | None = None
         for each in self._brokers.values():
+            each.clients.append(self._ended)
             each.start()
         self._wait()
 
@@ -100,23 +110,46 @@ class PlayedStage:
 
     def send(self, value: str, count: int, acks: int) -> str:
         """Send records."""
-        return self._send(batch(count, value=value.encode(), timestamp_ms=self._now_ms()), acks)
+        data = batch(count, value=value.encode(), timestamp_ms=self._now_ms())
+        return self._answer_to(self._sent(self._leader(), data, acks, TIMEOUT_MS))
 
-    def batch(self, identity: tuple[int, int, int], count: int, timeout_ms: int) -> str:
+    def begin(self, sending: Sending) -> None:
         """Send a batch."""
-        data = batch(count, identity, timestamp_ms=self._now_ms())
-        return self._send(data, -1, timeout_ms)
+        assert self._begun is None
+        data = batch(sending.count, sending.identity, timestamp_ms=self._now_ms())
+        number = self._leader() if sending.broker is None else sending.broker
+        self._begun = self._sent(number, data, -1, sending.timeout_ms)
+
+    def answer(self) -> str:
+        """Wait for the answer."""
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        return self._answer_to(begun)
+
+    def _answer_to(self, begun: _Begun) -> str:
+        self._scheduler.run(lambda: bool(begun.told), self._scheduler.now_us + SETTLED_US)
+        (told,) = begun.told
+        return told
 
     def _now_ms(self) -> int:
         return START_MS + self._scheduler.now_us // MS_US
 
-    def _send(self, data: bytes, acks: int, timeout_ms: int = 30_000) -> str:
-        leader = self._brokers[self._simulation.controller.led(T0).leader]
-        told: list[ProduceAnswer] = []
-        leader.produce(_Client(), T0, data, acks, timeout_ms * MS_US, told.append)
-        self._scheduler.run(lambda: bool(told), self._scheduler.now_us + SETTLED_US)
-        (answer,) = told
-        return answer.error or str(answer.base_offset)
+    def _leader(self) -> int:
+        return self._simulation.controller.led(T0).leader
+
+    def _sent(self, number: int, data: bytes, acks: int, timeout_ms: int) -> _Begun:
+        begun = _Begun(number, [])
+
+        def answered(answer: ProduceAnswer) -> None:
+            begun.told.append(answer.error or str(answer.base_offset))
+
+        self._brokers[number].produce(_Client(), T0, data, acks, timeout_ms * MS_US, answered)
+        return begun
+
+    def _ended(self, number: int) -> None:
+        """The connection to a broker was reset."""
+        if self._begun is not None and self._begun.broker == number and not self._begun.told:
+            self._begun.told.append(NETWORK_EXCEPTION)
 
     def act(self, action: str, target: str) -> None:
         """Do anything else."""

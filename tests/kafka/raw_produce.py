@@ -6,6 +6,7 @@ the request is the newest that Kafka's generic clients still send with plain arr
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -47,6 +48,7 @@ class RawProducer:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), TIMEOUT_S)
         self._correlation_id = 0
+        self._sent = ("", 0)
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +59,10 @@ class RawProducer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
         self._socket.close()
 
     def send(
@@ -67,7 +73,13 @@ class RawProducer:
         Raises:
             OSError: the broker closed the connection, as it does with what it cannot parse.
         """
+        self.begin(topic, partition, batch, timeout_ms=timeout_ms)
+        return self.end()
+
+    def begin(self, topic: str, partition: int, batch: bytes, *, timeout_ms: int) -> None:
+        """Send one batch; `end` waits for its answer."""
         self._correlation_id += 1
+        self._sent = (topic, partition)
         body = b"".join(
             (
                 _string(CLIENT_ID),
@@ -81,8 +93,16 @@ class RawProducer:
         self._socket.sendall(
             _HEAD.pack(size_bytes, PRODUCE_KEY, VERSION, self._correlation_id) + body
         )
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether an answer has come, or the connection has ended."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def end(self) -> Answer:
+        """Wait for the answer to what was begun. OSError: the connection ended, or none came."""
         (size_bytes,) = struct.unpack(">i", self._receive(4))
-        return self._parse(self._receive(size_bytes), topic, partition)
+        return self._parse(self._receive(size_bytes), *self._sent)
 
     def _parse(self, data: bytes, topic: str, partition: int) -> Answer:
         head = struct.pack(">ii", self._correlation_id, 1) + _string(topic.encode())

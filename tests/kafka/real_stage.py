@@ -19,15 +19,15 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from eoctl.bench.node_settings import CONTROLLER_ID
+from eoctl.cluster.messages import NETWORK_EXCEPTION
 from storage.errors import EoctlError
 from storage.formats import cluster_metadata
 from tests.cluster.courses import (
     BROKERS,
-    LAG_MS,
-    SESSION_MS,
     TOPIC,
     Course,
     Facts,
+    Sending,
     Stand,
     facts_of,
     metadata_of,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+RENAMED = {"NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER"}  # by Kafka 2.6, not by librdkafka
 DEATHS = {"kill", "stop", "pause"}
 MARK = "max.message.bytes"  # set to another value behind each change of another setting
 FETCHED_S = 3.0  # a fetch that has nothing to give is answered after 200 ms
@@ -62,8 +63,8 @@ class RealStage:
             root,
             elr=course.has_elr,
             overrides={
-                "broker.session.timeout.ms": str(SESSION_MS),
-                "replica.lag.time.max.ms": str(LAG_MS),
+                "broker.session.timeout.ms": str(course.session_ms),
+                "replica.lag.time.max.ms": str(course.lag_ms),
                 "unclean.leader.election.interval.ms": "500",
             },
         )
@@ -71,6 +72,7 @@ class RealStage:
         self._marks = 1_000_000
         self._leader = 0
         self._paused: set[int] = set()
+        self._sender: RawProducer | None = None
 
     def __enter__(self) -> Self:
         self._cluster.__enter__()
@@ -88,6 +90,8 @@ class RealStage:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._sender is not None:
+            self._sender.close()
         self._cluster.close()
 
     def play(self, course: Course, answers: list[list[str]], stands: list[Stand]) -> Facts:
@@ -101,7 +105,7 @@ class RealStage:
         try:
             for group, expected, stand in zip(course.groups(), answers, stands, strict=True):
                 found = [*play(self, group)]
-                assert (group, found) == (group, expected)
+                assert found == expected, (group, found, expected)
                 told += found
                 self._agree(group, stand)
         except Exception as exc:
@@ -180,13 +184,28 @@ class RealStage:
         except KafkaException as exc:
             return str(exc.args[0].name())
 
-    def batch(self, identity: tuple[int, int, int], count: int, timeout_ms: int) -> str:
-        """Send a batch as it is to the leader."""
-        data = batch(count, identity, timestamp_ms=int(time.time() * 1000))
-        with RawProducer(self._cluster.bootstrap_of(self._leader)) as sender:
-            answer = sender.send(TOPIC, 0, data, timeout_ms=timeout_ms)
+    def begin(self, sending: Sending) -> None:
+        """Send a batch as it is; if its broker leads, wait until it is appended, or answered."""
+        assert self._sender is None
+        broker = self._leader if sending.broker is None else sending.broker
+        data = batch(sending.count, sending.identity, timestamp_ms=int(time.time() * 1000))
+        before = offsets_of(self.log_dir(broker))
+        sender = self._sender = RawProducer(self._cluster.bootstrap_of(broker))
+        sender.begin(TOPIC, 0, data, timeout_ms=sending.timeout_ms)
+        assert _wait(lambda: sender.has_answer or offsets_of(self.log_dir(broker)) != before)
+
+    def answer(self) -> str:
+        """Wait for the answer."""
+        assert self._sender is not None
+        with self._sender as sender:
+            self._sender = None
+            try:
+                answer = sender.end()
+            except ConnectionError:
+                return NETWORK_EXCEPTION  # as Sender.handleProduceResponse of Kafka's client
         if answer.error_code:
-            return str(KafkaError(answer.error_code).name())
+            name = str(KafkaError(answer.error_code).name())
+            return RENAMED.get(name, name)
         return str(answer.base_offset)
 
     def act(self, action: str, target: str) -> None:

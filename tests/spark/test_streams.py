@@ -257,6 +257,12 @@ class Growing:
                    "--batch-records", "1", *more)  # fmt: skip
         self.acknowledge()
 
+    def log_starts(self, offsets: dict[str, int]) -> None:
+        """Checkpoint where logs start, by "TOPIC PARTITION"."""
+        lines = [f"{name} {offset}" for name, offset in offsets.items()]
+        text = "\n".join(["0", str(len(lines)), *lines])
+        (self.log_dir / "log-start-offset-checkpoint").write_text(f"{text}\n")
+
     def acknowledge(self) -> None:
         """Checkpoint the high watermarks, as a broker does every five seconds."""
         ends = {
@@ -370,6 +376,22 @@ def test_records_that_were_deleted_before_they_were_given(growing: Growing) -> N
         stream.next()
     assert "failOnDataLoss" in caught.value.next_step
     assert values_of(keeping.rest()) == [*"abcdefgh"[begin:]]
+
+
+def test_records_that_were_deleted_and_are_still_in_their_segment(growing: Growing) -> None:
+    """DeleteRecords moves the log start into a segment: no consumer is given what is below."""
+    shutil.move(growing.log_dir / "t-1", growing.log_dir.parent / "t-1")
+    growing.send(0, *"abcdefgh")
+    stream = records(growing.log_dir, subscribe="t")
+    keeping = records(growing.log_dir, subscribe="t", failOnDataLoss=False)
+    for each in (stream, keeping):
+        assert values_of(each.next(ReadMaxRows(2))) == ["a", "b"]
+    shutil.move(growing.log_dir.parent / "t-1", growing.log_dir / "t-1")
+    growing.send(1, *"ijkl")
+    growing.log_starts({"t 0": 5, "t 1": 2})
+    with pytest.raises(DataLossError, match="from offset 2, and the log begins at 5"):
+        stream.next()
+    assert values_of(keeping.rest()) == [*"fghkl"]
 
 
 def test_a_log_that_was_cut_back(growing: Growing) -> None:

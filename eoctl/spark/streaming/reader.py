@@ -147,9 +147,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reads: dict[str, DirectoryRead] = {}
         for name in sorted(moved.keys() & reaches.keys()):
             reach = reaches[name]
-            begin = self._begin_of(stood.get(name), moved[name])
+            begin = self._begin_of(stood.get(name), moved[name], reach)
             bounds = ReadBounds(from_offset=begin, to_offset=moved[name].offset)
-            if begin is not None and begin >= moved[name].offset:
+            if begin >= moved[name].offset:
                 continue
             splits += self._splits(reach, bounds)
             reads[reach.directory] = DirectoryRead(
@@ -162,11 +162,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     @staticmethod
-    def _begin_of(stood: StreamOffset | None, end: StreamOffset) -> int | None:
-        """Return where a micro-batch begins in a partition; None: where its log does."""
+    def _begin_of(stood: StreamOffset | None, end: StreamOffset, reach: Reach) -> int:
+        """Return where a micro-batch begins in a partition.
+
+        Not below where its log does: DeleteRecords moves that into a segment, whose file still has
+        what was deleted.
+        """
         if stood is None or (stood.topic_id and end.topic_id and stood.topic_id != end.topic_id):
-            return None
-        return stood.offset
+            return reach.first_offset
+        return max(stood.offset, reach.first_offset)
 
     def _splits(self, reach: Reach, bounds: ReadBounds) -> list[Split]:
         """Cut what lies between the bounds; tasks prove the cuts of segments that are whole in it.

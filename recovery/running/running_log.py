@@ -163,9 +163,7 @@ class RunningLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where a read_committed consumer stops (TXN-4); the high watermark is a leader's."""
-        return self._transactions.last_stable_offset(
-            self._writer.producers.ongoing, high_watermark
-        )
+        return self._transactions.last_stable_offset(self._writer.producers.ongoing, high_watermark)
 
     def aborted_in(self, offset: int, end_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that reach into a range, in the order of their markers."""

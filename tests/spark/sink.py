@@ -14,10 +14,22 @@ if TYPE_CHECKING:
 COMPACT = ".compact"  # names all files from the first micro-batch on
 
 
+def numbers_in(log: Path) -> set[int]:
+    """The numbers of the micro-batches that a log has: of a sink, or of a checkpoint."""
+    return {_number(each) for each in _logs(log)}
+
+
+def _logs(log: Path) -> list[Path]:
+    return [each for each in log.glob("*") if each.name[0] != "."]
+
+
+def _number(log: Path) -> int:
+    return int(log.name.removesuffix(COMPACT))
+
+
 def batches_given(sink: Path) -> list[list[Path]]:
     """The files of each micro-batch that gave some, in its order and that of its tasks."""
-    logs = [each for each in (sink / "_spark_metadata").glob("*") if each.name[0] != "."]
-    logs.sort(key=lambda each: int(each.name.removesuffix(COMPACT)))
+    logs = sorted(_logs(sink / "_spark_metadata"), key=_number)
     known: set[Path] = set()
     found = []
     for log in logs:

@@ -1,51 +1,65 @@
 """A query from a log dir into Parquet, in a process that may be killed: `python -m ... LOGS OUT`.
 
-A line is printed for each micro-batch that has ended.
+Where OUT/hold is there, a task of a micro-batch waits for its end, at the place that is named in it:
+"before" its rows, "between" them or "after". It tells so with OUT/held.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import register
 from eoctl.spark.session import spark_session
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 OFFSETS_PER_TRIGGER = 150
+HOLD, HELD = "hold", "held"
+PLACES = ("before", "between", "after")
+
+
+def hold_at(out: str, place: str) -> None:
+    """Wait while the micro-batch is to be held at this place."""
+    hold = Path(out, HOLD)
+    try:
+        while hold.read_text() == place:
+            Path(out, HELD).touch()
+            time.sleep(0.02)
+    except FileNotFoundError:
+        return
+
+
+def held(out: str, batches: Iterable[Any]) -> Iterator[Any]:
+    """Give the rows of a task as they are."""
+    hold_at(out, PLACES[0])
+    for batch in batches:
+        half = batch.num_rows // 2
+        yield batch.slice(0, half)
+        hold_at(out, PLACES[1])
+        yield batch.slice(half)
+    hold_at(out, PLACES[2])
 
 
 def main(logs: str, out: str) -> None:
     """Read all that is there, in small micro-batches, into OUT/rows."""
-    from pyspark.sql.streaming.listener import StreamingQueryListener
-
-    class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None:
-            """Tell nothing."""
-
-        def onQueryProgress(self, event: Any) -> None:
-            """Tell of a micro-batch."""
-            sys.__stdout__.write(f"{event.progress.batchId}\n")  # type: ignore[union-attr]
-            sys.__stdout__.flush()  # type: ignore[union-attr]
-
-        def onQueryIdle(self, event: Any) -> None:
-            """Tell nothing."""
-
-        def onQueryTerminated(self, event: Any) -> None:
-            """Tell nothing."""
-
     with spark_session("local[2]") as session:
         register(session)
-        session.streams.addListener(Listener())
         stream = session.readStream.format("kafka-log-records").option(
             "isolation", "read_committed"
         )
         stream = stream.option("schema", "kafka").option(
             "maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER
         )
-        writer = stream.load(logs).writeStream.format("parquet").option("path", f"{out}/rows")
+        rows = stream.load(logs)
+        rows = rows.mapInArrow(partial(held, out), rows.schema)
+        writer = rows.writeStream.format("parquet").option("path", f"{out}/rows")
         writer = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True)
-        query = writer.start()
-        query.awaitTermination()
+        writer.start().awaitTermination()
 
 
 if __name__ == "__main__":

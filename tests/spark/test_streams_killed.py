@@ -1,100 +1,62 @@
-"""A stream into Parquet whose driver is killed: each record is there once at the end."""
+"""A stream into Parquet whose driver is killed within micro-batches: each record is there once."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
-import pyarrow.parquet as pq
-
 from eoctl.spark.datasource import RecordsReader
-from tests.kafka.jars import REPOSITORY_DIR
-from tests.spark.left_over import MARK, processes_with, wait_until_gone
+from tests.spark.killed_driver import KilledDriver
 from tests.spark.running import SPARK_MARKS
+from tests.spark.sink import numbers_in, rows_given
+from tests.spark.stream_driver import PLACES
 from tests.spark.test_datasource import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-KILLS = 2  # of a run; a JVM takes long to start
-RUNS = 10
+RUNS = 10  # of two kills, a JVM each
+MOST_BATCHES = 3  # that end before the one that is cut off in a task
+COLUMNS = ("topic", "partition", "offset")
 
 pytestmark = [*SPARK_MARKS, pytest.mark.slow]
-
-
-def start(logs: Path, out: Path, mark: str) -> subprocess.Popen[str]:
-    """A driver, in a process group of its own: its JVM and its workers go with it."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "tests.spark.stream_driver", str(logs), str(out)],
-        env={**os.environ, MARK: mark, "PYTHONPATH": str(REPOSITORY_DIR)}, cwd=out,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-
-
-def kill(driver: subprocess.Popen[str], mark: str) -> None:
-    """End the driver and all that it has started, in the midst of what they do."""
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.communicate()
-    for each, _ in processes_with(mark):  # the daemon of Python workers has a group of its own
-        try:
-            os.kill(each, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    assert wait_until_gone(mark) == []
-
-
-def rows_in(out: Path) -> list[tuple[str, int, int]]:
-    """What a reader of the sink is given: the files that its log names."""
-    names: set[str] = set()
-    for log in (out / "rows" / "_spark_metadata").iterdir():
-        if log.name.startswith("."):
-            continue
-        _, *lines = log.read_text().splitlines()
-        names |= {json.loads(line)["path"].removeprefix("file://") for line in lines}
-    found = []
-    for name in sorted(names):
-        table = pq.read_table(Path(name), columns=["topic", "partition", "offset"])
-        found += [tuple(row.values()) for row in table.to_pylist()]
-    return sorted(found)
 
 
 @pytest.mark.in_turn
 @pytest.mark.share(1)
 @pytest.mark.parametrize("run", range(RUNS))
 def test_killed_and_started_again(golden: Callable[[str], Path], tmp_path: Path, run: int) -> None:
+    """Once in a task, once when the sink has noted a micro-batch that Spark has not ended."""
     logs = golden("kafka-4.3.1") / "clean"
     drawn = random.Random(f"{os.environ.get('EOCTL_SEED')} {run}")
-    kills = 0
-    while True:
-        mark = f"stream-{kills}-{tmp_path.name}"
-        driver = start(logs, tmp_path, mark)
-        assert driver.stdout is not None
-        if kills == KILLS:
-            _, errors = driver.communicate(timeout=300)
-            assert driver.returncode == 0, errors
-            break
-        for line in driver.stdout:
-            if line.strip():
-                break
-        time.sleep(drawn.random())
-        kill(driver, mark)
-        kills += 1
-    columns = "topic,partition,offset"
-    expected = read(RecordsReader, logs, columns=columns, isolation="read_committed", until="hw")
-    assert rows_in(tmp_path) == sorted(
-        (row["topic"], row["partition"], row["offset"])
+    cut_off = []
+    with KilledDriver(logs, tmp_path, f"task-{tmp_path.name}") as driver:
+        number = driver.kill_in_task(PLACES[run % len(PLACES)], drawn.randrange(MOST_BATCHES))
+    assert number is not None
+    cut_off.append(number)
+    sink = tmp_path / "rows"
+    assert number not in numbers_in(sink / "_spark_metadata")
+    with KilledDriver(logs, tmp_path, f"sink-{tmp_path.name}") as driver:
+        number = driver.kill_behind_sink()
+    assert number is not None
+    cut_off.append(number)
+    assert number in numbers_in(sink / "_spark_metadata")
+    with KilledDriver(logs, tmp_path, f"rest-{tmp_path.name}") as driver:
+        driver.wait()
+    assert len(cut_off) == 2
+    ended = numbers_in(tmp_path / "checkpoint" / "commits")
+    assert {*cut_off} < ended
+    expected = read(
+        RecordsReader, logs, columns=",".join(COLUMNS), isolation="read_committed", until="hw"
+    )
+    assert sorted(rows_given(sink, COLUMNS)) == sorted(
+        tuple(row[name] for name in COLUMNS)
         for row in expected
         if row["topic"] != "__cluster_metadata"
     )

@@ -7,7 +7,8 @@ BIN = .venv/bin
 PYTEST_ARGS =
 FUZZ_SECONDS = 60
 MUTANTS = 20000
-EXPLORE_SEEDS = 2000
+EXPLORE_SEEDS = 200
+EXPLORE_SECONDS = 3600
 BENCH_BROKERS =
 
 help:
@@ -20,7 +21,8 @@ help:
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
-	echo "make explore  courses of events for the guarantee matrix, up to EXPLORE_SEEDS=$(EXPLORE_SEEDS) a cell in all"
+	echo "make explore  EXPLORE_SEEDS=$(EXPLORE_SEEDS) new courses of events in each cell of the guarantee matrix that loses nothing,"
+	echo "             for EXPLORE_SECONDS=$(EXPLORE_SECONDS) at most"
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make report-demo  reports of the golden directories, with pictures, in .cache/report-demo"
 	echo "make bench   the measurements of docs/performance.md"
@@ -113,7 +115,7 @@ kills: env
 
 # Goes on where the matrix that is shipped ends; Ctrl-C keeps what was found.
 explore: env
-	$(BIN)/python -m tests.cluster.explored --seeds $(EXPLORE_SEEDS)
+	$(BIN)/python -m tests.cluster.explored --seeds $(EXPLORE_SEEDS) --seconds $(EXPLORE_SECONDS)
 	$(BIN)/python -m tests.cluster.guarantee_page
 
 matrix: env

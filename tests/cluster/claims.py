@@ -19,13 +19,15 @@ class Claim(NamedTuple):
 
     Attributes:
         settings: that differ from the defaults.
-        effect: "": none of all.
+        effect: what is found; "": none of all, or none of `never`.
+        never: effects that are not, in a cell that has others.
     """
 
     words: str
     faults: str
     settings: Mapping[str, object]
     effect: str
+    never: tuple[str, ...] = ()
 
     @property
     def cell(self) -> GuaranteeCell:
@@ -60,8 +62,14 @@ CLAIMS = (
           {**_LEADER_ALONE, **_TWO, "fsync": "batch"}, "lose"),
     Claim("cutting at the high watermark loses (KIP-101, first case)", "kill-in-turn",
           {**_TWO, **_OLD}, "lose"),
-    Claim("and leaves replicas that differ for good (its second case)", "power-all",
-          {**_OLD}, "diverge"),
+    Claim("cutting by leader epochs, all else being the same, neither loses nor diverges there",
+          "kill-in-turn", {**_TWO, **_OLD, "truncation": "epoch"}, "", ("lose", "diverge")),
+    Claim("cutting at the high watermark leaves replicas that differ for good (its second case)",
+          "power-all", {**_OLD}, "diverge"),
+    Claim("cutting by leader epochs, all else being the same, does not: all come to have the same,"
+          " whatever the disks forgot", "power-all", {**_OLD, "truncation": "epoch"}, "",
+          ("diverge",)),
     Claim("a producer that is not idempotent duplicates when a leader dies", "kill-in-turn",
           {**_TWO, "idempotence": False}, "duplicate"),
+    Claim("an idempotent one does not: what is sent again is there once", "kill-in-turn", _TWO, ""),
 )  # fmt: skip

@@ -1,13 +1,15 @@
 """The guarantee matrix, searched and written: `make explore`.
 
-    python -m tests.cluster.explored [--seeds 2000] [--seconds S] [--jobs N] [--anew] [--recount] [--trusted]
+    python -m tests.cluster.explored [--seeds 200] [--seconds S] [--jobs N] [--anew] [--recount] [--trusted]
 
 Goes on where the file that is shipped ends. First each witness is tried again, and one that is
-condemned no more is looked for anew; then each cell that nothing was found in is given more seeds,
-those with the fewest first. After a change of what brokers do, --recount counts these from the first
-seed on: their courses are others now. A course of events that does something in one cell is tried in those that
-differ from it in one setting and do not do it yet: weaker settings lose no less. What is there is
-written every minute, and at the end, Ctrl-C included.
+condemned no more is looked for anew; then each cell that nothing was found in is given --seeds that
+were not played before, behind the last one, and at least as many as are enough to say so, those with
+the fewest first, for --seconds at most. So every call plays new courses in all of them. After a change
+of what brokers do, --recount counts these from the first seed on: their courses are others now.
+Whenever there is a new witness, its course of events is tried in the cells that differ from it in one
+setting and do not do it yet: weaker settings lose no less. What is there is written every minute, and
+at the end, Ctrl-C included.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.guarantees.explore import shortened
 from eoctl.cluster.guarantees.matrix import (
     EFFECTS,
+    ENOUGH_SEEDS,
     LOSE,
     MATRIX_PATH,
     CellResult,
@@ -164,42 +167,66 @@ def _has_witnesses(found: Found) -> bool:
     return bool(found.witnesses)
 
 
-class Search:
-    """The whole search."""
+def is_open(found: Found) -> bool:
+    """Whether more seeds are wanted: nothing was found, or not what is claimed never to be."""
+    never = {each for claim in CLAIMS if claim.cell.canonical == found.cell for each in claim.never}
+    return not found.witnesses or (bool(never) and never.isdisjoint(found.witnesses))
 
-    def __init__(self, found: dict[GuaranteeCell, Found], wanted: int, end: float) -> None:
+
+class Search:
+    """The whole search.
+
+    Args:
+        found: what is known.
+        more: seeds that each open cell is given.
+        seconds: after that they are given no more.
+
+    Attributes:
+        played_count: courses of events with seeds that no cell had yet.
+    """
+
+    def __init__(self, found: dict[GuaranteeCell, Found], more: int, seconds: float) -> None:
         self.found = found
-        self._wanted = wanted
-        self._end = end
+        self.played_count = 0
+        # What is enough for a cell that nothing is found in.
+        self._wanted = {
+            cell: max(each.seeds_count + more, ENOUGH_SEEDS) for cell, each in found.items()
+        }
+        self._seconds = seconds
         self._known: dict[str, list[Witness]] = {}
         self._saved = time.monotonic()
 
-    def _tasks(self) -> Iterator[Task]:
-        """Those with the fewest seeds first, in rounds."""
-        goal = FIRST_SEEDS
-        while goal <= self._wanted:
+    def _due(self) -> Iterator[tuple[GuaranteeCell, int]]:
+        """Cells, and how many seeds they are to have: those with the fewest first, in rounds."""
+        end = time.monotonic() + self._seconds
+        goal, last = FIRST_SEEDS, max(self._wanted.values(), default=0)
+        while goal < last + MORE_SEEDS:
             for cell in [*self.found]:
-                each = self.found[cell]
-                if time.monotonic() > self._end:
+                if time.monotonic() > end:
                     return
-                if each.seeds_count < min(goal, self._most(each)):
-                    known = () if each.seeds_count else self._known_of(cell)
-                    yield Task(each, min(goal, self._most(each)) - each.seeds_count, known)
+                if self._lacking(cell, goal) > 0:
+                    yield cell, goal
             goal = goal + MORE_SEEDS if goal > FIRST_SEEDS else MORE_SEEDS
-            if goal > self._wanted > goal - MORE_SEEDS:
-                goal = self._wanted
+
+    def _lacking(self, cell: GuaranteeCell, goal: int) -> int:
+        found = self.found[cell]
+        return min(goal, self._most(found)) - found.seeds_count
 
     def _most(self, found: Found) -> int:
         """So many seeds are enough for it."""
-        if not found.witnesses:
-            return self._wanted
-        return FIRST_SEEDS if LOSE in found.witnesses else min(LOSS_SEEDS, self._wanted)
+        if is_open(found):
+            return self._wanted[found.cell]
+        return FIRST_SEEDS if LOSE in found.witnesses else LOSS_SEEDS
 
     def _known_of(self, cell: GuaranteeCell) -> tuple[Witness, ...]:
         return tuple(self._known.get(cell.faults, ()))
 
     def take(self, each: Found) -> None:
         """Take what was found in a cell."""
+        before = self.found[each.cell]
+        self.played_count += max(each.seeds_count - before.seeds_count, 0)
+        if before.seeds_count >= ENOUGH_SEEDS and {*each.witnesses} - {*before.witnesses}:
+            print("nothing had been found here:", each.cell, each.witnesses, flush=True)
         self.found[each.cell] = each
         known = self._known.setdefault(each.cell.faults, [])
         for witness in each.witnesses.values():
@@ -233,7 +260,7 @@ class Search:
     def _spread(self, pool: Pool) -> None:
         """Try in each cell what its neighbours do, and it does not, until nothing new comes of it."""
         done: set[tuple[GuaranteeCell, Witness]] = set()
-        while time.monotonic() < self._end:
+        while True:
             aims = []
             for cell, found in self.found.items():
                 courses = dict.fromkeys(
@@ -261,52 +288,54 @@ class Search:
         self._saved = time.monotonic()
         MATRIX_PATH.write_bytes(encode_matrix(as_matrix(self.found.values())))
 
-    def run(self, jobs: int, *, is_trusted: bool) -> None:
+    def run(self, pool: Pool, jobs: int, *, is_trusted: bool) -> None:
         """Look until the end."""
-        with multiprocessing.Pool(jobs) as pool:
-            before = [] if is_trusted else [*filter(_has_witnesses, self.found.values())]
-            for each in pool.imap(checked, before, chunksize=8):
+        before = {cell: each.witnesses for cell, each in self.found.items()}
+        if not is_trusted:
+            for each in pool.imap(checked, [*filter(_has_witnesses, self.found.values())], 8):
                 if each != self.found[each.cell]:
                     print("its witness is none any more:", each.cell, flush=True)
                 self.take(each)
-            self._pursue(pool)
-            if not is_trusted:
-                self._spread(pool)
-            under_way: deque[AsyncResult[Found]] = deque()
-            for task in self._tasks():
-                under_way.append(pool.apply_async(explored, (task,)))
-                if len(under_way) > 2 * jobs:
-                    self.take(under_way.popleft().get())
-            for result in under_way:
-                self.take(result.get())
+        self._pursue(pool)
+        under_way: deque[tuple[GuaranteeCell, AsyncResult[Found]]] = deque()
+        for cell, goal in self._due():
+            while len(under_way) > 2 * jobs or any(cell == each for each, _ in under_way):
+                self.take(under_way.popleft()[1].get())
+            more = self._lacking(cell, goal)
+            if more > 0:
+                known = () if self.found[cell].seeds_count else self._known_of(cell)
+                task = Task(self.found[cell], more, known)
+                under_way.append((cell, pool.apply_async(explored, (task,))))
+        for _, result in under_way:
+            self.take(result.get())
+        if before != {cell: each.witnesses for cell, each in self.found.items()}:
+            self._spread(pool)
 
 
 def main() -> None:
     """Explore, and write."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=2000)
-    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--seeds", type=int, default=200, help="new ones, of each open cell")
+    parser.add_argument("--seconds", type=float, default=1e9, help="no new ones after that")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--anew", action="store_true")
     parser.add_argument("--recount", action="store_true", help="begin anew where nothing was found")
-    parser.add_argument(
-        "--trusted", action="store_true", help="do not try witnesses again, nor in other cells"
-    )
+    parser.add_argument("--trusted", action="store_true", help="do not try known witnesses again")
     options = parser.parse_args()
     found = {each: Found(each) for each in tried_cells()}
     if MATRIX_PATH.exists() and not options.anew:
         before = as_found(load_matrix())
         if options.recount:
-            before = {cell: each for cell, each in before.items() if each.witnesses}
+            before = {cell: each for cell, each in before.items() if not is_open(each)}
         found = {each: before.get(each, empty) for each, empty in found.items()}
-    search = Search(found, options.seeds, time.monotonic() + options.seconds)
-    with contextlib.suppress(KeyboardInterrupt):
-        search.run(options.jobs, is_trusted=options.trusted)
+    search = Search(found, options.seeds, options.seconds)
+    with contextlib.suppress(KeyboardInterrupt), multiprocessing.Pool(options.jobs) as pool:
+        search.run(pool, options.jobs, is_trusted=options.trusted)
     search.save()
     none = [each.seeds_count for each in search.found.values() if not each.witnesses]
     may = len(search.found) - len(none)
     print(
-        f"{may} cells with a witness; {len(none)} with none in {min(none, default=0)} to"
+        f"{search.played_count} new seeds; {may} cells with a witness; {len(none)} with none in {min(none, default=0)} to"
         f" {max(none, default=0)} seeds; {sum(each.seeds_count for each in search.found.values())}"
         " seeds in all"
     )

@@ -58,7 +58,8 @@ is in `eoctl cluster table -o jsonl`, and below. Neither is a proof. `may lose`:
 records that were acknowledged, or read, are gone, or the offsets of such are given anew. `may duplicate`:
 a record is there twice. `may diverge`: replicas differ below the high watermark, and nothing tells them.
 Each of these has a course of events in the package, made as short as it goes, that `eoctl cluster table
---witness FILE` writes; `make test` repeats a share of them, and `make explore` goes on searching.
+--witness FILE` writes; `make test` repeats a share of them, and each `make explore` plays courses that were
+not played before in each cell that has none.
 What a cell may do beside what it says was not found, which is no proof either.
 """
 _SAME = """
@@ -109,7 +110,7 @@ producers changes that, so neither is a finding.
 - A disk takes no time. What it forgets at a loss of power is drawn: of each file what was not synced is kept
   to a point, torn, or zeros; what has waited for 30 seconds is on the disk.
 - The high watermark waits while the ISR is smaller than min.insync.replicas, with ELR and without, as brokers
-  of 4.3.1 do. Releases before 4.0 did not wait.
+  of 4.3.1 do. Releases before 3.7 did not wait.
 - `truncation hw` is the rule of releases before 0.11, in an otherwise present-day broker.
 - A consumer reads uncommitted. With `--consumer-commit` it has offsets of its own, kept by a coordinator that
   never fails and is no broker; there are no groups that share partitions. It handles a record in a
@@ -144,7 +145,8 @@ def _claims() -> Iterator[str]:
     by_cell = load_matrix().by_cell()
     for claim in CLAIMS:
         result = by_cell[claim.cell.canonical]
-        course = f"none in {result.seeds_count:,} courses"
+        what = f" that may {' or '.join(claim.never)}" if claim.never else ""
+        course = f"none{what} in {result.seeds_count:,} courses"
         if claim.effect:
             witness = load_matrix().witnesses[result.witnesses[claim.effect]]
             course = f"{witness.records} records, seed {witness.seed}: `{witness.faults}`"

@@ -6,7 +6,7 @@ judges it, from histories and files alone.
 
 `faults` has what may befall it, `guarantees` what it may lose by that, `checker` what judges it.
 
-From the entry down: layout, simulation, nemesis, probe, committing, consumer, producer, broker,
-broker_follower, broker_life, controller, history, messages, network, trace, metadata, scheduler,
-settings.
+From the entry down: layout, simulation, nemesis, probe, committing, consumer, transactional,
+producer, broker, beginnings, broker_follower, broker_life, coordinator, controller, history,
+messages, network, trace, metadata, scheduler, settings.
 """

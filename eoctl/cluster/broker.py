@@ -1,7 +1,8 @@
 """A broker of a played cluster: a real log dir, led and followed by Kafka's rules of replication.
 
   REPL-1   as leader it appends what producers send, and its log end is what it has
-  REPL-7   consumers are given what lies below the high watermark; followers all
+  REPL-7   consumers are given what lies below the high watermark, with read_committed below the
+           last stable offset; followers all
   REPL-10  a follower is told where it parts from its leader
 
 All it knows of the cluster is what the controller has told it, a little late.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.cluster.beginnings import REQUEST_TIMEOUT_US, Beginnings
 from eoctl.cluster.broker_follower import BrokerFollower
 from eoctl.cluster.messages import (
     FENCED_LEADER_EPOCH,
@@ -18,24 +20,32 @@ from eoctl.cluster.messages import (
     OFFSET_OUT_OF_RANGE,
     REQUEST_TIMED_OUT,
     UNKNOWN_LEADER_EPOCH,
+    ConsumerAnswer,
     FetchAnswer,
     FetchPart,
     ProduceAnswer,
 )
 from eoctl.cluster.scheduler import MS_US, SECOND_US
+from eoctl.cluster.settings import READ_COMMITTED, READ_UNCOMMITTED
 from recovery.running.divergence import diverging_end
 from recovery.truncate.epoch_ends import EpochEnd
+from storage.formats.record_batch import parse_header
 from storage.producers.producer_state import AppendError
-from storage.replication.leader import LeaderReplica
+from storage.producers.transaction_metadata import ProducerIdAndEpoch
+from storage.replication.leader import ACKS_ALL, LeaderReplica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from eoctl.cluster.coordinator import PlayedCoordinator
+    from eoctl.cluster.messages import EndMarker
     from eoctl.cluster.metadata import Led, MetadataView
     from eoctl.cluster.network import Process
     from eoctl.cluster.scheduler import Timer
     from storage.file_names import TopicPartition
+    from storage.formats.txn_index import AbortedTxn
     from storage.replication.leader import IsrChange
+    from storage.writing.writer import Appended
 
 FETCH_WAIT_US = 500 * MS_US  # replica.fetch.wait.max.ms
 FETCH_BYTES = 1 << 20
@@ -74,9 +84,11 @@ class Broker(BrokerFollower):
     """
 
     peers: Mapping[int, Broker]
+    coordinator: PlayedCoordinator | None = None
 
     def _begin(self) -> None:
         super()._begin()
+        self._beginnings = Beginnings(self, self._scheduler, self._network)
         self.leading: dict[TopicPartition, LeaderReplica] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._waiting: dict[TopicPartition, list[_Uncommitted]] = {}
@@ -88,6 +100,7 @@ class Broker(BrokerFollower):
                 each.timer.call_off()
         for fetch in self._waiting_fetches:
             fetch.timer.call_off()
+        self._beginnings.call_off()
 
     # -- what the controller says
 
@@ -281,6 +294,7 @@ class Broker(BrokerFollower):
         acks: int,
         timeout_us: int,
         answered: Callable[[ProduceAnswer], None],
+        transactional_id: str | None = None,
     ) -> None:
         """A producer sends a batch (ProduceRequest)."""
 
@@ -288,6 +302,53 @@ class Broker(BrokerFollower):
             if acks:
                 self._network.send(self, client, answered, given)
 
+        def append(error: str = "") -> None:
+            if error:
+                answer(self._answer_of(error, self._epochs.get(key, -1)))
+            else:
+                self._append(key, lambda: self.log(key).append(batch), acks, timeout_us, answer)
+
+        if transactional_id is not None and key in self.leading:
+            header = parse_header(batch, 0)
+            producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+            is_open = self.log(key).has_open(*producer)
+            if not is_open or self._beginnings.is_waiting(key, producer):
+                assert self.coordinator is not None
+                self._beginnings.ask(self.coordinator, key, producer, transactional_id, append)
+                return
+        append()
+
+    def write_marker(
+        self,
+        coordinator: Process,
+        key: TopicPartition,
+        marker: EndMarker,
+        answered: Callable[[str], None],
+    ) -> None:
+        """The coordinator has a transaction ended here (WriteTxnMarkers), as with acks=all."""
+
+        def answer(given: ProduceAnswer) -> None:
+            self._network.send(self, coordinator, answered, given.error)
+
+        def write() -> Appended:
+            return self.log(key).end_transaction(
+                marker.producer_id,
+                marker.producer_epoch,
+                is_commit=marker.is_commit,
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+
+        self._append(key, write, ACKS_ALL, REQUEST_TIMEOUT_US, answer)
+
+    def _append(
+        self,
+        key: TopicPartition,
+        write: Callable[[], Appended],
+        acks: int,
+        timeout_us: int,
+        answer: Callable[[ProduceAnswer], None],
+    ) -> None:
+        """Append as leader, and answer as acks say (ReplicaManager.appendRecords)."""
         core = self.leading.get(key)
         if core is None:
             answer(self._answer_of(NOT_LEADER, -1))
@@ -296,9 +357,8 @@ class Broker(BrokerFollower):
         if error is not None:
             answer(self._answer_of(error, core.leader_epoch))
             return
-        log = self.log(key)
         try:
-            appended = log.append(batch)
+            appended = write()
         except AppendError as problem:
             answer(self._answer_of(problem.kafka_error, core.leader_epoch))
             return
@@ -309,7 +369,7 @@ class Broker(BrokerFollower):
             )
             waiting = self._waiting.setdefault(key, [])
             waiting.append(_Uncommitted(next_offset, base_offset, answer, timer=timer))
-        core.appended(log.end_offset, self._scheduler.now_us)
+        core.appended(self.log(key).end_offset, self._scheduler.now_us)
         if acks > 0:
             answer(self._answer_of("", core.leader_epoch, base_offset))
         self._committed(key)
@@ -368,19 +428,34 @@ class Broker(BrokerFollower):
         client: Process,
         key: TopicPartition,
         offset: int,
-        answered: Callable[[str, list[bytes], int], None],
+        answered: Callable[[ConsumerAnswer], None],
+        isolation: str = READ_UNCOMMITTED,
     ) -> None:
         """A consumer asks for records (FetchRequest of a client)."""
+        self._network.send(self, client, answered, self._given(key, offset, isolation))
+
+    def _given(self, key: TopicPartition, offset: int, isolation: str) -> ConsumerAnswer:
         core = self.leading.get(key)
         if core is None:
-            self._network.send(self, client, answered, NOT_LEADER, [], -1)
-            return
+            return ConsumerAnswer(error=NOT_LEADER, batches=[], high_watermark=-1, aborted=[])
+        log, high_watermark = self.log(key), core.high_watermark
         # Up to its log end there is nothing yet: a new leader learns late what is committed.
         if offset > core.end_offset:
-            self._network.send(self, client, answered, OFFSET_OUT_OF_RANGE, [], core.high_watermark)
-            return
-        batches = self.log(key).read(offset, core.high_watermark, FETCH_BYTES)
-        self._network.send(self, client, answered, "", batches, core.high_watermark)
+            return ConsumerAnswer(
+                error=OFFSET_OUT_OF_RANGE, batches=[], high_watermark=high_watermark, aborted=[]
+            )
+        if isolation != READ_COMMITTED:
+            batches = log.read(offset, high_watermark, FETCH_BYTES)
+            return ConsumerAnswer(
+                error="", batches=batches, high_watermark=high_watermark, aborted=[]
+            )
+        batches = log.read(offset, log.last_stable_offset(high_watermark), FETCH_BYTES)
+        aborted: list[AbortedTxn] = []
+        if batches:
+            aborted = log.aborted_in(offset, parse_header(batches[-1], 0).last_offset + 1)
+        return ConsumerAnswer(
+            error="", batches=batches, high_watermark=high_watermark, aborted=aborted
+        )
 
     def tell_metadata(self, client: Process, answered: Callable[[MetadataView], None]) -> None:
         """A client asks who leads (MetadataRequest)."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.consumer import PlayedConsumer
 from eoctl.cluster.scheduler import MS_US
+from eoctl.cluster.settings import READ_UNCOMMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,8 +77,9 @@ class CommittingConsumer(PlayedConsumer):
         trace: EventTrace,
         *,
         commits_before: bool,
+        isolation: str = READ_UNCOMMITTED,
     ) -> None:
-        super().__init__(name, brokers, keys, scheduler, network, history)
+        super().__init__(name, brokers, keys, scheduler, network, history, isolation=isolation)
         self._trace = trace
         self._commits_before = commits_before
         self._coordinator = GroupCoordinator(keys, network)

@@ -1,4 +1,8 @@
-"""A consumer of a played cluster: reads all partitions from the start, below the high watermark."""
+"""A consumer of a played cluster: reads all partitions from the start, below the high watermark.
+
+With read_committed it drops what was aborted, as told by its leader; of markers it is told nothing
+in either case (REPL-7, RC-4).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from eoctl.cluster.messages import OFFSET_OUT_OF_RANGE
 from eoctl.cluster.scheduler import MS_US, SECOND_US
+from eoctl.cluster.settings import READ_COMMITTED, READ_UNCOMMITTED
+from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, parse_header
 
@@ -14,10 +20,12 @@ if TYPE_CHECKING:
 
     from eoctl.cluster.broker import Broker
     from eoctl.cluster.history import HistoryWriter
+    from eoctl.cluster.messages import ConsumerAnswer
     from eoctl.cluster.metadata import MetadataView
     from eoctl.cluster.network import Network
     from eoctl.cluster.scheduler import Scheduler
     from storage.file_names import TopicPartition
+    from storage.formats.record_batch import BatchHeader
 
 POLL_US = 200 * MS_US
 TIMEOUT_US = SECOND_US
@@ -43,6 +51,7 @@ class PlayedConsumer:
         network: Network,
         history: HistoryWriter,
         *,
+        isolation: str = READ_UNCOMMITTED,
         is_final: bool = False,
     ) -> None:
         self.name = name
@@ -50,7 +59,11 @@ class PlayedConsumer:
         self._scheduler = scheduler
         self._network = network
         self._history = history
-        self._is_final = is_final
+        self._isolation = isolation
+        # What its lines have besides.
+        self._fields: dict[str, object] = {"final": True} if is_final else {}
+        if isolation == READ_COMMITTED:
+            self._fields["isolation"] = isolation
         self._view: MetadataView | None = None
         self._number = 0
         self._asked = 0
@@ -83,10 +96,12 @@ class PlayedConsumer:
             self._scheduler.after(POLL_US, self._poll_again, key, number)
             return
 
-        def answered(error: str, batches: list[bytes], high_watermark: int) -> None:
-            self._answered(key, number, error, batches, high_watermark)
+        def answered(given: ConsumerAnswer) -> None:
+            self._answered(key, number, given)
 
-        self._network.send(self, broker, broker.consume, self, key, self.positions[key], answered)
+        self._network.send(
+            self, broker, broker.consume, self, key, self.positions[key], answered, self._isolation
+        )
         self._scheduler.after(TIMEOUT_US, self._poll_again, key, number)
 
     def _poll_again(self, key: TopicPartition, number: int) -> None:
@@ -94,16 +109,10 @@ class PlayedConsumer:
             self._ask()
             self._poll(key)
 
-    def _answered(
-        self,
-        key: TopicPartition,
-        number: int,
-        error: str,
-        batches: list[bytes],
-        high_watermark: int,
-    ) -> None:
+    def _answered(self, key: TopicPartition, number: int, given: ConsumerAnswer) -> None:
         if self._expected[key] != number or not self.is_running:
             return
+        error, batches, high_watermark, _ = given
         if error == OFFSET_OUT_OF_RANGE:
             # auto.offset.reset=latest: what it has read is no longer there.
             self._moved[key] = self.positions[key] = high_watermark
@@ -112,12 +121,10 @@ class PlayedConsumer:
             self._ask()
         else:
             self.ends[key] = high_watermark
-            records = [
-                each for batch in batches for each in plain_records(batch, self.positions[key])
-            ]
-            if records:
+            if batches:
+                records = given_records(given, self.positions[key])
+                self.positions[key] = parse_header(batches[-1], 0).last_offset + 1
                 self._note(key, number, records, high_watermark)
-                self.positions[key] = records[-1][0] + 1
                 self._expected[key] = -1
                 self._taken(key, records)
                 return
@@ -139,11 +146,15 @@ class PlayedConsumer:
         now_us = self._scheduler.now_us
         moved = self._moved.pop(key, None)
         seek = {"seek": {name: moved}} if moved is not None else {}
-        final = {"final": True} if self._is_final else {}
-        self._history.note("invoke", self.name, number, now_us, "poll", **seek, **final)
+        position = self.positions[key]
+        passed = {}
+        if not records or records[-1][0] + 1 < position:  # markers, or what was aborted
+            passed = {"position": {name: position}}
+        self._history.note("invoke", self.name, number, now_us, "poll", **seek, **self._fields)
         self._history.note(
             "ok", self.name, number, now_us, "poll",
-            records={name: records}, high_watermark={name: high_watermark}, **final,
+            records={name: records}, high_watermark={name: high_watermark}, **passed,
+            **self._fields,
         )  # fmt: skip
 
     def _ask(self) -> None:
@@ -163,9 +174,25 @@ class PlayedConsumer:
         self.is_running = False
 
 
-def plain_records(batch: bytes, offset: int) -> list[tuple[int, str]]:
-    """Offset and value of the records of a plain batch, from an offset on."""
-    header = parse_header(batch, 0)
+def given_records(given: ConsumerAnswer, offset: int) -> list[tuple[int, str]]:
+    """Offset and value of the records that an application is given, from an offset on (RC-4)."""
+    waiting = sorted(given.aborted, key=lambda each: each.first_offset, reverse=True)
+    aborted: set[int] = set()
+    records: list[tuple[int, str]] = []
+    for batch in given.batches:
+        header = parse_header(batch, 0)
+        while waiting and waiting[-1].first_offset <= header.last_offset:
+            aborted.add(waiting.pop().producer_id)
+        if header.is_control:
+            (marker,) = parse_records(batch[HEADER_BYTES:], header.records_count)
+            if parse_control_key(marker.key).type == ControlRecordType.ABORT:
+                aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted):
+            records += _records(header, batch, offset)
+    return records
+
+
+def _records(header: BatchHeader, batch: bytes, offset: int) -> list[tuple[int, str]]:
     base_offset = header.base_offset
     return [
         (base_offset + each.offset_delta, (each.value or b"").decode(errors="replace"))

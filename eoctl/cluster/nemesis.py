@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.cluster.coordinator import COORDINATOR_NAME
 from eoctl.cluster.faults.language import CONSUMER, WhenKind
 from eoctl.cluster.probe import Probe
 from eoctl.cluster.scheduler import SECOND_US
@@ -198,7 +199,8 @@ class Nemesis:
                 broker.start()
             return
         if action in {"partition", "slow"}:
-            inside = {each.name for each in self._brokers.values()} | {CONTROLLER_NAME}
+            inside = {each.name for each in self._brokers.values()}
+            inside |= {CONTROLLER_NAME, COORDINATOR_NAME}
             strike = self._network.isolate if action == "partition" else self._network.slow
             strike(broker.name, inside)
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.consumer import plain_records
+from eoctl.cluster.consumer import given_records
 from eoctl.cluster.messages import REQUEST_TIMED_OUT
 from eoctl.cluster.producer import NOT_APPENDED, REQUEST_TIMEOUT_US
 from eoctl.cluster.scheduler import MS_US, SECOND_US
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eoctl.cluster.broker import Broker
     from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.messages import ProduceAnswer
+    from eoctl.cluster.messages import ConsumerAnswer, ProduceAnswer
     from eoctl.cluster.metadata import MetadataView
     from eoctl.cluster.network import Network
     from eoctl.cluster.scheduler import Scheduler
@@ -84,18 +84,13 @@ class Probe:
         return self._scheduler.run(holds, self._scheduler.now_us + limit_us)
 
     def _read(self, broker: Broker) -> None:
-        told: list[tuple[str, list[bytes], int]] = []
-
-        def answered(error: str, batches: list[bytes], high_watermark: int) -> None:
-            told.append((error, batches, high_watermark))
-
-        self._network.send(self, broker, broker.consume, self, self._key, 0, answered)
+        told: list[ConsumerAnswer] = []
+        self._network.send(self, broker, broker.consume, self, self._key, 0, told.append)
         self._until(lambda: bool(told), REQUEST_TIMEOUT_US)
-        if not told or told[0][0]:
+        if not told or told[0].error:
             return
         self.is_read = True
-        _, batches, high_watermark = told[0]
-        records = [each for batch in batches for each in plain_records(batch, 0)]
+        records, high_watermark = given_records(told[0], 0), told[0].high_watermark
         self.records_count = len(records)
         name, now_us = f"{self._key.topic}-{self._key.partition}", self._scheduler.now_us
         self._history.note("invoke", self.name, 0, now_us, "poll")

@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.messages import NETWORK_EXCEPTION, NOT_LEADER, REQUEST_TIMED_OUT
+from eoctl.cluster.messages import (
+    CONCURRENT_TRANSACTIONS,
+    INVALID_PRODUCER_EPOCH,
+    NETWORK_EXCEPTION,
+    NOT_LEADER,
+    REQUEST_TIMED_OUT,
+)
 from eoctl.cluster.scheduler import MS_US, SECOND_US
 from eoctl.cluster.settings import START_MS
 from storage.replication.leader import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -37,7 +43,15 @@ BUFFER_FULL = "BUFFER_FULL"
 DELIVERY_TIMED_OUT = "DELIVERY_TIMED_OUT"
 OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 # Refused before anything was appended. A leader that is one no more says so of what waits, too.
-NOT_APPENDED = frozenset({NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, "INVALID_PRODUCER_EPOCH"})
+NOT_APPENDED = frozenset(
+    {
+        NOT_ENOUGH_REPLICAS,
+        OUT_OF_ORDER,
+        INVALID_PRODUCER_EPOCH,
+        CONCURRENT_TRANSACTIONS,
+        "INVALID_PRODUCER_ID_MAPPING",
+    }
+)
 RETRIABLE = frozenset(
     {
         NOT_LEADER,
@@ -45,6 +59,7 @@ RETRIABLE = frozenset(
         NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         REQUEST_TIMED_OUT,
         NETWORK_EXCEPTION,
+        CONCURRENT_TRANSACTIONS,  # the transaction before has partitions without a marker yet
     }
 )
 BATCH_BYTES = 1_000_000
@@ -56,7 +71,7 @@ class _GivenRecord(NamedTuple):
     at_us: int
 
 
-class _SentBatch:
+class FlyingBatch:
     """A batch on its way.
 
     Attributes:
@@ -90,6 +105,7 @@ class Producer:
     name = "producer-0"
     incarnation = 0
     is_running = True
+    transactional_id: str | None = None
 
     def __init__(
         self,
@@ -112,7 +128,7 @@ class Producer:
         self._asked = 0
         self._is_asking = False
         self._waiting: dict[TopicPartition, deque[_GivenRecord]] = {key: deque() for key in keys}
-        self._flying: dict[TopicPartition, list[_SentBatch]] = {key: [] for key in keys}
+        self._flying: dict[TopicPartition, list[FlyingBatch]] = {key: [] for key in keys}
         self._sequences: dict[TopicPartition, int] = dict.fromkeys(keys, 0)
         self._producer_epochs: dict[TopicPartition, int] = dict.fromkeys(keys, 0)
         self._draining: set[TopicPartition] = set()
@@ -120,6 +136,7 @@ class Producer:
         self._buffered_count = 0
         self._is_full = False
         self._builder = BatchBuilder(batch_bytes=BATCH_BYTES)
+        self._history_fields: dict[str, str] = {}  # more of each line
         self.is_done = False
         self.answered_count = 0
         self.dropped_count = 0
@@ -155,7 +172,7 @@ class Producer:
         text = f"r{self._run_number}-{number}"
         self._history.note(
             "invoke", self.name, number, self._scheduler.now_us, "send",
-            topic=key.topic, partition=key.partition, value=text,
+            topic=key.topic, partition=key.partition, value=text, **self._history_fields,
         )  # fmt: skip
         if self._buffered_count >= self._settings.buffered_max:
             self.dropped_count += 1
@@ -197,7 +214,7 @@ class Producer:
             records: list[_GivenRecord] = []
             while self._waiting[key] and len(records) < self._settings.batch_records:
                 records.append(self._waiting[key].popleft())
-            batch = _SentBatch(key, records, self._encode(key, records))
+            batch = FlyingBatch(key, records, self._encode(key, records))
             self._flying[key].append(batch)
             batch.expiry = self._scheduler.after(DELIVERY_TIMEOUT_US, self._expired, batch)
         self._drain(key)
@@ -208,11 +225,13 @@ class Producer:
             builder.add(None, each.value, START_MS + each.at_us // MS_US)
         if not self._settings.is_idempotent:
             return builder.build()
-        identity = ProducerIdentity(
-            self._run_number, self._producer_epochs[key], self._sequences[key]
-        )
+        identity = self._identity(key)
         self._sequences[key] += len(records)
-        return builder.build(identity)
+        return builder.build(identity, is_transactional=self.transactional_id is not None)
+
+    def _identity(self, key: TopicPartition) -> ProducerIdentity:
+        """Who it is, and the sequence of its next record."""
+        return ProducerIdentity(self._run_number, self._producer_epochs[key], self._sequences[key])
 
     def _drain(self, key: TopicPartition) -> None:
         """Send what is to be sent, in order: what has to wait keeps back all behind it."""
@@ -235,12 +254,12 @@ class Producer:
                 return
             self._attempt(batch, leader)
 
-    def _wait(self, batch: _SentBatch) -> None:
+    def _wait(self, batch: FlyingBatch) -> None:
         batch.is_sent = False
         batch.not_before_us = self._scheduler.now_us + RETRY_BACKOFF_US
         self._scheduler.after(RETRY_BACKOFF_US, self._drain, batch.key)
 
-    def _attempt(self, batch: _SentBatch, leader: int) -> None:
+    def _attempt(self, batch: FlyingBatch, leader: int) -> None:
         batch.is_sent = True
         batch.attempts += 1
         batch.leader = leader
@@ -257,14 +276,14 @@ class Producer:
 
         self._network.send(
             self, broker, broker.produce, self, batch.key, batch.data, acks, REQUEST_TIMEOUT_US,
-            answered,
+            answered, self.transactional_id,
         )  # fmt: skip
         if acks:
             batch.timer = self._scheduler.after(REQUEST_TIMEOUT_US, self._silent, batch, attempt)
         else:
             self._finish(batch, "ok", offset=-1)
 
-    def _silent(self, batch: _SentBatch, attempt: int) -> None:
+    def _silent(self, batch: FlyingBatch, attempt: int) -> None:
         self._answered(batch, attempt, REQUEST_TIMED_OUT, -1, -1)
 
     def ended(self, number: int) -> None:
@@ -276,7 +295,7 @@ class Producer:
 
     def _answered(
         self,
-        batch: _SentBatch,
+        batch: FlyingBatch,
         attempt: int,
         error: str,
         base_offset: int,
@@ -297,10 +316,7 @@ class Producer:
             batch.is_unknown = True
         is_retriable = error in RETRIABLE
         if error == OUT_OF_ORDER and self._settings.is_idempotent:
-            # One before it is missing: it comes first, or, acknowledged, is lost (KIP-360).
-            is_retriable = True
-            if self._flying[batch.key][0] is batch:
-                self._renew(batch.key)
+            is_retriable = self._goes_on_after(batch)
         if is_retriable:
             self._ask()  # whoever leads now, also for what is not sent again
             if batch.attempts <= self._settings.retries:
@@ -308,7 +324,13 @@ class Producer:
                 return
         self._finish(batch, "info" if batch.is_unknown else "fail", error=error)
 
-    def _expired(self, batch: _SentBatch) -> None:
+    def _goes_on_after(self, batch: FlyingBatch) -> bool:
+        """One before it is missing: it comes first, or, acknowledged, is lost (KIP-360)."""
+        if self._flying[batch.key][0] is batch:
+            self._renew(batch.key)
+        return True
+
+    def _expired(self, batch: FlyingBatch) -> None:
         if batch.is_done:
             return
         if batch.timer is not None:
@@ -316,7 +338,7 @@ class Producer:
         is_unknown = batch.is_unknown or batch.is_sent
         self._finish(batch, "info" if is_unknown else "fail", error=DELIVERY_TIMED_OUT)
 
-    def _finish(self, batch: _SentBatch, kind: str, **fields: object) -> None:
+    def _finish(self, batch: FlyingBatch, kind: str, **fields: object) -> None:
         batch.is_done = True
         if batch.expiry is not None:
             batch.expiry.call_off()
@@ -328,10 +350,14 @@ class Producer:
             self._end(each.number, batch.key, each.value.decode(), kind, **fields)
             self._room()
         if kind != "ok" and self._settings.is_idempotent:
-            self._draining.add(batch.key)  # what is on its way may not be numbered anew
+            self._give_up(batch.key)
         self._send(batch.key)
         if not self._settings.rate and not self._waiting[batch.key]:
             self._scheduler.after(0, self._next)
+
+    def _give_up(self, key: TopicPartition) -> None:
+        """What is on its way may not be numbered anew: what comes next waits for it."""
+        self._draining.add(key)
 
     def _renew(self, key: TopicPartition) -> None:
         """Begin the sequences of a partition anew, in a new epoch of the producer."""
@@ -346,8 +372,13 @@ class Producer:
         self._history.note(
             kind, self.name, number, self._scheduler.now_us, "send",
             topic=key.topic, partition=key.partition, value=value, **fields,
+            **self._history_fields,
         )  # fmt: skip
         self.answered_count += 1
+        self._settle()
+
+    def _settle(self) -> None:
+        """See whether it has done."""
         self.is_done = self.answered_count >= self._settings.records
 
     # -- who leads
@@ -376,4 +407,8 @@ class Producer:
         if self._view is None or view.version >= self._view.version:
             self._view = view
         if is_first:
-            self._next()
+            self._ready()
+
+    def _ready(self) -> None:
+        """It may begin."""
+        self._next()

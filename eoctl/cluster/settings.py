@@ -6,12 +6,17 @@ from typing import NamedTuple
 
 from storage.file_names import is_topic_name
 from storage.limits import INT32_MAX
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.replication.leader import ACKS_ALL
 from storage.replication.progress import IsrRule, IsrTerms
 from storage.writing.partition_store import FlushPolicy
 
 MARKER_NAME = "cluster.json"
 CONTROLLER_NAME = "controller"
 METADATA_DIRECTORY = "__cluster_metadata-0"
+TRANSACTION_STATE_DIRECTORY = "__transaction_state-0"
+READ_UNCOMMITTED = "read_uncommitted"
+READ_COMMITTED = "read_committed"
 LAYOUT_VERSION = 1
 START_MS = 1_700_000_000_000  # what the clock of records shows at the start of a cluster's life
 RETRIES_MAX = INT32_MAX
@@ -80,6 +85,10 @@ class RunSettings(NamedTuple):
         faults: as they are written.
         heals: at the end all faults are over and all nodes are started.
         consumer_commit: the consumer commits its offset `before` it handles records, or `after`.
+        transaction_records: so many belong to a transaction; 0: to none.
+        abort_every: each so-many-th transaction is aborted on purpose; 0: none is.
+        transaction_timeout_ms: transaction.timeout.ms.
+        isolation: isolation.level of the consumers, where there are transactions.
     """
 
     seed: int = 0
@@ -97,11 +106,20 @@ class RunSettings(NamedTuple):
     faults: str = ""
     heals: bool = True
     consumer_commit: str = "none"
+    transaction_records: int = 0
+    abort_every: int = 0
+    transaction_timeout_ms: int = 60_000
+    isolation: str = READ_COMMITTED
 
     @property
     def has_group(self) -> bool:
         """Its consumer commits, and can be killed."""
         return self.consumer_commit != "none"
+
+    @property
+    def is_transactional(self) -> bool:
+        """Its records belong to transactions."""
+        return self.transaction_records > 0
 
 
 # What each setting may be, for those who read it from a file: least and most, or one of some.
@@ -124,12 +142,16 @@ LIMITS = {
     "batch_records": (1, 10_000),
     "linger_ms": (0, 60_000),
     "buffered_max": (1, INT32_MAX),
+    "transaction_records": (0, 10_000_000),
+    "abort_every": (0, INT32_MAX),
+    "transaction_timeout_ms": (1, DEFAULT_MAX_TIMEOUT_MS),
 }
 CHOICES = {
     "truncation": ("epoch", "hw"),
     "fsync": ("never", "batch"),
     "isr_rule": ("time", "messages"),
     "consumer_commit": ("none", "before", "after"),
+    "isolation": (READ_UNCOMMITTED, READ_COMMITTED),
 }
 
 
@@ -145,4 +167,7 @@ def problem_of(settings: PlaySettings | RunSettings) -> str:
             return f"replication_factor {settings.replication_factor}: of {settings.nodes} nodes"
         if not is_topic_name(settings.topic):
             return f"topic {settings.topic!r}: no topic has this name"
+    elif settings.is_transactional:
+        is_possible = settings.acks == ACKS_ALL and settings.is_idempotent and settings.retries
+        return "" if is_possible else "a transactional producer is idempotent, acks=all, retries"
     return ""

@@ -11,13 +11,16 @@ from eoctl.cluster.broker import Broker
 from eoctl.cluster.committing import CommittingConsumer
 from eoctl.cluster.consumer import PlayedConsumer
 from eoctl.cluster.controller import Controller
+from eoctl.cluster.coordinator import PlayedCoordinator, has_state
 from eoctl.cluster.faults.language import WhenKind, parse_faults
 from eoctl.cluster.history import HistoryWriter
 from eoctl.cluster.nemesis import Nemesis
 from eoctl.cluster.network import Network
 from eoctl.cluster.producer import Producer
-from eoctl.cluster.scheduler import SECOND_US, Scheduler
+from eoctl.cluster.scheduler import MS_US, SECOND_US, Scheduler
+from eoctl.cluster.settings import READ_UNCOMMITTED
 from eoctl.cluster.trace import EventTrace
+from eoctl.cluster.transactional import TransactionalProducer
 from storage.file_names import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 QUIET_LIMIT_US = 300 * SECOND_US
 STILL_US = 3600 * SECOND_US  # no record was given or answered for so long: none will be
+# The same of transactions, beside transaction.timeout.ms: they wait for each other, so that mostly
+# nothing is given any more as soon as nothing is answered.
+TRANSACTIONS_STILL_US = 300 * SECOND_US
 
 
 class RunResult(NamedTuple):
@@ -37,7 +43,7 @@ class RunResult(NamedTuple):
 
     Attributes:
         digest: of the history.
-        is_quiet: at the end all replicas were in sync and had all.
+        is_quiet: at the end all replicas were in sync and had all, and all transactions had ended.
         is_read: the final consumer has read all, and one that commits has handled all.
         is_answered: each record was given to the producer, and has what it is ever told of it.
         servings: what was answered to `ask`.
@@ -99,14 +105,36 @@ class Simulation:
         for each in self.brokers.values():
             each.peers = self.brokers
             each.controller = self.controller
-        self.producer = Producer(
-            run, run_number, self.brokers, self._keys, self.scheduler, self._network, self.history
-        )
+        self.coordinator: PlayedCoordinator | None = None
+        if run.is_transactional or has_state(Path(root)):
+            self.coordinator = PlayedCoordinator(
+                Path(root), run_number, self.brokers, self.controller, self.scheduler,
+                self._network, self.trace,
+            )  # fmt: skip
+            for each in self.brokers.values():
+                each.coordinator = self.coordinator
+                each.clients.append(self.coordinator.broker_ended)
+        self.producer = self._producer(run_number)
         self._run_number = run_number
         self._nemesis = Nemesis(
             self._keys, self.brokers, self.controller, self.scheduler, self._network, self.trace,
             self.history,
         )  # fmt: skip
+
+    @property
+    def _isolation(self) -> str:
+        """Where nothing was ever sent in a transaction, there is no difference."""
+        return READ_UNCOMMITTED if self.coordinator is None else self._run.isolation
+
+    def _producer(self, run_number: int) -> Producer:
+        parts = (
+            self._run, run_number, self.brokers, self._keys, self.scheduler, self._network,
+            self.history,
+        )  # fmt: skip
+        if not self._run.is_transactional:
+            return Producer(*parts)
+        assert self.coordinator is not None
+        return TransactionalProducer(*parts, self.coordinator)
 
     # -- the course of a run
 
@@ -118,6 +146,8 @@ class Simulation:
     def _play(self) -> RunResult:
         for each in self.brokers.values():
             each.start()
+        if self.coordinator is not None:
+            self.coordinator.start()
         self._until(self.is_quiet, QUIET_LIMIT_US)
         consumer = self._first_consumer()
         self.producer.start()
@@ -130,7 +160,7 @@ class Simulation:
         if self._run.heals:
             self._nemesis.heal()
             self._while_records_go_on(lambda: self.producer.is_done)
-            is_quiet = self._until(self.is_quiet, QUIET_LIMIT_US)
+            is_quiet = self._until(self._is_over, QUIET_LIMIT_US)
             is_handled = self._end_consumer(consumer)
             final = self._consumer("consumer-final", is_final=self.producer.is_done)
             final.start()
@@ -144,6 +174,8 @@ class Simulation:
             for each in self.brokers.values():
                 each.kill()
         self.controller.close()
+        if self.coordinator is not None:
+            self.coordinator.close()
         dropped = self.producer.dropped_count
         if dropped:
             words = f"dropped by the client: {dropped:,}, for which its buffer had no room"
@@ -166,7 +198,7 @@ class Simulation:
         consumer = self._nemesis.consumer = CommittingConsumer(
             f"consumer-0-{self._run_number}", self.brokers, self._keys, self.scheduler,
             self._network, self.history, self.trace,
-            commits_before=self._run.consumer_commit == "before",
+            commits_before=self._run.consumer_commit == "before", isolation=self._isolation,
         )  # fmt: skip
         return consumer
 
@@ -183,7 +215,7 @@ class Simulation:
     def _consumer(self, name: str, *, is_final: bool = False) -> PlayedConsumer:
         return PlayedConsumer(
             f"{name}-{self._run_number}", self.brokers, self._keys, self.scheduler,
-            self._network, self.history, is_final=is_final,
+            self._network, self.history, isolation=self._isolation, is_final=is_final,
         )  # fmt: skip
 
     def _until(self, holds: Callable[[], bool], limit_us: int) -> bool:
@@ -191,9 +223,12 @@ class Simulation:
 
     def _while_records_go_on(self, holds: Callable[[], bool]) -> None:
         """Run until something holds, however many records there are; at last nothing moves."""
+        still_us = STILL_US
+        if self._run.is_transactional:
+            still_us = TRANSACTIONS_STILL_US + self._run.transaction_timeout_ms * MS_US
         is_reached, before = False, -1
         while not is_reached and before != (now := self.producer.moved_count):
-            is_reached, before = self._until(holds, STILL_US), now
+            is_reached, before = self._until(holds, still_us), now
 
     def is_quiet(self) -> bool:
         """All replicas are in sync, and have all, and know that it is committed."""
@@ -212,6 +247,11 @@ class Simulation:
             if not is_whole or ends != {core.end_offset}:
                 return False
         return True
+
+    def _is_over(self) -> bool:
+        """It is quiet, and no transaction is open or waits for a marker."""
+        coordinator = self.coordinator
+        return (coordinator is None or coordinator.is_idle) and self.is_quiet()
 
     def _await(self, fault: Fault) -> None:
         if fault.kind is WhenKind.TIME:

@@ -16,7 +16,7 @@ class TraceEvent(NamedTuple):
 
     Attributes:
         kind: fault, start, session, election, isr, cut, lost, append, answer, consumer, dropped,
-            serves.
+            serves, transaction.
         node: whose; None: of no broker.
         key: the partition.
         offset: of what was appended, answered, or cut at; -1 none.

@@ -66,8 +66,12 @@ REPLICATION = (
     ),
     Rule(
         check_id="REPL-7",
-        title=("Consumers are given what lies below the high watermark; followers are given all."),
-        kafka="Partition.fetchRecords",
+        title=(
+            "Consumers are given what lies below the high watermark; with read_committed what lies "
+            "below the last stable offset, beside the aborted transactions that reach into it: "
+            "these they drop. Followers are given all."
+        ),
+        kafka="Partition.fetchRecords, UnifiedLog.fetchLastStableOffsetMetadata, CompletedFetch",
         test="test_replication_rules.py",
     ),
     Rule(
@@ -123,5 +127,18 @@ REPLICATION = (
         ),
         kafka="Sender, TransactionManager, ConsumerCoordinator",
         test="test_replication_rules.py",
+    ),
+    Rule(
+        check_id="REPL-13",
+        title=(
+            "A transaction is decided by a record of its coordinator, and its producer is answered "
+            "then. Each partition of it is given a marker, which its leader acknowledges as with "
+            "acks=all, again and again, whoever leads; the next transaction of the producer begins "
+            "when all have one. The marker raises the epoch, so that what comes late is refused; "
+            "a partition takes the first batch of a transaction once the coordinator knows of it "
+            "(KIP-890)."
+        ),
+        kafka="TransactionCoordinator, TransactionMarkerChannelManager, AddPartitionsToTxnManager",
+        test="test_transactions.py",
     ),
 )

@@ -27,6 +27,7 @@ PAGE = ROOT / "docs" / "replication.md"
 _TESTS = (
     "tests/storage/replication/test_leader.py",
     "tests/cluster/test_replication_rules.py",
+    "tests/cluster/test_transactions.py",
     "tests/cli/test_cluster.py",
     "tests/recovery/running/test_rejoin_real.py",
     "tests/cluster/test_diverged.py",
@@ -102,18 +103,44 @@ producers changes that, so neither is a finding.
     eoctl cluster run ./play --consumer-commit before --faults 'kill consumer at 50% handling, start consumer at 70%'
     eoctl cluster check ./play
 
+## Transactions
+
+`eoctl cluster run --transaction-records 10 --abort-every 5` plays a transactional producer (KIP-98), its
+coordinator, markers in the logs, and consumers that read read_committed (REPL-7, REPL-13), by transaction
+version 2 (KIP-890): a leader asks the coordinator before it takes the first batch of a transaction, and each
+end raises the epoch of the producer.
+
+    eoctl cluster run ./play --transaction-records 10 --abort-every 5 --faults 'kill leader at 40%, start all at 70%'
+    eoctl cluster check ./play
+
+| claim | shown by |
+|---|---|
+| what was told to be committed is read whole, and nothing of what was aborted, while brokers are killed, cut off, slow or lose power, with min.insync.replicas=2 and each batch synced | `test_what_is_committed_is_there_and_what_is_aborted_is_not` |
+| a reader stops at the first transaction that is open, or whose marker is not replicated yet | `test_repl_7_a_marker_that_is_not_replicated_leaves_its_transaction_unstable` |
+| what comes late, from before an abort or from an older session, is refused, and opens no transaction that nobody ends | `test_repl_13_what_comes_late_is_refused_and_opens_nothing` |
+| a marker that dies with its leader is written by the next one | `test_repl_13_a_marker_is_written_once_more_by_whoever_leads` |
+| a transaction that takes too long is aborted, and its producer refused | `test_repl_13_a_transaction_that_takes_too_long_is_aborted` |
+| committing is as safe as acks=all is: with one replica in sync that loses its disk, what was committed is lost | `test_explore_plays_transactions_and_prints_the_calls_that_repeat_them` |
+| reading to the high watermark, not naming what was aborted, a marker that counts before it is replicated, one marker for all: each is condemned | `test_a_broken_rule_is_condemned_and_the_rule_is_not` |
+
+The matrix above has no transactions.
+
 ## What is not Kafka
 
 - One controller, which never fails: nothing is said of the KRaft quorum.
-- No transactions, quotas, TLS, racks, tiered storage, reassignment, retention or compaction; no wire
-  protocol: messages are values, late by 0.2 to 1 ms and in order on each link.
+- One transaction coordinator, which never fails either, beside the controller: a node that is cut off from
+  the one is from the other. Its `__transaction_state` has one partition, without replicas. Where a leader
+  waits for its word on a producer, what that one sends meanwhile waits, too. A producer that was refused to
+  commit begins a new session, as an application does that is restarted.
+- No quotas, TLS, racks, tiered storage, reassignment, retention or compaction; no wire protocol: messages
+  are values, late by 0.2 to 1 ms and in order on each link.
 - A disk takes no time. What it forgets at a loss of power is drawn: of each file what was not synced is kept
   to a point, torn, or zeros; what has waited for 30 seconds is on the disk.
 - The high watermark waits while the ISR is smaller than min.insync.replicas, with ELR and without, as brokers
   of 4.3.1 do. Releases before 3.7 did not wait.
 - `truncation hw` is the rule of releases before 0.11, in an otherwise present-day broker.
-- A consumer reads uncommitted. With `--consumer-commit` it has offsets of its own, kept by a coordinator that
-  never fails and is no broker; there are no groups that share partitions. It handles a record in a
+- With `--consumer-commit` a consumer has offsets of its own, kept by a coordinator that never fails and is no
+  broker, and in no transaction; there are no groups that share partitions. It handles a record in a
   millisecond.
 """
 

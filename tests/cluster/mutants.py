@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.cluster import broker_follower
 from eoctl.cluster.broker import Broker
 from eoctl.cluster.controller import Controller
-from eoctl.cluster.messages import ProduceAnswer
+from eoctl.cluster.coordinator import PlayedCoordinator
+from eoctl.cluster.messages import ConsumerAnswer, ProduceAnswer
 from eoctl.cluster.producer import Producer
 from eoctl.cluster.scheduler import MS_US
 from eoctl.cluster.settings import PlaySettings, RunSettings
 from recovery.elections import rules
+from recovery.running.running_log import RunningLog
 from storage.replication.leader import LeaderReplica
 
 if TYPE_CHECKING:
@@ -45,6 +47,16 @@ IN_BURSTS = LONG_ONE._replace(burst=9)
 OPEN = RunSettings(records=240, rate=4, retries=0, is_idempotent=False, in_flight=1000)
 IN_BURST = RunSettings(records=300, rate=1000, in_flight=1)
 PAIR = PlaySettings(nodes=2, replication_factor=2, fsync="batch", lag_time_max_ms=3000)
+
+
+# In transactions of six records, each other one aborted.
+IN_TRANSACTIONS = RunSettings(
+    records=120, rate=20, transaction_records=6, abort_every=2, in_flight=1
+)
+TWO_PARTITIONS = TWO_IN_SYNC._replace(partitions=2)
+# Broker 0 leads two of them: the second of two markers finds no fetch that waits for it.
+FOUR_PARTITIONS = TWO_IN_SYNC._replace(partitions=4)
+IN_FOURS = IN_TRANSACTIONS._replace(rate=1000, transaction_records=4)
 
 
 class Mutant(NamedTuple):
@@ -129,7 +141,7 @@ def _answers_before_it_appends(patched: pytest.MonkeyPatch) -> None:
 
     def answer_first(
         self: Broker, client: Any, key: TopicPartition, batch: bytes, acks: int, timeout_us: int,
-        answered: Callable[..., None],
+        answered: Callable[..., None], _transactional_id: str | None = None,
     ) -> None:  # fmt: skip
         core = self.leading.get(key)
         if core is None:
@@ -232,15 +244,49 @@ def _never_cuts(patched: pytest.MonkeyPatch) -> None:
 
 
 def _consumers_read_all(patched: pytest.MonkeyPatch) -> None:
-    def consume(self: Broker, client: Any, key: TopicPartition, offset: int, answered: Any) -> None:
+    def given(self: Broker, key: TopicPartition, offset: int, _isolation: str) -> ConsumerAnswer:
         core = self.leading.get(key)
         if core is None:
-            self._network.send(self, client, answered, "NOT_LEADER_OR_FOLLOWER", [], -1)
-            return
+            return ConsumerAnswer(
+                error="NOT_LEADER_OR_FOLLOWER", batches=[], high_watermark=-1, aborted=[]
+            )
         batches = self.log(key).read(offset, core.end_offset, 1 << 20)
-        self._network.send(self, client, answered, "", batches, core.end_offset)
+        return ConsumerAnswer(error="", batches=batches, high_watermark=core.end_offset, aborted=[])
 
-    patched.setattr(Broker, "consume", consume)
+    patched.setattr(Broker, "_given", given)
+
+
+def _reads_past_what_is_stable(patched: pytest.MonkeyPatch) -> None:
+    """REPL-7: a read_committed consumer is given all below the high watermark."""
+    patched.setattr(RunningLog, "last_stable_offset", lambda _, high_watermark: high_watermark)
+
+
+def _names_no_aborted(patched: pytest.MonkeyPatch) -> None:
+    """REPL-7: a read_committed consumer is not told what was aborted."""
+    patched.setattr(RunningLog, "aborted_in", lambda *_: [])
+
+
+def _believes_unreplicated_markers(patched: pytest.MonkeyPatch) -> None:
+    """REPL-13: a marker counts as soon as a leader has it, which may die with it."""
+    append = Broker._append
+
+    def write(self: Broker, key: TopicPartition, write: Any, acks: int, *given: Any) -> None:
+        is_marker = write.__name__ == "write"
+        append(self, key, write, 1 if is_marker else acks, *given)
+
+    patched.setattr(Broker, "_append", write)
+
+
+def _forgets_who_has_a_marker(patched: pytest.MonkeyPatch) -> None:
+    """REPL-13: a transaction counts as ended with the first of its markers."""
+    marked = PlayedCoordinator._marked
+
+    def forget(self: PlayedCoordinator, ending: Any, key: TopicPartition) -> None:
+        if ending.waiting:
+            ending.waiting = [key]
+        marked(self, ending, key)
+
+    patched.setattr(PlayedCoordinator, "_marked", forget)
 
 
 def _elects_outside(patched: pytest.MonkeyPatch) -> None:
@@ -310,6 +356,8 @@ MUTANTS = {
     "acks-at-once": Mutant("REPL-6", 0, _acknowledges_at_once),
     "asks-for-nobody": Mutant("REPL-6", 0, _asks_for_nobody, ("stop-then-power",), settings=ELR),
     "reads-all": Mutant("REPL-7", 9, _consumers_read_all),
+    "reads-past-stable": Mutant("REPL-7", 0, _reads_past_what_is_stable, run=IN_TRANSACTIONS),
+    "names-no-aborted": Mutant("REPL-7", 0, _names_no_aborted, run=IN_TRANSACTIONS),
     "elects-by-log-end": Mutant("REPL-8", 0, _elects_by_log_end, ("longer-log",), run=OPEN),
     "elects-outside": Mutant("REPL-8", 23, _elects_outside),
     "keeps-epoch": Mutant("REPL-8", 0, _keeps_epoch, ("kill-in-turn",), run=LONG_ONE),
@@ -320,4 +368,20 @@ MUTANTS = {
     "never-cuts": Mutant("REPL-10", 1, _never_cuts, ("partition-leader",), run=ONCE),
     "dead-let-in": Mutant("REPL-11", 3, _lets_the_dead_in, ("stop-then-power",), settings=ELR),
     "numbers-anew": Mutant("REPL-12", 4, _numbers_anew, ("kill-one",), run=IN_BURST),
+    "unreplicated-markers": Mutant(
+        "REPL-13",
+        8,
+        _believes_unreplicated_markers,
+        ("kill-one",),
+        settings=FOUR_PARTITIONS,
+        run=IN_FOURS,
+    ),
+    "first-marker-ends-all": Mutant(
+        "REPL-13",
+        34,
+        _forgets_who_has_a_marker,
+        ("kill-one",),
+        settings=TWO_PARTITIONS,
+        run=IN_TRANSACTIONS,
+    ),
 }

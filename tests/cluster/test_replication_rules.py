@@ -28,6 +28,7 @@ from storage.replication.leader import IsrChange, LeaderReplica
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from eoctl.cluster.messages import ConsumerAnswer
     from eoctl.cluster.metadata import Led, MetadataView
 
 T0 = TopicPartition("t", 0)
@@ -100,8 +101,8 @@ def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
     class Client:
         name, incarnation, is_running = "client", 0, True
 
-    def answered(error: str, batches: list[bytes], high_watermark: int) -> None:
-        told.append((error, len(batches), high_watermark))
+    def answered(given: ConsumerAnswer) -> None:
+        told.append((given.error, len(given.batches), given.high_watermark))
 
     simulation.producer.start()
     simulation.scheduler.run(lambda: leader.log(T0).end_offset > 0, 60 * SECOND_US)

@@ -42,10 +42,22 @@ def test_a_course_of_before_there_were_consumers_that_commit_is_read() -> None:
     value = json.loads(encode_course(COURSE))
     value["version"] = 2
     del value["run"]["consumer_commit"]
+    del value["run"]["isolation"]
     assert parse_course(json.dumps(value).encode(), "file") == COURSE
     course = COURSE._replace(
         run=COURSE.run._replace(consumer_commit="after"), faults=("kill consumer at 20%",)
     )
+    assert parse_course(encode_course(course), "file") == course
+
+
+def test_a_course_of_before_there_were_transactions_is_read() -> None:
+    value = json.loads(encode_course(COURSE))
+    value["version"] = 3
+    for each in ("transaction_records", "abort_every", "transaction_timeout_ms", "isolation"):
+        del value["run"][each]
+    assert parse_course(json.dumps(value).encode(), "file") == COURSE
+    run = COURSE.run._replace(transaction_records=5, abort_every=2, isolation="read_uncommitted")
+    course = COURSE._replace(run=run)
     assert parse_course(encode_course(course), "file") == course
 
 
@@ -72,6 +84,11 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
         lambda value: value["run"].pop("seed"),
         lambda value: value["run"].pop("consumer_commit"),
         lambda value: value["run"].update(consumer_commit="often"),
+        lambda value: value["run"].pop("abort_every"),
+        lambda value: value["run"].update(isolation="read_all"),
+        lambda value: value["run"].update(transaction_records=5, acks=1),
+        lambda value: value["run"].update(transaction_records=5, retries=0),
+        lambda value: value["run"].update(transaction_records=5, is_idempotent=False),
         lambda value: value.update(faults=["kill consumer at 20%"]),
     ],
 )

@@ -52,7 +52,19 @@ class SavedCourse(NamedTuple):
         return self.run._replace(faults=", ".join(self.faults))
 
 
-SCHEMA = StateSchema("eoctl course", 3, (SavedCourse, PlaySettings, RunSettings))
+SCHEMA = StateSchema("eoctl course", 4, (SavedCourse, PlaySettings, RunSettings))
+
+
+# Of each earlier version, what every run was that said nothing of it.
+EARLIER: dict[int, dict[str, Any]] = {
+    2: {"consumer_commit": "none"},
+    3: {
+        "transaction_records": 0,
+        "abort_every": 0,
+        "transaction_timeout_ms": 60_000,
+        "isolation": "read_committed",
+    },
+}
 
 
 def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
@@ -121,8 +133,9 @@ def parse_course(data: bytes, path: str) -> SavedCourse:
         schema = version = None
     if schema != SCHEMA.name:
         raise _refused(f"{path}: is no course of events that eoctl cluster saved")
-    if version == 2 and isinstance(value.get("run"), dict):
-        value["run"].setdefault("consumer_commit", "none")  # no consumer committed then
+    if version in EARLIER and isinstance(value.get("run"), dict):
+        for each in range(version, SCHEMA.version):
+            value["run"] = EARLIER[each] | value["run"]
         version = SCHEMA.version
     if version != SCHEMA.version:
         raise _refused(

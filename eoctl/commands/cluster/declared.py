@@ -40,6 +40,13 @@ class CommitWhen(StrEnum):
     AFTER = "after"
 
 
+class IsolationLevel(StrEnum):
+    """What a consumer may be given."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
 class Acks(StrEnum):
     """What a producer waits for."""
 
@@ -122,6 +129,24 @@ Burst = Annotated[
 ]
 InFlight = Annotated[
     int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
+]
+TransactionRecords = Annotated[
+    int,
+    option(
+        min=0,
+        max=10_000_000,
+        metavar="N",
+        help="So many records belong to a transaction; 0: to none.",
+    ),
+]
+AbortEvery = Annotated[
+    int,
+    option(
+        min=0, metavar="N", help="Every N-th transaction is aborted on purpose; 0: none of them."
+    ),
+]
+IsolationOption = Annotated[
+    IsolationLevel, option(help="isolation.level of the consumers, with transactions.")
 ]
 WitnessFile = Annotated[
     str,

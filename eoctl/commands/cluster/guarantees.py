@@ -6,6 +6,7 @@ from typing import Annotated
 
 from eoctl import options
 from eoctl.commands.cluster.declared import (
+    AbortEvery,
     Acks,
     AcksOption,
     Burst,
@@ -14,6 +15,8 @@ from eoctl.commands.cluster.declared import (
     Fsync,
     FsyncWhen,
     InFlight,
+    IsolationLevel,
+    IsolationOption,
     MinInsync,
     Nodes,
     NoIdempotence,
@@ -22,6 +25,7 @@ from eoctl.commands.cluster.declared import (
     Records,
     ReplicationFactor,
     Retries,
+    TransactionRecords,
     Truncation,
     Unclean,
     WitnessFile,
@@ -47,6 +51,9 @@ def explore(
     rate: Rate = 4,
     burst: Burst = 1,
     in_flight: InFlight = 5,
+    transaction_records: TransactionRecords = 0,
+    abort_every: AbortEvery = 0,
+    isolation: IsolationOption = IsolationLevel.READ_COMMITTED,
     faults: Annotated[
         str,
         option(
@@ -90,6 +97,9 @@ def explore(
         rate=rate,
         burst=burst,
         in_flight=in_flight,
+        transaction_records=transaction_records,
+        abort_every=abort_every,
+        isolation=isolation.value,
     )
     return explore_cluster(settings, run, faults, range(seed, seed + seeds), output, witness)
 

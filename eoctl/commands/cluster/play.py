@@ -6,6 +6,7 @@ from typing import Annotated
 
 from eoctl import options
 from eoctl.commands.cluster.declared import (
+    AbortEvery,
     Acks,
     AcksOption,
     Burst,
@@ -16,6 +17,8 @@ from eoctl.commands.cluster.declared import (
     Fsync,
     FsyncWhen,
     InFlight,
+    IsolationLevel,
+    IsolationOption,
     IsrBy,
     MinInsync,
     Nodes,
@@ -25,6 +28,7 @@ from eoctl.commands.cluster.declared import (
     Records,
     ReplicationFactor,
     Retries,
+    TransactionRecords,
     Truncation,
     Unclean,
     cluster_of,
@@ -108,6 +112,10 @@ def run(
     consumer_commit: Annotated[
         CommitWhen, option(help="The consumer commits before it handles records, or after.")
     ] = CommitWhen.NONE,
+    transaction_records: TransactionRecords = 0,
+    abort_every: AbortEvery = 0,
+    transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
+    isolation: IsolationOption = IsolationLevel.READ_COMMITTED,
     faults: Annotated[
         str,
         option(metavar="FAULTS", help="Such as 'kill leader at 20%, start all at 70%'."),
@@ -159,6 +167,10 @@ def run(
         faults=faults,
         heals=not no_heal,
         consumer_commit=consumer_commit.value,
+        transaction_records=transaction_records,
+        abort_every=abort_every,
+        transaction_timeout_ms=transaction_timeout_ms,
+        isolation=isolation.value,
     )
     if replay or script:
         return replay_saved(path, settings, output, file=replay, script=script)

@@ -28,6 +28,7 @@ from storage.files.broker_lock import take
 from storage.files.fsio import FileSystem
 from storage.files.trees import sync_tree
 from storage.os_errors import os_errors
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
@@ -89,6 +90,31 @@ def require_possible(settings: PlaySettings) -> None:
             f"--replication-factor {settings.replication_factor}: there are"
             f" {counted(settings.nodes, 'node')}",
             next_step=f"--nodes {settings.replication_factor}",
+        )
+
+
+def require_producer(run: RunSettings) -> None:
+    """Refuse what no producer does (ProducerConfig.postProcessAndValidate). Raises UsageError."""
+    if run.is_transactional and not run.is_idempotent:
+        raise UsageError(
+            "--transaction-records: a transactional producer is idempotent, with acks=all",
+            next_step="leave out --acks and --no-idempotence",
+        )
+    if run.is_transactional and not run.retries:
+        raise UsageError(
+            "--transaction-records: a transactional producer sends again what has no answer",
+            next_step="--retries max",
+        )
+    most_ms = DEFAULT_MAX_TIMEOUT_MS
+    if run.transaction_timeout_ms > most_ms:
+        raise UsageError(
+            f"--transaction-timeout-ms {run.transaction_timeout_ms}: at most {most_ms}, which is"
+            " transaction.max.timeout.ms"
+        )
+    if run.abort_every and not run.is_transactional:
+        raise UsageError(
+            f"--abort-every {run.abort_every}: there are no transactions",
+            next_step="--transaction-records 10",
         )
 
 
@@ -158,6 +184,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         RefusedError: no played cluster, a broker that runs, damage that no broker starts on.
         AccessError: a file cannot be read or written.
     """
+    require_producer(run)
     cluster = open_cluster(path)
     require_whole(cluster, with_controller=True)
     parse_faults(run.faults, cluster.settings.nodes, has_group=run.has_group)
@@ -235,9 +262,26 @@ def _words(path: str, result: RunResult) -> Iterator[str]:
         f" producer: {sends['ok']:,} acknowledged, {sends['fail']:,} failed{_dropped(result)},"
         f" {sends['info']:,} without an answer that says which"
     )
+    if ended := _transactions(result):
+        yield f"transactions: {ended}"
     for each in result.servings:
         yield f"after {', '.join(each.after)}:"
         yield f"    {each.words}"
+
+
+def _transactions(result: RunResult) -> str:
+    """What became of them; "" there were none."""
+    counts = result.counts
+    begun = counts.get(("begin", "invoke"), 0)
+    if not begun:
+        return ""
+    committed, aborted = (counts.get((each, "ok"), 0) for each in ("commit", "abort"))
+    refused = counts.get(("commit", "fail"), 0) + counts.get(("abort", "info"), 0)
+    open_count = begun - committed - aborted - refused
+    return (
+        f"{begun:,} begun, {committed:,} committed, {aborted:,} aborted, {refused:,} aborted by the"
+        f" coordinator, {open_count:,} without an end"
+    )
 
 
 def _dropped(result: RunResult) -> str:
@@ -252,8 +296,13 @@ def _notes(path: str, result: RunResult) -> Iterator[str]:
         f" {sends['info']} not known;"
         f" {result.events_count} events, history {result.digest[:16]}"
     )
+    if ended := _transactions(result):
+        yield f"transactions: {ended}"
     if not result.is_quiet:
-        yield "not all replicas are in sync at the end, or a run was ended without healing"
+        yield (
+            "at the end not all replicas are in sync, or a transaction has not ended; or it was"
+            " ended without healing"
+        )
     yield f"eoctl cluster check {pasted(path)} judges it"
 
 

@@ -10,7 +10,7 @@ from eoctl.cluster.guarantees.explore import explore
 from eoctl.cluster.guarantees.saved import require_new, save_course, saved
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
-from eoctl.runs.cluster.play import EventRow, event_row, require_possible
+from eoctl.runs.cluster.play import EventRow, event_row, require_possible, require_producer
 from eoctl.runs.told import counted, tell_first
 from storage.errors import EXIT_FINDINGS, UsageError
 from storage.shell_words import pasted
@@ -39,6 +39,7 @@ def explore_cluster(
         RefusedError, AccessError: no run was possible, the file cannot be written.
     """
     require_possible(settings)
+    require_producer(run)
     if witness:
         require_new(witness)
     kinds = parse_kinds(faults)
@@ -110,7 +111,8 @@ def replay_calls(witness: str) -> Iterator[str]:
 def calls(settings: PlaySettings, run: RunSettings) -> Iterator[str]:
     """The calls that repeat a course of events."""
     yield f"eoctl cluster init ./play {_options(INIT_OPTIONS, settings)}".rstrip()
-    yield f"eoctl cluster run ./play {_options(RUN_OPTIONS, run)}".rstrip()
+    options = RUN_OPTIONS | (TRANSACTION_OPTIONS if run.is_transactional else {})
+    yield f"eoctl cluster run ./play {_options(options, run)}".rstrip()
     yield "eoctl cluster check ./play"
 
 
@@ -135,6 +137,11 @@ RUN_OPTIONS = {
     "--in-flight": "in_flight",
     "--faults": "faults",
     "--seed": "seed",
+}
+TRANSACTION_OPTIONS = {
+    "--transaction-records": "transaction_records",
+    "--abort-every": "abort_every",
+    "--isolation": "isolation",
 }
 
 

@@ -1,0 +1,125 @@
+"""eoctl cluster run --transaction-records: transactions are played, told of, judged, repeated."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+    Run = Callable[..., Outcome]
+
+OPTIONS = ("--transaction-records", 6, "--abort-every", 3, "--records", 120)
+FAULTS = ("--faults", "kill leader at 20%, power any at 40%, start all at 70%", "--seed", 7)
+
+
+@pytest.fixture
+def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    outcome = eoctl(
+        "cluster", "init", "play", "--partitions", 2, "--min-insync-replicas", 2, "--fsync", "batch"
+    )
+    assert outcome.status == 0, outcome.errors
+    return tmp_path / "play"
+
+
+def rows(outcome: Outcome) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in outcome.text.splitlines()]
+
+
+def committed_in(path: Path) -> set[str]:
+    """Values that were acknowledged in transactions that were told to be committed."""
+    told = [json.loads(each) for each in path.read_text().splitlines()[1:]]
+    done = [each for each in told if each["type"] == "ok"]
+    committed = {each["transaction"] for each in done if each["op"] == "commit"}
+    return {
+        each["value"] for each in done if each["op"] == "send" and each["transaction"] in committed
+    }
+
+
+def values_in(eoctl: Run, log: Path) -> list[str]:
+    outcome = eoctl("consume", log, "--isolation", "read_committed", "-o", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    return [each["value"] for each in rows(outcome)]
+
+
+@pytest.mark.parametrize("faults", [(), FAULTS])
+def test_what_is_committed_is_what_every_reader_is_given(
+    eoctl: Run, play: Path, faults: tuple[object, ...]
+) -> None:
+    """The checker, the check of the log dirs, and our own consumer say the same."""
+    ran = eoctl("cluster", "run", "play", *OPTIONS, *faults)
+    assert ran.status == 0, ran.errors
+    assert "transactions: 20 begun, 14 committed, 6 aborted" in ran.errors or faults
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 0, checked.text
+    nodes = [*play.glob("node-*")]
+    assert len(nodes) == 3
+    assert eoctl("check", *nodes).status == 0
+    committed = committed_in(play / "history-1.jsonl")
+    assert len(committed) >= 60
+    for node in nodes:
+        values = [each for number in (0, 1) for each in values_in(eoctl, node / f"t-{number}")]
+        assert sorted(values) == sorted(committed)
+    # The records of its coordinator are real ones.
+    listed = eoctl("dump-segment", *(play / "controller" / "__transaction_state-0").glob("*.log"))
+    assert listed.status == 0, listed.errors
+    assert eoctl("check", play / "controller" / "__transaction_state-0").status == 0
+
+
+def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path) -> None:
+    ran = eoctl("cluster", "run", "play", "--records", 20)
+    assert ran.status == 0
+    assert "transactions:" not in ran.errors
+    assert not (play / "controller" / "__transaction_state-0").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--transaction-records", 5, "--acks", 1], "idempotent, with acks=all"),
+        (["--transaction-records", 5, "--no-idempotence"], "idempotent, with acks=all"),
+        (["--transaction-records", 5, "--retries", 0], "--retries max"),
+        (["--abort-every", 2], "there are no transactions"),
+        (["--transaction-timeout-ms", DEFAULT_MAX_TIMEOUT_MS + 1], "transaction.max.timeout.ms"),
+        (["--isolation", "read_all"], "read_all"),
+        (["--transaction-records", -1], "transaction-records"),
+    ],
+)
+def test_what_no_producer_does_is_refused(
+    eoctl: Run, play: Path, options: list[object], words: str
+) -> None:
+    outcome = eoctl("cluster", "run", "play", *options)
+    assert outcome.status == 2
+    assert words in outcome.errors
+    assert not (play / "history-1.jsonl").exists()
+
+
+def test_explore_plays_transactions_and_prints_the_calls_that_repeat_them(
+    eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one replica in sync acks=all loses what was committed, too."""
+    monkeypatch.chdir(tmp_path)
+    options = (
+        "--transaction-records", 4, "--abort-every", 3, "--faults", "stop-then-power", "--rate", 4,
+    )  # fmt: skip
+    found = eoctl("cluster", "explore", *options, "--seeds", 60)
+    assert found.status == 1, found.errors
+    call = next(each for each in found.errors.splitlines() if "cluster run ./play" in each)
+    assert "--transaction-records 4 --abort-every 3 --isolation read_committed" in call
+    saved = eoctl("cluster", "explore", *options, "--seeds", 60, "--witness", "loses.json")
+    assert saved.status == 1
+    ran = eoctl("cluster", "run", "again", "--replay", "loses.json")
+    assert ran.status == 0, ran.errors
+    assert eoctl("cluster", "check", "again").status == 1
+    wrong = eoctl("cluster", "explore", *options, "--acks", 1)
+    assert wrong.status == 2
+    assert "idempotent" in wrong.errors

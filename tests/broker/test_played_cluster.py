@@ -15,7 +15,13 @@ from eoctl.cluster.layout import REAL_CONTROLLER_NAME
 from tests.kafka import client
 from tests.kafka.cluster import Cluster
 from tests.kafka.dump import dump_each, dumpable_files
-from tests.kafka.raw_produce import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, Answer, RawProducer
+from tests.kafka.raw_produce import (
+    INVALID_PRODUCER_EPOCH,
+    NONE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Answer,
+    RawProducer,
+)
 from tests.writing import batch, partition_at
 
 if TYPE_CHECKING:
@@ -77,8 +83,10 @@ def last_batch(log: Path) -> Last:
     return Last(last.producer_id, last.producer_epoch, last.base_sequence, count, last.base_offset)
 
 
-def values_of(eoctl: Callable[..., Outcome], log: Path) -> list[str]:
-    outcome = eoctl("consume", log, "-o", "jsonl")
+def values_of(
+    eoctl: Callable[..., Outcome], log: Path, isolation: str = client.READ_UNCOMMITTED
+) -> list[str]:
+    outcome = eoctl("consume", log, "--isolation", isolation, "-o", "jsonl")
     assert outcome.status == 0, outcome.errors
     return [json.loads(each)["value"] for each in outcome.text.splitlines()]
 
@@ -173,3 +181,102 @@ def test_real_brokers_go_on_with_it(
             assert not any(words in result.text for words in PROBLEMS), (path, result.text[-900:])
     checked = eoctl("check", *nodes)
     assert checked.status == 0, checked.text
+
+
+TRANSACTIONAL = {
+    "kills": PLAYED["kills"],
+    "all lose power, synced": PLAYED["all lose power, synced"],
+    # Nobody is there to take the markers of the last transaction.
+    "left open": Played(
+        ("--min-insync-replicas", "2"),
+        ("--faults", "kill follower at 30%, start all at 40%, kill all at 55%", "--no-heal"),
+    ),
+}
+LEVELS = (client.READ_UNCOMMITTED, client.READ_COMMITTED)
+
+
+def committed_in(play: Path) -> set[str]:
+    """What was acknowledged in transactions that were told to be committed."""
+    told = map(json.loads, (play / "history-1.jsonl").read_text().splitlines()[1:])
+    done = [each for each in told if each["type"] == "ok"]
+    committed = {each["transaction"] for each in done if each["op"] == "commit"}
+    sends = (each for each in done if each["op"] == "send")
+    return {each["value"] for each in sends if each["transaction"] in committed}
+
+
+def values_from(told: client.Consumed) -> list[str]:
+    return [(each.value or b"").decode() for each in told.records]
+
+
+def zombie_of(log: Path) -> tuple[int, int, int]:
+    """Who sent the last batch of data, and the sequence behind it."""
+    headers = [placed.batch.header for placed in partition_at(log).read(0)]
+    last = [each for each in headers if not each.is_control][-1]
+    assert last.is_transactional
+    return last.producer_id, last.producer_epoch, last.last_sequence + 1
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("name", TRANSACTIONAL)
+@pytest.mark.usefixtures("begun_today")
+def test_real_brokers_go_on_with_its_transactions(
+    eoctl: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    """REPL-7, REPL-13: a real read_committed client is given what ours is, and no zombie gets in."""
+    played, play, is_open = TRANSACTIONAL[name], tmp_path / "play", name == "left open"
+    assert eoctl("cluster", "init", play, "--partitions", PARTITIONS, *played.init).status == 0
+    ran = eoctl(
+        "cluster", "run", play, "--records", 200, "--transaction-records", 7, "--abort-every", 3,
+        *played.run,
+    )  # fmt: skip
+    assert ran.status == (5 if is_open else 0), ran.errors
+    assert eoctl("check", *play.glob("node-*")).status in (0, 1)
+    shutil.copytree(play / REAL_CONTROLLER_NAME, play / f"node-{CONTROLLER_ID}")
+    before = {
+        (node, number, level): values_of(eoctl, play / f"node-{node}" / f"t-{number}", level)
+        for node in range(3)
+        for number in range(PARTITIONS)
+        for level in LEVELS
+    }
+    with Cluster(play) as cluster:
+
+        def read(number: int, level: str) -> client.Consumed:
+            return client.consume(cluster.bootstrap, "t", number, isolation=level)
+
+        given: list[str] = []
+        stuck: set[int] = set()
+        for number in range(PARTITIONS):
+            leader = cluster.wait_for("t", number, isr={0, 1, 2}).leader
+            uncommitted, committed = (read(number, level) for level in LEVELS)
+            assert values_from(uncommitted) == before[leader, number, client.READ_UNCOMMITTED]
+            assert values_from(committed) == before[leader, number, client.READ_COMMITTED]
+            assert len(uncommitted.records) > len(committed.records) > 20
+            given += values_from(committed)
+            if committed.end_offset < uncommitted.end_offset:
+                stuck.add(number)
+                continue
+            identity = zombie_of(play / f"node-{leader}" / f"t-{number}")
+            late = batch(1, identity, timestamp_ms=int(time.time() * 1000))
+            with RawProducer(cluster.bootstrap_of(leader)) as sender:
+                assert sender.send("t", number, late).error_code == INVALID_PRODUCER_EPOCH
+        assert bool(stuck) == is_open
+        assert len(given) == len({*given})
+        told = committed_in(play)
+        assert {*given} <= told if is_open else {*given} == told
+        session = client.transactional_producer(cluster.bootstrap, "eoctl-producer-0")
+        for value, commit in ((b"more", True), (b"less", False)):
+            records = [client.Outgoing("t", number, None, value) for number in range(PARTITIONS)]
+            client.transact(session, records, commit=commit)
+        for number in range(PARTITIONS):
+            leader = cluster.wait_for("t", number, isr={0, 1, 2}).leader
+            known, known_too = (before[leader, number, level] for level in LEVELS)
+            assert values_from(read(number, LEVELS[0])) == [*known, "more", "less"]
+            # Behind one that is open, and that nobody ends, nothing is given.
+            more = [] if number in stuck else ["more"]
+            assert values_from(read(number, LEVELS[1])) == [*known_too, *more]
+        cluster.stop(*cluster.broker_ids)
+    checked = eoctl("check", *(play / f"node-{each}" for each in range(3)), "-o", "jsonl")
+    found = {json.loads(each).get("check_id") for each in checked.text.splitlines()} - {None}
+    assert found <= {"TXO-1", "TXO-2"}, found  # what is open; a marker without data is none
+    assert ("TXO-1" in found) == is_open
+    assert checked.status == is_open

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.coordinator import COORDINATOR_NAME
-from eoctl.cluster.faults.language import CONSUMER, WhenKind
+from eoctl.cluster.faults.language import CLIENTS, CONSUMER, PRODUCER, WhenKind
 from eoctl.cluster.probe import Probe
 from eoctl.cluster.scheduler import SECOND_US
 from eoctl.cluster.settings import CONTROLLER_NAME
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eoctl.cluster.network import Network
     from eoctl.cluster.scheduler import Scheduler
     from eoctl.cluster.trace import EventTrace
+    from eoctl.cluster.transactional import TransactionalProducer
     from storage.file_names import TopicPartition
     from storage.replication.leader import LeaderReplica
 
@@ -76,7 +77,7 @@ class Nemesis:
 
     Attributes:
         servings: what `ask` found out.
-        consumer: that can be killed, too; None: there is none.
+        consumer, producer: that can be killed, too; None: there is none.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Nemesis:
         self._done: list[str] = []
         self.servings: list[Serving] = []
         self.consumer: CommittingConsumer | None = None
+        self.producer: TransactionalProducer | None = None
 
     def _until(self, holds: Callable[[], bool], limit_us: int) -> bool:
         return self._scheduler.run(holds, self._scheduler.now_us + limit_us)
@@ -163,8 +165,8 @@ class Nemesis:
         words = f"{fault.action} {', '.join(f'broker {each}' for each in targets)}".strip()
         if fault.action == "set":
             words = f"set {fault.target}"
-        if fault.target == CONSUMER:
-            words = f"{fault.action} the consumer"
+        if fault.target in CLIENTS:
+            words = f"{fault.action} the {fault.target}"
         words = _WORDS.get(fault.action, words)
         self._trace.tell("fault", words, targets[0] if targets else None)
         if fault.action == "ask":
@@ -177,6 +179,8 @@ class Nemesis:
         )  # fmt: skip
         if fault.target == CONSUMER and self.consumer is not None:
             self._strike_consumer(fault.action, self.consumer)
+        if fault.target == PRODUCER and self.producer is not None:
+            self._strike_producer(fault.action, self.producer)
         for number in targets:
             self._strike(fault.action, self._brokers[number])
         if fault.action == "heal":
@@ -224,6 +228,12 @@ class Nemesis:
             consumer.close()
             self._until(lambda: not consumer.is_running, QUIET_LIMIT_US)
 
+    def _strike_producer(self, action: str, producer: TransactionalProducer) -> None:
+        if action == "kill":
+            producer.kill()
+        elif not producer.is_running:
+            producer.restart()
+
     def _targets(self, fault: Fault) -> list[int]:
         running = [number for number, each in self._brokers.items() if each.is_running]
         led = self._controller.led(self._keys[0])
@@ -231,7 +241,7 @@ class Nemesis:
         if fault.action != "start":
             among = running
         target = fault.target
-        if not target or target == CONSUMER or fault.action == "set":
+        if not target or target in CLIENTS or fault.action == "set":
             return []
         if target.isdecimal():
             return [int(target)]
@@ -257,6 +267,8 @@ class Nemesis:
         self._dead.clear()
         if self.consumer is not None and not self.consumer.is_running:
             self.consumer.restart()
+        if self.producer is not None and not self.producer.is_running:
+            self.producer.restart()
 
     # -- questions
 

@@ -186,7 +186,13 @@ class Producer:
             else:
                 self._send(key)
         if self._settings.rate:
-            self._scheduler.at(self._scheduler.now_us + self._pause_us(), self._next, ())
+            due_us = self._scheduler.now_us + self._pause_us()
+            self._scheduler.at(due_us, self._next_of, (self.incarnation,))
+
+    def _next_of(self, incarnation: int) -> None:
+        """The same, if it was not killed since."""
+        if self.is_running and self.incarnation == incarnation:
+            self._next()
 
     def _pause_us(self) -> int:
         """Until the next record is given."""
@@ -200,7 +206,7 @@ class Producer:
         self._buffered_count -= 1
         if self._is_full:
             self._is_full = False
-            self._scheduler.after(0, self._next)
+            self._scheduler.after(0, self._next_of, self.incarnation)
 
     # -- batches go out
 
@@ -353,7 +359,7 @@ class Producer:
             self._give_up(batch.key)
         self._send(batch.key)
         if not self._settings.rate and not self._waiting[batch.key]:
-            self._scheduler.after(0, self._next)
+            self._scheduler.after(0, self._next_of, self.incarnation)
 
     def _give_up(self, key: TopicPartition) -> None:
         """What is on its way may not be numbered anew: what comes next waits for it."""

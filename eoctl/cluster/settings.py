@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from eoctl.cluster.faults.language import CONSUMER, PRODUCER
 from storage.file_names import is_topic_name
 from storage.limits import INT32_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
@@ -113,8 +114,14 @@ class RunSettings(NamedTuple):
 
     @property
     def has_group(self) -> bool:
-        """Its consumer commits, and can be killed."""
+        """Its consumer commits."""
         return self.consumer_commit != "none"
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Those that can be killed, as `--faults` calls them."""
+        found = (CONSUMER if self.has_group else "", PRODUCER if self.is_transactional else "")
+        return tuple(filter(None, found))
 
     @property
     def is_transactional(self) -> bool:

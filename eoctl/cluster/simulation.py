@@ -78,7 +78,7 @@ class Simulation:
     ) -> None:
         self._settings = settings
         self._run = run
-        self.faults = parse_faults(run.faults, settings.nodes, has_group=run.has_group)
+        self.faults = parse_faults(run.faults, settings.nodes, run.clients)
         self.scheduler = Scheduler(run.seed)
         self.scheduler.now_us = start_us
         self._start_us = start_us
@@ -120,6 +120,8 @@ class Simulation:
             self._keys, self.brokers, self.controller, self.scheduler, self._network, self.trace,
             self.history,
         )  # fmt: skip
+        if isinstance(self.producer, TransactionalProducer):
+            self._nemesis.producer = self.producer
 
     @property
     def _isolation(self) -> str:

@@ -15,7 +15,7 @@ from eoctl.cluster.producer import RETRY_BACKOFF_US, Producer
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from eoctl.cluster.broker import Broker
     from eoctl.cluster.coordinator import PlayedCoordinator
@@ -54,6 +54,46 @@ class TransactionalProducer(Producer):
         self._is_held = False  # a record was to be given meanwhile
         self._has_failed = False
 
+    # -- its life
+
+    def kill(self) -> None:
+        """End it at once: what it had on its way nobody is told of, and nobody ends for it."""
+        for batches in self._flying.values():
+            for each in batches:
+                each.is_done = True
+                for timer in (each.timer, each.expiry):
+                    if timer is not None:
+                        timer.call_off()
+            batches.clear()
+        for waiting in self._waiting.values():
+            waiting.clear()
+        self.answered_count, self._buffered_count = self._given_count, 0
+        self._is_full = self._is_open = self._is_ending = self._is_held = False
+        self._history_fields.clear()
+        self._who = None
+        self.is_running = False
+        self._settle()
+
+    def restart(self) -> None:
+        """Start after a kill, in a new session, which aborts what the one before has left."""
+        self.incarnation += 1
+        self.is_running = True
+        self._ready()
+
+    def _of_this_life(self, action: Callable[..., None]) -> Callable[..., None]:
+        """What is not done any more once it was killed: an answer may reach who was started."""
+        incarnation = self.incarnation
+
+        def done(*given: object) -> None:
+            if self.is_running and self.incarnation == incarnation:
+                action(*given)
+
+        return done
+
+    def _later(self, action: Callable[[], None]) -> None:
+        """Try again."""
+        self._scheduler.after(RETRY_BACKOFF_US, self._of_this_life(action))
+
     # -- sessions
 
     def _ready(self) -> None:
@@ -61,13 +101,13 @@ class TransactionalProducer(Producer):
         coordinator = self._coordinator
         self._network.send(
             self, coordinator, coordinator.init_producer_id, self, self.transactional_id,
-            self._settings.transaction_timeout_ms, self._begun,
+            self._settings.transaction_timeout_ms, self._of_this_life(self._begun),
         )  # fmt: skip
 
     def _begun(self, error: str, who: ProducerIdAndEpoch | None) -> None:
         if error:
             assert error == CONCURRENT_TRANSACTIONS, error
-            self._scheduler.after(RETRY_BACKOFF_US, self._ready)
+            self._later(self._ready)
             return
         self._go_on(who)
 
@@ -147,12 +187,12 @@ class TransactionalProducer(Producer):
 
         self._network.send(
             self, coordinator, coordinator.end_transaction, self, self.transactional_id, who,
-            operation == "commit", answered,
+            operation == "commit", self._of_this_life(answered),
         )  # fmt: skip
 
     def _ended(self, operation: str, error: str, who: ProducerIdAndEpoch | None) -> None:
         if error == CONCURRENT_TRANSACTIONS:
-            self._scheduler.after(RETRY_BACKOFF_US, self._ask_end, operation)
+            self._later(lambda: self._ask_end(operation))
         elif error:
             # Whoever was refused to commit did not; whoever was refused to abort did not either.
             self._note("fail" if operation == "commit" else "info", operation, error=error)

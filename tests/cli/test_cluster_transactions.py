@@ -91,6 +91,8 @@ def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path)
         (["--abort-every", 2], "there are no transactions"),
         (["--transaction-timeout-ms", DEFAULT_MAX_TIMEOUT_MS + 1], "transaction.max.timeout.ms"),
         (["--isolation", "read_all"], "read_all"),
+        (["--faults", "kill producer at 30%"], "there is no transactional producer"),
+        (["--transaction-records", 5, "--faults", "stop producer at 3s"], "is no node"),
         (["--transaction-records", -1], "transaction-records"),
     ],
 )

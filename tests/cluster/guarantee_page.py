@@ -119,6 +119,7 @@ end raises the epoch of the producer.
 | a reader stops at the first transaction that is open, or whose marker is not replicated yet | `test_repl_7_a_marker_that_is_not_replicated_leaves_its_transaction_unstable` |
 | what comes late, from before an abort or from an older session, is refused, and opens no transaction that nobody ends | `test_repl_13_what_comes_late_is_refused_and_opens_nothing` |
 | a marker that dies with its leader is written by the next one | `test_repl_13_a_marker_is_written_once_more_by_whoever_leads` |
+| a producer that is killed at any moment leaves no half of a transaction: its next session aborts what was open | `test_what_a_killed_producer_has_begun_is_aborted` |
 | a transaction that takes too long is aborted, and its producer refused | `test_repl_13_a_transaction_that_takes_too_long_is_aborted` |
 | committing is as safe as acks=all is: with one replica in sync that loses its disk, what was committed is lost | `test_explore_plays_transactions_and_prints_the_calls_that_repeat_them` |
 | reading to the high watermark, not naming what was aborted, a marker that counts before it is replicated, one marker for all: each is condemned | `test_a_broken_rule_is_condemned_and_the_rule_is_not` |

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.cluster.checker.judge import judge
+from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.consumer import given_records
 from eoctl.cluster.coordinator import PlayedCoordinator
 from eoctl.cluster.faults.language import parse_faults
@@ -346,6 +350,36 @@ def test_what_is_committed_is_there_and_what_is_aborted_is_not(seed: int) -> Non
     assert course.result.is_quiet
     assert course.result.is_read
     assert course.result.counts["commit", "ok"] > 0
+
+
+@pytest.mark.parametrize("seed", range(40 if IS_ALL else 13))
+def test_what_a_killed_producer_has_begun_is_aborted(tmp_path: Path, seed: int) -> None:
+    """At any moment of a transaction: nobody reads half of it, and the next session goes on."""
+    drawn = Random(seed)
+    moments = sorted(drawn.randrange(5, 95) for _ in range(3))
+    back = ("0ms", "quiet")[seed % 2]
+    faults = ", ".join(f"kill producer at {each}%, start producer at {back}" for each in moments)
+    if seed % 4 > 1:
+        faults += ", kill leader at 95%, kill producer at 96%"
+    settings = PAIR._replace(partitions=1 + seed % 3)
+    run = RUN._replace(seed=seed, faults=faults, rate=(20, 1000, 0)[seed % 3])
+    play = Play(tmp_path, settings, run)
+    result = play.simulation.run()
+    assert result.is_quiet
+    assert result.is_read
+    assert result.is_answered
+    data = b"".join(play.lines)
+    verdict = judge([HistorySource("history", lambda: io.BytesIO(data))])
+    assert not verdict.has_findings, verdict.findings
+    assert verdict.problems == ()
+    asked = {each["transaction"] for each in play.told("commit") if each["type"] == "invoke"}
+    sent = {each["value"]: each["transaction"] for each in play.sends("invoke")}
+    assert len(sent) == 60
+    read = read_values(play)
+    assert committed_values(play) <= read
+    assert {sent[each] for each in read} <= asked
+    whole = [each for each, name in sent.items() if name in {sent[value] for value in read}]
+    assert {*whole} == read  # of no transaction a part
 
 
 def run_of(play: Play, number: int, run: RunSettings) -> Play:

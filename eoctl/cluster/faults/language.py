@@ -15,27 +15,40 @@
 
 WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR), `any`, `all`, and
 of those that are down `first` and `last`; or `consumer`, where it commits, which is killed, stopped
-or started. WHEN: `20%` of the records, `3s` or `250ms` of the clock, or a state: `quiet`, nothing
-happens any more; `ahead`, the leader of the first partition has what is not committed yet;
-`isr-change`, it has asked for another ISR and has no answer yet; `handling`, the consumer has been
-given records and has not done with them. For the last three it is looked after every message, and
-not longer than a minute; the fault comes up to 1 or 3 ms later, as `ahead` and `isr-change` go on
-for less; a change of the ISR, where a broker is slow, for up to 1.5 s; and before the consumer has
-done. `20% ahead`: one, then the other.
+or started; or `producer`, where it is transactional, which is killed or started. WHEN: `20%` of the
+records, `3s` or `250ms` of the clock, or a state: `quiet`, nothing happens any more; `ahead`, the
+leader of the first partition has what is not committed yet; `isr-change`, it has asked for another
+ISR and has no answer yet; `handling`, the consumer has been given records and has not done with
+them. For the last three it is looked after every message, and not longer than a minute; the fault
+comes up to 1 or 3 ms later, as `ahead` and `isr-change` go on for less; a change of the ISR, where
+a broker is slow, for up to 1.5 s; and before the consumer has done. `20% ahead`: one, then the
+other.
 """
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition", "slow"})
 ACTIONS = ACTIONS_WITH_NODE | {"ask", "heal", "set", "elect"}
 CONSUMER = "consumer"
-ACTIONS_WITH_CONSUMER = frozenset({"kill", "stop", "start"})
+PRODUCER = "producer"
+# Clients, and what befalls them.
+CLIENTS = {CONSUMER: frozenset({"kill", "stop", "start"}), PRODUCER: frozenset({"kill", "start"})}
+_LACKING = {
+    CONSUMER: (
+        "there is no consumer that commits",
+        "--consumer-commit before, or --consumer-commit after",
+    ),
+    PRODUCER: ("there is no transactional producer", "--transaction-records 10"),
+}
 TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
 SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
 _FAULT = re.compile(
@@ -84,21 +97,21 @@ class Fault(NamedTuple):
         return f"{self.action}{target} at {when}{state}"
 
 
-def parse_faults(text: str, nodes: int, *, has_group: bool = False) -> list[Fault]:
-    """Read faults; `has_group`: a consumer commits, and may be killed.
+def parse_faults(text: str, nodes: int, clients: Collection[str] = ()) -> list[Fault]:
+    """Read faults; `clients`: those that may be killed.
 
     Raises:
-        UsageError: what they are is not clear, or there is no such node, or no such consumer.
+        UsageError: what they are is not clear, or there is no such node, or no such client.
     """
     faults = []
     for each in filter(None, map(str.strip, text.split(","))):
         fault = _parse(each, nodes)
-        states = (fault.kind, fault.state)
-        if not has_group and (fault.target == CONSUMER or WhenKind.HANDLING in states):
-            raise UsageError(
-                f"--faults: {each!r}: there is no consumer that commits",
-                next_step="--consumer-commit before, or --consumer-commit after",
-            )
+        named = {fault.target} if fault.target in CLIENTS else set()
+        if WhenKind.HANDLING in (fault.kind, fault.state):
+            named.add(CONSUMER)
+        for client in sorted(named - {*clients}):
+            words, step = _LACKING[client]
+            raise UsageError(f"--faults: {each!r}: {words}", next_step=step)
         faults.append(fault)
     return faults
 
@@ -138,7 +151,7 @@ def _parse(text: str, nodes: int) -> Fault:
 def _require_target(text: str, action: str, target: str, nodes: int) -> None:
     if action in ACTIONS_WITH_NODE:
         is_node = target.isdecimal() and target.isascii() and int(target) < nodes
-        if target == CONSUMER and action in ACTIONS_WITH_CONSUMER:
+        if action in CLIENTS.get(target, ()):
             return
         if target not in TARGETS and not is_node:
             raise UsageError(

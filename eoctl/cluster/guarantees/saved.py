@@ -151,7 +151,7 @@ def parse_course(data: bytes, path: str) -> SavedCourse:
         raise _refused(f"{path}: {problem}")
     for number, fault in enumerate(course.faults, 1):
         try:
-            parse_faults(fault, course.settings.nodes, has_group=course.run.has_group)
+            parse_faults(fault, course.settings.nodes, course.run.clients)
         except UsageError as error:
             words = str(error).removeprefix("--faults: ")
             raise RefusedError(

@@ -187,7 +187,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
     require_producer(run)
     cluster = open_cluster(path)
     require_whole(cluster, with_controller=True)
-    parse_faults(run.faults, cluster.settings.nodes, has_group=run.has_group)
+    parse_faults(run.faults, cluster.settings.nodes, run.clients)
     with ExitStack() as stack:
         stack.enter_context(take(node_paths(cluster)))
         if cluster.ended_count < cluster.runs_count:

@@ -18,7 +18,6 @@ from eoctl.spark.quiet import hidden_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_bundles: list[tempfile.TemporaryDirectory[str]] = []
 _ready: set[str] = set()  # ids of applications, and of sessions of Spark Connect
 
 
@@ -36,7 +35,10 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
     """
     if is_remote(session):
         if _is_first(session.session_id):
-            session.addArtifacts(_bundle(), pyfile=True)
+            from eoctl.spark.bundle import write_bundle
+
+            with tempfile.TemporaryDirectory(prefix="eoctl-") as directory:
+                session.addArtifacts(str(write_bundle(directory)), pyfile=True)
         return
     context = session.sparkContext
     if is_local(context.master or "") or not _is_first(context.applicationId):
@@ -45,7 +47,7 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
     from eoctl.spark.probe import require_executors
 
     if not context.getConf().get("spark.submit.pyFiles"):
-        context.addPyFile(_bundle())
+        context.addPyFile(packages_for(context))
     try:
         with hidden_output():
             require_executors(context, OWN_PACKAGES, NEEDED, paths)
@@ -112,10 +114,11 @@ def _is_first(name: str) -> bool:
     return True
 
 
-def _bundle() -> str:
+def packages_for(context: Any) -> str:
+    """Write our packages where executors that start late still find them; return the path.
+
+    That is a directory of Spark's own, which its JVM removes at its end, however this process ends.
+    """
     from eoctl.spark.bundle import write_bundle
 
-    # It goes at the end of this process: executors may start late, and fetch it then.
-    directory = tempfile.TemporaryDirectory(prefix="eoctl-")
-    _bundles.append(directory)
-    return str(write_bundle(directory.name))
+    return str(write_bundle(context._temp_dir))  # noqa: SLF001 - pyspark's own for what it sends

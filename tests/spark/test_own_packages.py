@@ -1,4 +1,4 @@
-"""A Python that cannot run our tasks says what is in the way. No JVM is started here."""
+"""A Python that cannot run our tasks says what is in the way."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import os
 import socket
 import subprocess
 import sys
+import venv
 from typing import TYPE_CHECKING
 
 import pytest
 
 from eoctl.spark import packages_root
 from eoctl.spark.own_packages import NEEDED
+from tests.kafka.jars import REPOSITORY_DIR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROOT = str(packages_root())
@@ -75,3 +78,46 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
     assert words.startswith(f"ImportError: {socket.gethostname()}: {sys.executable}: ")
     assert f"this Python has no module {name}; install it on every host" in words
     assert "PYSPARK_PYTHON" in words
+
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+from eoctl.spark.datasource import register
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+print("rows", spark.read.format("kafka-log-batches").load(sys.argv[1]).count())
+"""
+
+
+@pytest.mark.java
+@pytest.mark.xdist_group("spark")
+@pytest.mark.slow
+@pytest.mark.in_turn
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_another_python_in_a_local_spark(
+    golden: Callable[[str], Path], tmp_path: Path, *, is_ours: bool
+) -> None:
+    """The commands pass over it; a script with a session of its own is told what it lacks."""
+    logs = str(golden("kafka-4.3.1") / "clean" / "txn-0")
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    other = str(tmp_path / "bare" / "bin" / "python")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-P", "script.py", logs]
+    if is_ours:
+        command = [sys.executable, "-P", "-m", "eoctl", "spark-audit", "--master", "local[2]"]
+        command += ["--conf", f"spark.pyspark.python={other}", logs]
+    environment = {**os.environ, "PYSPARK_PYTHON": other, "PYTHONPATH": str(REPOSITORY_DIR)}
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, check=False, timeout=300,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    if is_ours:
+        assert done.returncode == 0, done.stderr
+        assert f"\t{logs}\n" in done.stdout
+        return
+    assert done.returncode == 1
+    assert f"{other}: this Python has no module numpy, pyarrow" in done.stderr
+    assert "set PYSPARK_PYTHON to a Python that has it" in done.stderr
+    assert "rows" not in done.stdout

@@ -8,6 +8,9 @@ before the next one; what is joined by `&` follows at once. Three brokers, one p
   batch-at N ID EPOCH SEQUENCE COUNT           the same to broker N, whoever leads
   begin-batch ID EPOCH SEQUENCE COUNT          it is appended; its answer is not waited for
   answer                       what that batch is answered, or that its connection ended
+  begin-txn VALUE COUNT        a transactional producer sends so many records in a transaction
+  end-txn commit|abort         it ends it
+  read                         a read_committed consumer reads all that it is given
   kill N, stop N, start N      a broker
   pause N, resume N            it neither fetches nor is heard of; its connections stay
   set KEY=VALUE                of the topic
@@ -16,7 +19,8 @@ before the next one; what is joined by `&` follows at once. Three brokers, one p
 Compared are facts without times: the answer to each sending; after each step who leads, the ISR,
 and each running broker's log end and checkpointed high watermark; and at the end each state of the
 partition in the controller's log, where replicas were cut, all records of each replica, and its
-leader epochs.
+leader epochs. Of a transactional batch only that: the client of the real brokers speaks the protocol
+before KIP-890, which raises no epoch, and has another producer id.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ SESSION_MS = 9000  # Kafka's default
 LAG_MS = 20_000
 TIMEOUT_MS = 30_000
 NEVER_MS = 3_600_000  # no course lasts so long
+TRANSACTION_TIMEOUT_MS = 900_000  # nor so long a transaction
+TRANSACTIONAL_ID = "course"
+IN_TRANSACTION = (-2, -2, -2)
 
 
 class Course(NamedTuple):
@@ -56,6 +63,11 @@ class Course(NamedTuple):
     has_elr: bool = False
     session_ms: int = SESSION_MS
     lag_ms: int = LAG_MS
+
+    @property
+    def has_transactions(self) -> bool:
+        """Some of it is sent in transactions."""
+        return "begin-txn" in self.steps
 
     def groups(self) -> Iterator[list[list[str]]]:
         """Steps that follow at once, as words."""
@@ -89,7 +101,7 @@ class Stand(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A record of a replica."""
+    """A record of a replica; of a marker its key is taken for the value."""
 
     offset: int
     leader_epoch: int
@@ -143,6 +155,15 @@ class Stage(Protocol):
     def answer(self) -> str:
         """Wait for the answer to it: its offset, or the name of the error."""
 
+    def begin_transaction(self, value: str, count: int) -> str:
+        """Send records in a new transaction; returns the offset of the first."""
+
+    def end_transaction(self, *, is_commit: bool) -> None:
+        """End it; it is decided when this returns."""
+
+    def read(self) -> str:
+        """Count what a read_committed consumer is given: `read 5`."""
+
     def act(self, action: str, target: str) -> None:
         """Do anything else."""
 
@@ -165,6 +186,13 @@ def play(stage: Stage, group: list[list[str]]) -> Iterator[str]:
             stage.begin(Sending.of_words(words)._replace(timeout_ms=NEVER_MS))
         elif action == "answer":
             yield stage.answer()
+        elif action == "begin-txn":
+            value, count = words
+            yield stage.begin_transaction(value, int(count))
+        elif action == "end-txn":
+            stage.end_transaction(is_commit=words == ["commit"])
+        elif action == "read":
+            yield stage.read()
         else:
             stage.act(action, "".join(words))
 
@@ -190,7 +218,10 @@ def records_of(log_dir: Path) -> list[Kept]:
             if sequence >= 0:
                 sequence += record.offset - header.base_offset
             producer = (header.producer_id, header.producer_epoch, sequence)
-            found.append(Kept(record.offset, header.partition_leader_epoch, producer, record.value))
+            if header.is_transactional:
+                producer = IN_TRANSACTION
+            value = record.key if header.is_control else record.value
+            found.append(Kept(record.offset, header.partition_leader_epoch, producer, value))
     return found
 
 
@@ -305,6 +336,12 @@ COURSES = {
         "send a 3 -1; pause 1 & pause 2 & begin-batch 7 0 0 2 & kill 0 & answer & resume 1"
         " & resume 2; batch 7 0 0 2; start 0; send b 1 -1",
         ("NETWORK_EXCEPTION", "1 leads in 1", "0 cuts at 3", "3"),
+    ),
+    "a leader dies in a transaction": Course(
+        "begin-txn a 3; end-txn commit; begin-txn b 2; send x 1 -1; read; kill 0; read;"
+        " send y 1 -1; end-txn abort; read; start 0; begin-txn c 1; end-txn commit;"
+        " read; kill 1; read; send z 1 -1; read",
+        ("0", "4", "6", "read 3", "read 5", "read 6", "read 7", "1 leads in 1"),
     ),
     "an unclean election": Course(
         "send a 3 -1; kill 2; send b 3 -1; kill 1; send c 4 1; kill 0; start 1; start 2; elect;"

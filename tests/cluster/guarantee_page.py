@@ -120,6 +120,7 @@ end raises the epoch of the producer.
 | what comes late, from before an abort or from an older session, is refused, and opens no transaction that nobody ends | `test_repl_13_what_comes_late_is_refused_and_opens_nothing` |
 | a marker that dies with its leader is written by the next one | `test_repl_13_a_marker_is_written_once_more_by_whoever_leads` |
 | a producer that is killed at any moment leaves no half of a transaction: its next session aborts what was open | `test_what_a_killed_producer_has_begun_is_aborted` |
+| real brokers do the same with a leader that dies in a transaction, record by record, marker by marker, and give a read_committed client what ours is given, also after runs with faults | `test_real_brokers_do_the_same`, `test_real_brokers_go_on_with_its_transactions` |
 | a transaction that takes too long is aborted, and its producer refused | `test_repl_13_a_transaction_that_takes_too_long_is_aborted` |
 | committing is as safe as acks=all is: with one replica in sync that loses its disk, what was committed is lost | `test_explore_plays_transactions_and_prints_the_calls_that_repeat_them` |
 | reading to the high watermark, not naming what was aborted, a marker that counts before it is replicated, one marker for all: each is condemned | `test_a_broken_rule_is_condemned_and_the_rule_is_not` |

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.cluster.consumer import given_records
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.messages import NETWORK_EXCEPTION
 from eoctl.cluster.scheduler import MS_US, SECOND_US
 from eoctl.cluster.settings import (
     CONTROLLER_NAME,
+    READ_COMMITTED,
     START_MS,
     PlaySettings,
     RunSettings,
@@ -19,6 +21,8 @@ from tests.cluster.courses import (
     BROKERS,
     T0,
     TIMEOUT_MS,
+    TRANSACTION_TIMEOUT_MS,
+    TRANSACTIONAL_ID,
     Course,
     Facts,
     Sending,
@@ -31,7 +35,10 @@ from tests.cluster.courses import (
 from tests.writing import batch
 
 if TYPE_CHECKING:
-    from eoctl.cluster.messages import ProduceAnswer
+    from collections.abc import Callable
+
+    from eoctl.cluster.messages import ConsumerAnswer, ProduceAnswer
+    from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
 SETTLED_US = 100 * SECOND_US  # sessions end, followers leave the ISR, checkpoints are written
 
@@ -61,13 +68,14 @@ class PlayedStage:
         )
         cluster = make_cluster(str(root), settings)
         self._root = Path(cluster.root)
-        run = RunSettings(seed=seed)
+        run = RunSettings(seed=seed, transaction_records=int(course.has_transactions))
         self._simulation = Simulation(
             cluster.root, cluster.cluster, settings, run, 1, write=lambda _: None
         )
         self._scheduler = self._simulation.scheduler
         self._brokers = self._simulation.brokers
         self._begun: _Begun | None = None
+        self._who: ProducerIdAndEpoch | None = None
         for each in self._brokers.values():
             each.clients.append(self._ended)
             each.start()
@@ -137,19 +145,58 @@ class PlayedStage:
     def _leader(self) -> int:
         return self._simulation.controller.led(T0).leader
 
-    def _sent(self, number: int, data: bytes, acks: int, timeout_ms: int) -> _Begun:
+    def _sent(
+        self, number: int, data: bytes, acks: int, timeout_ms: int, name: str | None = None
+    ) -> _Begun:
         begun = _Begun(number, [])
 
         def answered(answer: ProduceAnswer) -> None:
             begun.told.append(answer.error or str(answer.base_offset))
 
-        self._brokers[number].produce(_Client(), T0, data, acks, timeout_ms * MS_US, answered)
+        broker = self._brokers[number]
+        broker.produce(_Client(), T0, data, acks, timeout_ms * MS_US, answered, name)
         return begun
 
     def _ended(self, number: int) -> None:
         """The connection to a broker was reset."""
         if self._begun is not None and self._begun.broker == number and not self._begun.told:
             self._begun.told.append(NETWORK_EXCEPTION)
+
+    def _asked(self, call: Callable[..., None], *given: object) -> tuple[str, ProducerIdAndEpoch]:
+        """What the coordinator answers."""
+        told: list[tuple[str, ProducerIdAndEpoch]] = []
+        call(_Client(), TRANSACTIONAL_ID, *given, lambda *answer: told.append(answer))
+        self._scheduler.run(lambda: bool(told), self._scheduler.now_us + SETTLED_US)
+        (answer,) = told
+        return answer
+
+    def begin_transaction(self, value: str, count: int) -> str:
+        """Send records in a new transaction; returns the offset of the first."""
+        coordinator = self._simulation.coordinator
+        assert coordinator is not None
+        if self._who is None:
+            error, self._who = self._asked(coordinator.init_producer_id, TRANSACTION_TIMEOUT_MS)
+            assert not error
+        data = batch(
+            count, (*self._who, 0), value=value.encode(), timestamp_ms=self._now_ms(),
+            is_transactional=True,
+        )  # fmt: skip
+        return self._answer_to(self._sent(self._leader(), data, -1, TIMEOUT_MS, TRANSACTIONAL_ID))
+
+    def end_transaction(self, *, is_commit: bool) -> None:
+        """End it; it is decided when this returns."""
+        coordinator = self._simulation.coordinator
+        assert coordinator is not None
+        error, self._who = self._asked(coordinator.end_transaction, self._who, is_commit)
+        assert not error
+
+    def read(self) -> str:
+        """Count what a read_committed consumer is given."""
+        told: list[ConsumerAnswer] = []
+        self._brokers[self._leader()].consume(_Client(), T0, 0, told.append, READ_COMMITTED)
+        self._scheduler.run(lambda: bool(told), self._scheduler.now_us + SETTLED_US)
+        (answer,) = told
+        return f"read {len(given_records(answer, 0))}"
 
     def act(self, action: str, target: str) -> None:
         """Do anything else."""

@@ -25,6 +25,8 @@ from storage.formats import cluster_metadata
 from tests.cluster.courses import (
     BROKERS,
     TOPIC,
+    TRANSACTION_TIMEOUT_MS,
+    TRANSACTIONAL_ID,
     Course,
     Facts,
     Sending,
@@ -43,6 +45,8 @@ from tests.writing import batch
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from confluent_kafka import Producer
 
 RENAMED = {"NOT_LEADER_FOR_PARTITION": "NOT_LEADER_OR_FOLLOWER"}  # by Kafka 2.6, not by librdkafka
 DEATHS = {"kill", "stop", "pause"}
@@ -73,6 +77,7 @@ class RealStage:
         self._leader = 0
         self._paused: set[int] = set()
         self._sender: RawProducer | None = None
+        self._session: Producer | None = None
 
     def __enter__(self) -> Self:
         self._cluster.__enter__()
@@ -207,6 +212,29 @@ class RealStage:
             name = str(KafkaError(answer.error_code).name())
             return RENAMED.get(name, name)
         return str(answer.base_offset)
+
+    def begin_transaction(self, value: str, count: int) -> str:
+        """Send records in a new transaction; returns the offset of the first."""
+        if self._session is None:
+            self._session = client.transactional_producer(
+                self._cluster.bootstrap,
+                TRANSACTIONAL_ID,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            )
+        self._session.begin_transaction()
+        records = [client.Outgoing(TOPIC, 0, b"k", value.encode()) for _ in range(count)]
+        return str(client.send(self._session, records)[0][2])
+
+    def end_transaction(self, *, is_commit: bool) -> None:
+        """End it; it is decided when this returns."""
+        assert self._session is not None
+        end = self._session.commit_transaction if is_commit else self._session.abort_transaction
+        end(WAIT_S)
+
+    def read(self) -> str:
+        """Count what a read_committed consumer is given."""
+        told = client.consume(self._cluster.bootstrap, TOPIC, 0, isolation=client.READ_COMMITTED)
+        return f"read {len(told.records)}"
 
     def act(self, action: str, target: str) -> None:
         """Do anything else."""

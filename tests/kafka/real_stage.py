@@ -194,10 +194,16 @@ class RealStage:
         assert self._sender is None
         broker = self._leader if sending.broker is None else sending.broker
         data = batch(sending.count, sending.identity, timestamp_ms=int(time.time() * 1000))
-        before = offsets_of(self.log_dir(broker))
+        before = self._log_end(broker)
         sender = self._sender = RawProducer(self._cluster.bootstrap_of(broker))
         sender.begin(TOPIC, 0, data, timeout_ms=sending.timeout_ms)
-        assert _wait(lambda: sender.has_answer or offsets_of(self.log_dir(broker)) != before)
+        assert _wait(lambda: sender.has_answer or self._log_end(broker) > before)
+
+    def _log_end(self, broker: int) -> int:
+        try:
+            return offsets_of(self.log_dir(broker))[0]
+        except EoctlError:  # it is not there yet, or being written
+            return 0
 
     def answer(self) -> str:
         """Wait for the answer."""

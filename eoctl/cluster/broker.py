@@ -1,6 +1,7 @@
 """A broker of a played cluster: a real log dir, led and followed by Kafka's rules of replication.
 
   REPL-1   as leader it appends what producers send, and its log end is what it has
+  REPL-2   a follower's fetch waits until there is enough for it, or its time is over
   REPL-7   consumers are given what lies below the high watermark, with read_committed below the
            last stable offset; followers all
   REPL-10  a follower is told where it parts from its leader
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from storage.replication.leader import IsrChange
     from storage.writing.writer import Appended
 
-FETCH_WAIT_US = 500 * MS_US  # replica.fetch.wait.max.ms
 FETCH_BYTES = 1 << 20
 
 
@@ -61,7 +61,7 @@ class _Uncommitted(NamedTuple):
 
 
 class _WaitingFetch:
-    """A fetch of a follower that had nothing to be given."""
+    """A fetch of a follower that there was not enough for (DelayedFetch)."""
 
     def __init__(
         self,
@@ -182,28 +182,47 @@ class Broker(BrokerFollower):
         """A follower asks for more (FetchRequest)."""
         if follower.incarnation != life:
             return
-        has_something = False
         for key, part in parts.items():
             core = self.leading.get(key)
-            if core is None or part.leader_epoch != core.leader_epoch:
-                has_something = True  # an error
-                continue
-            if part.offset > core.end_offset or self._diverging(key, part) is not None:
-                has_something = True
+            if core is None or not self._is_in_order(key, core, part):
                 continue
             if core.fetched(follower.number, part.offset, self._scheduler.now_us):
                 self._committed(key)
             if core.may_join(follower.number):
                 self._ask(key, core, (*core.isr, follower.number))
-            has_something = has_something or part.offset < core.end_offset
-        if has_something:
+        if self._settings.fetch_wait_max_ms <= 0 or self._is_enough(parts):
             answers = self._answers(parts)
             self._network.send(self, follower, follower.given, self.number, request, answers)
             return
         timer = self._scheduler.after(
-            FETCH_WAIT_US, self._waited, self.incarnation, request, follower
+            self._settings.fetch_wait_max_ms * MS_US,
+            self._waited,
+            self.incarnation,
+            request,
+            follower,
         )
         self._waiting_fetches.append(_WaitingFetch(follower, request, parts, timer))
+
+    def _is_in_order(self, key: TopicPartition, core: LeaderReplica, part: FetchPart) -> bool:
+        """Whether a follower asks for what comes behind its log, in this epoch."""
+        if part.leader_epoch != core.leader_epoch or part.offset > core.end_offset:
+            return False
+        return self._diverging(key, part) is None
+
+    def _is_enough(self, parts: Mapping[TopicPartition, FetchPart]) -> bool:
+        """Whether a fetch is to be answered: it has an error, or replica.fetch.min.bytes."""
+        lacking = self._settings.fetch_min_bytes
+        for key, part in parts.items():
+            core = self.leading.get(key)
+            if lacking <= 0 or core is None or not self._is_in_order(key, core, part):
+                return True
+            if part.offset >= core.end_offset:
+                continue
+            if lacking == 1:
+                return True  # as by default: nothing is read for it
+            batches = self.log(key).read(part.offset, core.end_offset, FETCH_BYTES)
+            lacking -= sum(map(len, batches))
+        return lacking <= 0
 
     def _waited(self, life: int, request: int, follower: BrokerFollower) -> None:
         if not self.is_running or self.incarnation != life:
@@ -376,13 +395,11 @@ class Broker(BrokerFollower):
         self._wake(key)
 
     def _wake(self, key: TopicPartition) -> None:
-        """Give followers that wait what is new."""
-        ready = [each for each in self._waiting_fetches if key in each.parts]
-        if ready:
-            self._waiting_fetches = [
-                each for each in self._waiting_fetches if key not in each.parts
-            ]
-            for each in ready:
+        """Give followers that wait what is new, where it is enough."""
+        asks_for_more = self._settings.fetch_min_bytes > 1  # else what was appended is enough
+        for each in [*self._waiting_fetches]:
+            if key in each.parts and (not asks_for_more or self._is_enough(each.parts)):
+                self._waiting_fetches.remove(each)
                 self._give(each)
 
     def _committed(self, key: TopicPartition) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from eoctl.cluster.broker_life import BrokerLife
 from eoctl.cluster.messages import FetchPart
-from eoctl.cluster.scheduler import SECOND_US
+from eoctl.cluster.scheduler import MS_US, SECOND_US
+from eoctl.cluster.settings import SOCKET_TIMEOUT_MS
 from recovery.elections.rules import NO_LEADER
 from recovery.running.divergence import cut_offset
 from storage.formats.record_batch import NO_LEADER_EPOCH
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from storage.file_names import TopicPartition
 
 FETCH_BACKOFF_US = SECOND_US  # replica.fetch.backoff.ms
-SOCKET_TIMEOUT_US = 30 * SECOND_US  # replica.socket.timeout.ms
+SOCKET_TIMEOUT_US = SOCKET_TIMEOUT_MS * MS_US
 
 
 class _Fetcher:

@@ -133,8 +133,12 @@ class CommittingConsumer(PlayedConsumer):
         self._forget()
 
     def close(self) -> None:
-        """Take no more; handle and commit what it has."""
+        """Take no more; handle and commit what it has.
+
+        What a fetch under way brings it is not given any more (AsyncKafkaConsumer.close).
+        """
         self.is_closing = True
+        self._expected = dict.fromkeys(self.positions, -1)
         if not (self._busy or self._is_starting):
             self._forget()
 

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.messages import (
+    BUFFER_FULL,
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     NETWORK_EXCEPTION,
@@ -39,7 +40,6 @@ REQUEST_TIMEOUT_US = 30 * SECOND_US
 DELIVERY_TIMEOUT_US = 120 * SECOND_US
 RETRY_BACKOFF_US = 100 * MS_US
 METADATA_TIMEOUT_US = SECOND_US
-BUFFER_FULL = "BUFFER_FULL"
 DELIVERY_TIMED_OUT = "DELIVERY_TIMED_OUT"
 OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 # Refused before anything was appended. A leader that is one no more says so of what waits, too.

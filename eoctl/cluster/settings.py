@@ -21,6 +21,7 @@ READ_COMMITTED = "read_committed"
 LAYOUT_VERSION = 1
 START_MS = 1_700_000_000_000  # what the clock of records shows at the start of a cluster's life
 RETRIES_MAX = INT32_MAX
+SOCKET_TIMEOUT_MS = 30_000  # replica.socket.timeout.ms, as by default
 
 
 class PlaySettings(NamedTuple):
@@ -28,6 +29,8 @@ class PlaySettings(NamedTuple):
 
     Attributes:
         truncation: how a follower finds out where to cut: `epoch`, or `hw` as before Kafka 0.11.
+        fetch_min_bytes: replica.fetch.min.bytes: with less a leader lets a follower's fetch wait.
+        fetch_wait_max_ms: replica.fetch.wait.max.ms: so long at most.
         fsync: `never`: a log is synced as its segment is closed, Kafka's default; `batch`.
     """
 
@@ -45,6 +48,8 @@ class PlaySettings(NamedTuple):
     lag_time_max_ms: int = 30_000
     session_timeout_ms: int = 9000
     segment_bytes: int = 1_073_741_824
+    fetch_min_bytes: int = 1
+    fetch_wait_max_ms: int = 500
 
     @property
     def isr_terms(self) -> IsrTerms:
@@ -139,6 +144,8 @@ LIMITS = {
     "lag_time_max_ms": (1, INT32_MAX),
     "session_timeout_ms": (1, INT32_MAX),
     "segment_bytes": (1024, INT32_MAX),
+    "fetch_min_bytes": (0, INT32_MAX),
+    "fetch_wait_max_ms": (0, SOCKET_TIMEOUT_MS),
     "seed": (0, 1 << 53),
     "acks": (-1, 1),
     "retries": (0, RETRIES_MAX),
@@ -172,6 +179,8 @@ def problem_of(settings: PlaySettings | RunSettings) -> str:
     if isinstance(settings, PlaySettings):
         if settings.replication_factor > settings.nodes:
             return f"replication_factor {settings.replication_factor}: of {settings.nodes} nodes"
+        if settings.fetch_wait_max_ms > settings.lag_time_max_ms:  # KafkaConfig.validateValues
+            return f"fetch_wait_max_ms {settings.fetch_wait_max_ms}: longer than lag_time_max_ms"
         if not is_topic_name(settings.topic):
             return f"topic {settings.topic!r}: no topic has this name"
     elif settings.is_transactional:

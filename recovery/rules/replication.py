@@ -17,9 +17,10 @@ REPLICATION = (
         check_id="REPL-2",
         title=(
             "A follower fetches from its log end on: by that its leader knows that it has all "
-            "below."
+            "below. A fetch with less to be given than replica.fetch.min.bytes waits for "
+            "replica.fetch.wait.max.ms at most."
         ),
-        kafka="Replica.updateFetchStateOrThrow",
+        kafka="Replica.updateFetchStateOrThrow, DelayedFetch",
         test="test_leader.py",
     ),
     Rule(
@@ -27,7 +28,7 @@ REPLICATION = (
         title=(
             "The high watermark is the smallest log end of the in-sync replicas, of those that "
             "are being added (KIP-497) and of those that have caught up and are about to be. It "
-            "never goes back while one leads, and from Kafka 4.0 on it waits while there are "
+            "never goes back while one leads, and from Kafka 3.7 on it waits while there are "
             "fewer of them than min.insync.replicas."
         ),
         kafka="Partition.maybeIncrementLeaderHW",

@@ -16,6 +16,7 @@ from eoctl.cluster import simulation
 from eoctl.cluster.producer import Producer
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.files.broker_lock import LockHeldError, take
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,11 +129,31 @@ def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> 
     assert count
     (dropped,) = [each for each in rows(ran) if each["event"] == "dropped"]
     assert dropped["words"].startswith(f"dropped by the client: {count}, ")
+    words = f"dropped by the client: {count} records, for which its buffer had no room"
+    judged = eoctl("cluster", "check", "play")
+    assert judged.status == 0, judged.text
+    assert words in judged.errors
+    assert words in " ".join(on_terminal("cluster", "check", "play", cwd=play.parent).text.split())
     text = eoctl(*call)
     assert text.status == 0
     assert "failed (dropped by the client: " in text.errors
     assert "dropped by the client: " in text.text
     assert "dropped" not in eoctl("cluster", "run", "play", "--records", 5).errors
+
+
+def test_a_fetch_that_waits_longer_than_a_follower_may_lag_is_refused(
+    eoctl: Run, play: Path
+) -> None:
+    """KafkaConfig.validateValues: no broker starts with it."""
+    call = ["cluster", "init", "other", "--replica-lag-time-max-ms", 2000]
+    outcome = eoctl(*call, "--replica-fetch-wait-max-ms", 2001)
+    assert outcome.status == 2
+    assert "--replica-fetch-wait-max-ms 2001: is longer than" in outcome.errors
+    assert "--replica-fetch-wait-max-ms 2000, or less" in outcome.errors
+    assert not (play.parent / "other").exists()
+    assert eoctl(*call, "--replica-fetch-wait-max-ms", 2000).status == 0
+    made = json.loads((play.parent / "other" / "cluster.json").read_text())["settings"]
+    assert (made["fetch_min_bytes"], made["fetch_wait_max_ms"]) == (1, 2000)
 
 
 def test_a_second_run_goes_on(eoctl: Run, play: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
+from eoctl.cluster.committing import CommittingConsumer
 from eoctl.cluster.controller import (
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
@@ -19,19 +20,27 @@ from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.messages import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from eoctl.cluster.scheduler import SECOND_US
-from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.settings import START_MS, PlaySettings, RunSettings
 from eoctl.cluster.simulation import Simulation
 from recovery.elections import rules
 from storage.file_names import TopicPartition
 from storage.replication.leader import IsrChange, LeaderReplica
+from tests.writing import batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from eoctl.cluster.messages import ConsumerAnswer
     from eoctl.cluster.metadata import Led, MetadataView
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Client:
+    """Who is answered."""
+
+    name, incarnation, is_running = "client", 0, True
 
 
 class Play:
@@ -97,9 +106,6 @@ def test_repl_5_writes_go_on_once_the_isr_has_shrunk_and_only_then(
 def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
     simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
     leader, told = simulation.brokers[0], []
-
-    class Client:
-        name, incarnation, is_running = "client", 0, True
 
     def answered(given: ConsumerAnswer) -> None:
         told.append((given.error, len(given.batches), given.high_watermark))
@@ -242,6 +248,59 @@ def test_repl_12_what_the_buffer_has_no_room_for_is_dropped_by_the_client(tmp_pa
     assert len(dropped) == play.simulation.producer.dropped_count
 
 
+def test_repl_12_a_synchronous_producer_has_one_record_on_its_way(tmp_path: Path) -> None:
+    """As `producer.type=sync`: see the man page of `eoctl cluster`."""
+    play = Play(tmp_path, PlaySettings(), RunSettings(records=20, rate=0, in_flight=1))
+    play.run()
+    assert [each["type"] for each in play.told("send")] == ["invoke", "ok"] * 20
+
+
+def test_repl_12_an_asynchronous_producer_sends_what_it_has_after_its_linger(
+    tmp_path: Path,
+) -> None:
+    """As `producer.type=async` with its `queue.buffering.max.ms` of 5000."""
+    run = RunSettings(records=300, rate=100, in_flight=1, linger_ms=5000, batch_records=200)
+    play = Play(tmp_path, PlaySettings(), run)
+    play.run()
+    begun = [each["time_us"] for each in play.told("send") if each["type"] == "invoke"]
+    ended = [each["time_us"] for each in play.sends("ok")]
+    # The first 200 fill a batch in 2 s; the others come in one more, 5 s after the first of all.
+    assert len({*ended[:200]}) == len({*ended[200:]}) == 1
+    assert 1.9e6 < ended[0] - begun[0] < 2.1e6
+    assert 4.9e6 < ended[-1] - begun[0] < 5.1e6
+
+
+def test_repl_12_a_consumer_that_is_closed_is_given_no_more(tmp_path: Path) -> None:
+    """It handles what it has; what a fetch that is under way brings it, it has never had."""
+    play = Play(tmp_path, PlaySettings(partitions=2), RunSettings(records=400, rate=1000))
+    simulation = play.begun()
+    scheduler = simulation.scheduler
+    consumer = CommittingConsumer(
+        "consumer", simulation.brokers, [T0, T1], scheduler, simulation._network,
+        play.simulation.history, simulation.trace, commits_before=False,
+    )  # fmt: skip
+
+    def is_between() -> bool:
+        """One partition is handled, and records of the other one are asked for."""
+        return any(
+            consumer._busy == {one}
+            and consumer._expected[other] > 0
+            and simulation.brokers[other.partition].high_watermark(other)
+            > consumer.positions[other]
+            for one, other in ((T0, T1), (T1, T0))
+        )
+
+    simulation.producer.start()
+    consumer.start()
+    assert scheduler.run(is_between, scheduler.now_us + 10 * SECOND_US)
+    given = len(play.told("poll"))
+    consumer.close()
+    assert scheduler.run(lambda: not consumer.is_running, scheduler.now_us + 10 * SECOND_US)
+    assert len(play.told("poll")) == given
+    polled = [each["records"] for each in play.told("poll") if each["type"] == "ok"]
+    assert polled == [each["records"] for each in play.told("handle")]
+
+
 @pytest.mark.parametrize("in_flight", [5, 1])
 def test_repl_12_what_a_started_broker_forgot_is_sent_again(tmp_path: Path, in_flight: int) -> None:
     """Synced or not: of the five batches in flight it knows the last, and refuses the others."""
@@ -317,3 +376,46 @@ def test_what_the_consumer_commits_changes_nothing_of_a_run_without_it(tmp_path:
     assert play.simulation.history.digest.startswith("461803bb9f265ef7")
     assert not play.told("offset-commit")
     assert not play.told("handle")
+
+
+@pytest.mark.parametrize(
+    ("min_bytes", "batches", "is_at_once"),
+    [(1, 1, True), (0, 1, True), (200, 1, False), (200, 2, False), (200, 3, True)],
+)
+def test_repl_2_a_fetch_waits_for_min_bytes_or_until_its_time_is_over(
+    tmp_path: Path, min_bytes: int, batches: int, *, is_at_once: bool
+) -> None:
+    """Each batch has between a third and the half of 200 bytes."""
+    settings = PlaySettings(
+        nodes=2, replication_factor=2, fetch_min_bytes=min_bytes, fetch_wait_max_ms=2000
+    )
+    simulation = Play(tmp_path, settings, RunSettings()).begun()
+    scheduler, leader = simulation.scheduler, simulation.brokers[0]
+    data = batch(value=b"v", timestamp_ms=START_MS)
+    assert 200 / 3 < len(data) < 200 / 2
+
+    def is_there() -> bool:
+        return simulation.brokers[1].log(T0).end_offset == batches
+
+    def until(is_so: Callable[[], bool], limit_us: int) -> bool:
+        return scheduler.run(is_so, scheduler.now_us + limit_us)
+
+    if min_bytes:  # else it never waits; it has just begun to
+        assert until(lambda: not leader._waiting_fetches, 3 * SECOND_US)
+        assert until(lambda: bool(leader._waiting_fetches), SECOND_US)
+    begun_us = scheduler.now_us
+    for _ in range(batches):
+        leader.produce(Client(), T0, data, 1, SECOND_US, lambda _: None)
+    assert until(is_there, SECOND_US) is is_at_once
+    assert until(is_there, 2 * SECOND_US)
+    if not is_at_once:
+        assert 1_990_000 < scheduler.now_us - begun_us < 2_010_000
+
+
+def test_repl_2_a_fetch_with_an_error_does_not_wait(tmp_path: Path) -> None:
+    settings = PlaySettings(fetch_min_bytes=1_000_000, fetch_wait_max_ms=20_000)
+    faults = "kill leader at 3s, start all at 40s"
+    play = Play(tmp_path, settings, RunSettings(records=5, faults=faults))
+    result = play.simulation.run()
+    assert result.is_quiet
+    assert len(play.sends("ok")) == 5

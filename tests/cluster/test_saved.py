@@ -61,6 +61,17 @@ def test_a_course_of_before_there_were_transactions_is_read() -> None:
     assert parse_course(encode_course(course), "file") == course
 
 
+def test_a_course_of_before_fetches_were_settings_is_read() -> None:
+    value = json.loads(encode_course(COURSE))
+    value["version"] = 4
+    for each in ("fetch_min_bytes", "fetch_wait_max_ms"):
+        del value["settings"][each]
+    assert parse_course(json.dumps(value).encode(), "file") == COURSE
+    settings = COURSE.settings._replace(fetch_min_bytes=500, fetch_wait_max_ms=20)
+    course = COURSE._replace(settings=settings)
+    assert parse_course(encode_course(course), "file") == course
+
+
 def _without(name: str) -> Callable[[dict[str, Any]], object]:
     return lambda value: value.pop(name)
 
@@ -85,6 +96,8 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
         lambda value: value["run"].pop("consumer_commit"),
         lambda value: value["run"].update(consumer_commit="often"),
         lambda value: value["run"].pop("abort_every"),
+        lambda value: value["settings"].pop("fetch_min_bytes"),
+        lambda value: value["settings"].update(fetch_wait_max_ms=30_000, lag_time_max_ms=1000),
         lambda value: value["run"].update(isolation="read_all"),
         lambda value: value["run"].update(transaction_records=5, acks=1),
         lambda value: value["run"].update(transaction_records=5, retries=0),
@@ -109,6 +122,8 @@ def test_a_file_may_have_what_the_options_may() -> None:
     """The limits of files, and of the options of `init`, `run` and `explore`, are the same."""
     fields = {"replica_lag_max_messages": "lag_max_messages", "min_insync_replicas": "min_insync"}
     fields |= {"replica_lag_time_max_ms": "lag_time_max_ms", "buffer_records": "buffered_max"}
+    fields |= {"replica_fetch_min_bytes": "fetch_min_bytes"}
+    fields |= {"replica_fetch_wait_max_ms": "fetch_wait_max_ms"}
     seen = set()
     for call in ("init", "run", "explore"):
         for each in parameters_of(SUBCOMMANDS[call]):

@@ -195,6 +195,7 @@ def judge(
         torn=(*taken.torn,),
         lines_count=taken.lines_count,
         sends=taken.sends.counts,
+        dropped_count=taken.sends.dropped_count,
         reads_count=taken.polls.reads_count,
         handled_count=taken.consumers.handled_count,
         partitions=tuple(each.key for _, each in sorted(taken.columns.by_key.items())),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from eoctl.cluster.checker.reader import Operation
     from eoctl.cluster.checker.verdict import FoundLines
 
+BUFFER_FULL = "BUFFER_FULL"  # eoctl-history(5): the client had no room for a record
+
 
 class LastAnswer(NamedTuple):
     """The highest offset that a process was told of a partition."""
@@ -39,6 +41,7 @@ class SendRules:
 
     Attributes:
         counts: of lines, by type.
+        dropped_count: of records that the client had no room for, and never sent.
     """
 
     def __init__(self, columns: HistoryColumns, found: FoundLines) -> None:
@@ -46,6 +49,7 @@ class SendRules:
         self._found = found
         self._last: dict[tuple[str, PartitionColumns], LastAnswer] = {}
         self.counts: dict[str, int] = {}
+        self.dropped_count = 0
 
     def invoked(self, operation: Operation, line: int) -> OpenSend:
         """Take what was asked. Raises BadLineError."""
@@ -70,6 +74,7 @@ class SendRules:
         if type(offset) is not int or not NO_OFFSET <= offset < INT64_MAX:
             raise BadLineError("an offset that is none")
         self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.dropped_count += kind == "fail" and fields.get("error") == BUFFER_FULL
         invoked = 0 if asked is None else asked.line
         if kind == "ok":
             self._take_leader(operation, columns, line)

@@ -115,6 +115,7 @@ class HistoryVerdict(NamedTuple):
         problems_count: all of them.
         torn: histories whose last line has no end.
         sends: by type of line.
+        dropped_count: records that a client had no room for, and never sent.
         reads_count: records that were read.
         handled_count: records that consumers have done with, each as often as they did.
         is_healed: no fault is left at the end.
@@ -127,6 +128,7 @@ class HistoryVerdict(NamedTuple):
     torn: tuple[str, ...]
     lines_count: int
     sends: dict[str, int]
+    dropped_count: int
     reads_count: int
     handled_count: int
     partitions: tuple[TopicPartition, ...]

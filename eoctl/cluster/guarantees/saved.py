@@ -52,19 +52,26 @@ class SavedCourse(NamedTuple):
         return self.run._replace(faults=", ".join(self.faults))
 
 
-SCHEMA = StateSchema("eoctl course", 4, (SavedCourse, PlaySettings, RunSettings))
+SCHEMA = StateSchema("eoctl course", 5, (SavedCourse, PlaySettings, RunSettings))
 
 
-# Of each earlier version, what every run was that said nothing of it.
-EARLIER: dict[int, dict[str, Any]] = {
-    2: {"consumer_commit": "none"},
-    3: {
-        "transaction_records": 0,
-        "abort_every": 0,
-        "transaction_timeout_ms": 60_000,
-        "isolation": "read_committed",
-    },
+# Of each earlier version, what every run or cluster was that said nothing of it.
+EARLIER: dict[int, tuple[str, dict[str, Any]]] = {
+    2: ("run", {"consumer_commit": "none"}),
+    3: (
+        "run",
+        {
+            "transaction_records": 0,
+            "abort_every": 0,
+            "transaction_timeout_ms": 60_000,
+            "isolation": "read_committed",
+        },
+    ),
+    4: ("settings", {"fetch_min_bytes": 1, "fetch_wait_max_ms": 500}),
 }
+
+
+_PARTS = ("settings", "run")
 
 
 def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
@@ -133,9 +140,10 @@ def parse_course(data: bytes, path: str) -> SavedCourse:
         schema = version = None
     if schema != SCHEMA.name:
         raise _refused(f"{path}: is no course of events that eoctl cluster saved")
-    if version in EARLIER and isinstance(value.get("run"), dict):
+    if version in EARLIER and all(isinstance(value.get(each), dict) for each in _PARTS):
         for each in range(version, SCHEMA.version):
-            value["run"] = EARLIER[each] | value["run"]
+            part, said = EARLIER[each]
+            value[part] = said | value[part]
         version = SCHEMA.version
     if version != SCHEMA.version:
         raise _refused(

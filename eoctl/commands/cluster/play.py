@@ -57,6 +57,12 @@ def init(
     replica_lag_time_max_ms: Annotated[
         int, option(min=1, metavar="MS", help="replica.lag.time.max.ms.")
     ] = 30_000,
+    replica_fetch_min_bytes: Annotated[
+        int, option(min=0, metavar="BYTES", help="replica.fetch.min.bytes.")
+    ] = 1,
+    replica_fetch_wait_max_ms: Annotated[
+        int, option(min=0, max=30_000, metavar="MS", help="replica.fetch.wait.max.ms.")
+    ] = 500,
     session_timeout_ms: Annotated[
         int, option(min=1, metavar="MS", help="broker.session.timeout.ms.")
     ] = 9000,
@@ -82,6 +88,8 @@ def init(
         isr_rule=isr_rule.value,
         lag_max_messages=replica_lag_max_messages,
         lag_time_max_ms=replica_lag_time_max_ms,
+        fetch_min_bytes=replica_fetch_min_bytes,
+        fetch_wait_max_ms=replica_fetch_wait_max_ms,
         session_timeout_ms=session_timeout_ms,
         segment_bytes=segment_bytes,
     )

@@ -254,7 +254,15 @@ def _looked_at(verdict: HistoryVerdict) -> str:
 def _notes(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[str]:
     yield _answer(judged, verdict)
     yield f"looked at {counted(verdict.lines_count, 'line')} of history, {_looked_at(verdict)}"
+    yield from _dropped(verdict)
     yield from _next_calls(judged, verdict)
+
+
+def _dropped(verdict: HistoryVerdict) -> Iterator[str]:
+    """What no broker is to blame for."""
+    if verdict.dropped_count:
+        records = counted(verdict.dropped_count, "record")
+        yield f"dropped by the client: {records}, for which its buffer had no room"
 
 
 def _next_calls(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[str]:
@@ -300,6 +308,8 @@ def _lines(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[Line]:
     label = ("OK", "UNKNOWN", "WRONG")[rank]
     yield from _wrapped(said_line(Said(label, _answer(judged, verdict), rank)), width, LABEL_WIDTH)
     yield Line(f"{'':{LABEL_WIDTH}}{counted(verdict.lines_count, 'line')} of history")
+    for words in _dropped(verdict):
+        yield from _wrapped(Line(f"{'':{LABEL_WIDTH}}{words}"), width, LABEL_WIDTH)
     shown: dict[str, int] = {}
     for each in verdict.findings:
         shown[each.kind] = shown.get(each.kind, 0) + 1

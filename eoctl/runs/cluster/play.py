@@ -85,6 +85,12 @@ def require_possible(settings: PlaySettings) -> None:
     require_legal(settings.topic)
     if settings.topic == METADATA_TOPIC:
         raise UsageError(f"--topic {settings.topic}: is the controller's own")
+    if settings.fetch_wait_max_ms > settings.lag_time_max_ms:  # a broker does not start with it
+        raise UsageError(
+            f"--replica-fetch-wait-max-ms {settings.fetch_wait_max_ms}: is longer than"
+            f" --replica-lag-time-max-ms {settings.lag_time_max_ms}, and no broker starts so",
+            next_step=f"--replica-fetch-wait-max-ms {settings.lag_time_max_ms}, or less",
+        )
     if settings.replication_factor > settings.nodes:
         raise UsageError(
             f"--replication-factor {settings.replication_factor}: there are"

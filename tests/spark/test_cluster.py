@@ -151,6 +151,10 @@ from eoctl.spark.datasource import register
 spark = SparkSession.builder.config(map=dict(each.split("=", 1) for each in sys.argv[3:]))
 spark = spark.master(sys.argv[1]).getOrCreate()
 register(spark)
+tracker = spark.sparkContext.statusTracker()
+stages = [each for job in tracker.getJobIdsForGroup() for each in tracker.getJobInfo(job).stageIds]
+tasks = [tracker.getStageInfo(each).numTasks for each in stages]
+print("looked", tasks, spark.sparkContext.defaultParallelism)
 print("rows", spark.read.format("kafka-log-records").load(sys.argv[2]).count())
 """
 
@@ -195,7 +199,10 @@ def test_executors_say_which_kernel_they_use(
 def test_a_plain_script(
     cluster: Cluster, logs: list[str], tmp_path: Path, *, is_bare: bool
 ) -> None:
-    """`register` sends what the executors need, and says at once what they lack."""
+    """`register` sends what the executors need, and says at once what they lack.
+
+    At once: its look is the first job, of one task a core, before anything is planned.
+    """
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = dict(cluster.environment)
     if is_bare:
@@ -208,9 +215,11 @@ def test_a_plain_script(
         words = done.stderr.splitlines()[-1]
         assert "SparkUnavailableError: executors cannot run the job" in words
         assert "bare/bin/python has no module numpy, pyarrow" in words
+        assert "looked" not in done.stdout
         assert "rows" not in done.stdout
         return
     assert done.returncode == 0, done.stderr
+    assert "looked [2] 2\n" in done.stdout
     count = len(read(RecordsReader, logs[0], columns="offset"))
     assert done.stdout.splitlines()[-1] == f"rows {count}"
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +91,73 @@ def test_examples(eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_
         assert printed == shown, typed
         kinds.add((language, bool(shown)))
     assert kinds == {("console", True), ("console", False), ("python", True), ("python", False)}
+
+
+def scripts() -> list[tuple[str, str]]:
+    """(what is pasted behind the page's first example in Python, what is shown) of each of the others."""
+    return [(words, shown) for language, words, shown in blocks() if language == "python"][1:]
+
+
+def as_script(
+    golden: Callable[[str], Path], directory: Path, pasted: str
+) -> subprocess.CompletedProcess[str]:
+    """Run an example as `python script.py` of an activated environment; only its paths are changed."""
+    first = next(words for language, words, _ in blocks() if language == "python")
+    text = f"{first}\n{pasted}".replace("/var/lib/kafka", str(golden("kafka-4.3.1") / "clean"))
+    (directory / "script.py").write_text(text.replace("/data/audit", str(directory / "audit")))
+    programs = Path(sys.executable).parent
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))
+    }
+    environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(
+        ["python", "script.py"], cwd=directory, env=environment, check=False, timeout=300,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.java
+@pytest.mark.xdist_group("spark")
+@pytest.mark.slow
+@pytest.mark.share(1)
+@pytest.mark.parametrize("number", range(len(scripts())))
+def test_each_example_is_a_plain_script(
+    golden: Callable[[str], Path], tmp_path: Path, number: int
+) -> None:
+    """Pasted into a file behind the first one, without those between them."""
+    pytest.importorskip("pyspark.sql.streaming.datasource")
+    pasted, shown = scripts()[number]
+    done = as_script(golden, tmp_path, pasted)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip("\n") + "\n" == shown
+
+
+@pytest.mark.java
+@pytest.mark.xdist_group("spark")
+@pytest.mark.slow
+@pytest.mark.in_turn
+def test_the_audit_that_goes_on_is_a_plain_script(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It would go on: it is stopped when it has counted what is there."""
+    pytest.importorskip("pyspark.sql.streaming.datasource")
+    found = re.search(
+        r"^    from eoctl\.spark\.running_audit .*?^    query = [^\n]*$",
+        PAGE.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert found is not None
+    end = """
+query.processAllAvailable()
+query.stop()
+counts = spark.read.parquet("/data/audit/counts/batch=0")
+print(counts.where("topic = 'txn'").first().open_transactions)
+"""
+    done = as_script(golden, tmp_path, textwrap.dedent(found[0]) + end)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "2\n"
 
 
 def one_liners() -> list[str]:

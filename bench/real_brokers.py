@@ -29,7 +29,9 @@ PAGE = PLACE / "docs/performance.md"
 KEPT_DIR = PLACE / ".cache/bench-brokers"
 START_MARK, END_MARK = "<!-- real brokers -->", "<!-- end of real brokers -->"
 IMPORTANT = ("our load sends", "the leader of", "audited:")  # notes that belong to the figures
-LATENCIES = ("avg_us", "min_us", "p50_us", "p99_us", "p99_99_us", "max_us")
+LATENCIES = tuple(
+    f"{each}_us" for each in ("avg", "min", "p50", "p95", "p99", "p99_9", "p99_99", "max")
+)
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.checker.rules import RULES, Family
-from tests.cluster.histories import BESIDE, ENDED, PLANTED, Story, judged
+from tests.cluster.histories import BESIDE, COMMITTED, ENDED, PLANTED, Story, judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -218,6 +218,66 @@ def test_a_transaction_whose_commit_may_be_in_a_lost_line_was_not_aborted() -> N
     broken = Story(random.Random(1))
     broken.lines = lines
     assert judged(broken.data() + b"[]\n").counts == {}
+
+
+@pytest.mark.parametrize("answer", ["ok", "info", None])
+@pytest.mark.parametrize("end", ["told", "failed", "never"])
+def test_whatever_was_told_of_a_record_its_transaction_was_aborted(
+    answer: str | None, end: str
+) -> None:
+    """A producer that is killed is told nothing of what it has sent."""
+    story = Story(random.Random(1))
+    transaction = story.begin("q")
+    sent = story.invoke(0, "q")
+    offset = story.append(sent)
+    if answer is not None:
+        story.answer(sent, answer, offset)
+    if end == "told":
+        story.end("q", "abort", state="committed")
+    elif end == "failed":
+        story.end("q", "commit", "fail", state="committed")
+    transaction.state = "committed"
+    story.poll("c", 0, isolation=COMMITTED)
+    (finding,) = judged(story.data()).findings
+    assert (finding.kind, finding.value, finding.offset) == ("G1a", sent.value, offset)
+    assert_is_a_witness(story, finding)
+
+
+@pytest.mark.parametrize("answer", ["info", None])
+def test_what_has_no_answer_is_not_read_before_its_commit_is_asked_for(answer: str | None) -> None:
+    story = Story(random.Random(1))
+    transaction = story.begin("q")
+    sent = story.invoke(0, "q")
+    story.append(sent)
+    if answer is not None:
+        story.answer(sent, answer)
+    transaction.state = "committed"
+    story.poll("c", 0, isolation=COMMITTED)
+    story.end("q", "commit")
+    (finding,) = judged(story.data()).findings
+    assert (finding.kind, finding.value) == ("precommitted-read", sent.value)
+    assert_is_a_witness(story, finding)
+
+
+def test_the_transaction_of_a_record_is_that_of_what_was_asked() -> None:
+    """An answer that does not say it once more."""
+    story = Story(random.Random(1))
+    transaction = story.begin("q")
+    story.send(0, "q")
+    del story.lines[-1]["transaction"]
+    story.end("q", "abort")
+    transaction.state = "committed"
+    story.poll("c", 0, isolation=COMMITTED)
+    assert {*judged(story.data()).counts} == {"G1a"}
+
+
+def test_what_has_no_answer_and_was_aborted_is_read_uncommitted_only() -> None:
+    story = Story(random.Random(1))
+    story.begin("q")
+    story.append(story.invoke(0, "q"))
+    story.end("q", "abort")
+    story.finish()
+    assert judged(story.data()).counts == {}
 
 
 def test_two_values_of_one_hash_condemn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class PartitionColumns:
             offset or NO_OFFSET, and the lines of the answer and of what was asked, 0: unknown.
         ack_transaction: of each of these: number of the transaction, or NO_TRANSACTION.
         fail_hash, fail_line, fail_invoked: what surely was not done.
-        info_hash, info_line: what may be there or not.
+        info_hash, info_line, info_transaction: what may be there or not.
         read_hash, read_offset, read_line: of each record that was read with a value; the line times
             two, plus one if it was read as committed.
         gap_start, gap_end, gap_line: offsets that were passed over, half open, and the line of the
@@ -80,6 +80,7 @@ class PartitionColumns:
         self.fail_invoked = array("q")
         self.info_hash = array("q")
         self.info_line = array("q")
+        self.info_transaction = array("q")
         self.read_hash = array("q")
         self.read_offset = array("q")
         self.read_line = array("q")

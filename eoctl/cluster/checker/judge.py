@@ -56,7 +56,7 @@ class _Histories:
         self.lines_count = 0
         self.is_healed = True
         self.healed_line = 0
-        self.open_sends: dict[PartitionColumns, list[tuple[int, int]]] = {}
+        self.open_sends: dict[PartitionColumns, list[tuple[int, int, int]]] = {}
         self._open: dict[str, dict[int, OpenSend | str]] = {}
 
     def take(self, source: HistorySource) -> None:
@@ -78,8 +78,8 @@ class _Histories:
         for each in self._open.values():
             for asked in each.values():
                 if isinstance(asked, OpenSend) and asked.hash is not None:
-                    pairs = self.open_sends.setdefault(asked.columns, [])
-                    pairs.append((asked.hash, asked.line))
+                    rows = self.open_sends.setdefault(asked.columns, [])
+                    rows.append((asked.hash, asked.line, asked.transaction))
         self._open.clear()
 
     def _take(self, operation: Operation, line: int, name: str) -> None:
@@ -129,7 +129,7 @@ class _Histories:
 
     def _invoked(self, operation: Operation, line: int) -> OpenSend | str:
         if operation.op == "send":
-            return self.sends.invoked(operation, line)
+            return self.sends.invoked(operation, line, self.transactions.number_of(operation))
         if operation.op == "poll":
             self.polls.moved(operation, line)
             self.consumers.moved(operation, line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.checker.columns import NO_OFFSET, BadLineError, text_of
+from eoctl.cluster.checker.columns import NO_OFFSET, NO_TRANSACTION, BadLineError, text_of
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ class LastAnswer(NamedTuple):
 
 
 class OpenSend(NamedTuple):
-    """A send that has no answer yet. `line` of what was asked."""
+    """A send that has no answer yet. `line` of what was asked; `transaction`: number, or none."""
 
     line: int
     columns: PartitionColumns
     hash: int | None
     before: LastAnswer | None
+    transaction: int
 
 
 class SendRules:
@@ -51,14 +52,15 @@ class SendRules:
         self.counts: dict[str, int] = {}
         self.dropped_count = 0
 
-    def invoked(self, operation: Operation, line: int) -> OpenSend:
+    def invoked(self, operation: Operation, line: int, transaction: int) -> OpenSend:
         """Take what was asked. Raises BadLineError."""
         fields = operation.fields
         columns = self._columns.of(fields.get("topic"), fields.get("partition"))
         text = text_of(fields.get("value"))
         self.counts["invoke"] = self.counts.get("invoke", 0) + 1
         value = None if text is None else hash(text)
-        return OpenSend(line, columns, value, self._last.get((operation.process, columns)))
+        before = self._last.get((operation.process, columns))
+        return OpenSend(line, columns, value, before, transaction)
 
     def answered(
         self, operation: Operation, line: int, asked: OpenSend | None, transaction: int
@@ -76,6 +78,8 @@ class SendRules:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.dropped_count += kind == "fail" and fields.get("error") == BUFFER_FULL
         invoked = 0 if asked is None else asked.line
+        if transaction == NO_TRANSACTION and asked is not None:
+            transaction = asked.transaction
         if kind == "ok":
             self._take_leader(operation, columns, line)
             if offset != NO_OFFSET:
@@ -95,6 +99,7 @@ class SendRules:
         else:
             columns.info_hash.append(value)
             columns.info_line.append(line)
+            columns.info_transaction.append(transaction)
 
     def _take_leader(self, operation: Operation, columns: PartitionColumns, line: int) -> None:
         leader, epoch = operation.fields.get("leader"), operation.fields.get("leader_epoch")

@@ -65,6 +65,14 @@ class Situation(NamedTuple):
     fates: TransactionFates
 
 
+class UnsureColumns(NamedTuple):
+    """Of values sent in transactions that were not answered, or with `info`: a row each."""
+
+    hash: Ints
+    line: Ints
+    transaction: Ints
+
+
 class SentColumns(NamedTuple):
     """Of values that were acknowledged, a row each.
 
@@ -94,17 +102,21 @@ class PartitionValues:
         self,
         columns: PartitionColumns,
         situation: Situation,
-        open_sends: Sequence[tuple[int, int]] = (),
+        open_sends: Sequence[tuple[int, int, int]] = (),
     ) -> None:
-        """`open_sends`: hash and line of what was asked, and has no answer."""
+        """`open_sends`: hash, line and transaction of what was asked, and has no answer."""
         self._columns = columns
         self._situation = situation
         self.name = columns.name
         sent = _sent(columns, situation)
         fails = ints(columns.fail_hash), ints(columns.fail_line), ints(columns.fail_invoked)
         read = ints(columns.read_hash), ints(columns.read_offset), ints(columns.read_line)
-        self.repeated, doubtful = _repeated(columns, open_sends)
+        unanswered = np.array(open_sends, np.int64).reshape(-1, 3)
+        unsure = _unsure(columns, unanswered)
+        self.repeated, doubtful = _repeated(columns, unanswered)
         if len(doubtful):
+            kept = ~np.isin(unsure.hash, doubtful)
+            unsure = UnsureColumns._make(each[kept] for each in unsure)
             kept = ~np.isin(sent.hash, doubtful)
             sent = SentColumns._make(each[kept] for each in sent)
             kept = ~np.isin(fails[0], doubtful)
@@ -112,6 +124,7 @@ class PartitionValues:
             kept = ~np.isin(read[0], doubtful)
             read = read[0][kept], read[1][kept], read[2][kept]
         self.sent = sent
+        self.unsure = unsure
         self._fail_hash, self._fail_line, self._fail_invoked = fails
         self.read_hash, self.read_offset, self.read_mark = read
         self.is_seen: Flags = np.zeros(len(sent.hash), bool)
@@ -189,23 +202,41 @@ class PartitionValues:
                 offset = int(each.offset[where[number]])
                 self._add_failed(found, int(left[number]), offset, 0, each.name)
             left = left[where < 0]
-        aborted = np.flatnonzero(self.sent.fate == ABORTED)
+        fates = self._situation.fates
+        written = self._written(is_aborted=True)
         rows = np.flatnonzero(self.read_mark & 1 == 1)
         committed = FirstOf(self.read_hash[rows], self.read_mark[rows])
-        at = committed.places(self.sent.hash[aborted])
+        at = committed.places(written.hash)
         for number in np.flatnonzero(at >= 0):
-            place, read = int(aborted[number]), int(rows[at[number]])
-            sent = self.sent
-            lines = {int(sent.line[place]), int(self.read_mark[read]) // 2, self._ended(place)}
+            read = int(rows[at[number]])
+            ended = int(fates.end_line[written.transaction[number]])
+            lines = {int(written.line[number]), int(self.read_mark[read]) // 2, ended}
             lines -= {0}
             found.add(
                 "G1a",
                 self.name,
                 int(self.read_offset[read]),
                 lines,
-                hash=int(self.sent.hash[place]),
+                hash=int(written.hash[number]),
                 details=("aborted",),
             )
+
+    def _written(self, *, is_aborted: bool) -> UnsureColumns:
+        """All values sent in transactions that were aborted, or in others, whatever was told."""
+        sent, unsure = self.sent, self.unsure
+        rows = np.flatnonzero((sent.transaction >= 0) & ((sent.fate == ABORTED) == is_aborted))
+        fate = self._situation.fates.fate[unsure.transaction]
+        others = np.flatnonzero((fate == ABORTED) == is_aborted)
+        return UnsureColumns(
+            *(
+                np.concatenate((each[rows], other[others]))
+                for each, other in (
+                    (sent.hash, unsure.hash),
+                    (sent.line, unsure.line),
+                    (sent.transaction, unsure.transaction),
+                )
+            )
+        )
 
     def _add_failed(
         self, found: FoundLines, place: int, offset: int, mark: np.int64 | int, replica: str = ""
@@ -353,17 +384,17 @@ class PartitionValues:
 
     def _uncommitted(self, found: FoundLines) -> None:
         """precommitted-read: read as committed before the transaction was asked to commit."""
-        places = np.flatnonzero((self.sent.transaction >= 0) & (self.sent.fate != ABORTED))
-        if not len(places):
+        written = self._written(is_aborted=False)
+        if not len(written.hash):
             return
         rows = np.flatnonzero(self.read_mark & 1 == 1)
         first = FirstOf(self.read_hash[rows], self.read_mark[rows])
-        at = first.places(self.sent.hash[places])
-        asked = self._situation.fates.asked_line[self.sent.transaction[places]]
+        at = first.places(written.hash)
+        asked = self._situation.fates.asked_line[written.transaction]
         for number in np.flatnonzero(at >= 0):
             read = int(rows[at[number]])
             line = int(self.read_mark[read]) // 2
-            sent_line = int(self.sent.line[places[number]])
+            sent_line = int(written.line[number])
             if 0 < line < asked[number]:
                 found.add(
                     "precommitted-read",
@@ -447,11 +478,20 @@ def _sent(columns: PartitionColumns, situation: Situation) -> SentColumns:
     )
 
 
+def _unsure(columns: PartitionColumns, unanswered: Ints) -> UnsureColumns:
+    transaction = np.concatenate((ints(columns.info_transaction), unanswered[:, 2]))
+    rows = np.flatnonzero(transaction >= 0)
+    return UnsureColumns(
+        hash=np.concatenate((ints(columns.info_hash), unanswered[:, 0]))[rows],
+        line=np.concatenate((ints(columns.info_line), unanswered[:, 1]))[rows],
+        transaction=transaction[rows],
+    )
+
+
 def _repeated(
-    columns: PartitionColumns, open_sends: Sequence[tuple[int, int]]
+    columns: PartitionColumns, unanswered: Ints
 ) -> tuple[list[tuple[int, int]], Ints]:
     """Values that were sent more than once: the lines of it, and their hashes."""
-    unanswered = np.array(open_sends, np.int64).reshape(-1, 2)
     value = np.concatenate(
         (ints(columns.ack_hash), ints(columns.fail_hash), ints(columns.info_hash), unanswered[:, 0])
     )

@@ -25,12 +25,14 @@ class HistoryWriter:
 
     Attributes:
         digest: SHA-256 of all lines but the header.
+        on_commit: called once it is written that a commit is asked for, before it is.
     """
 
     def __init__(self, write: Callable[[bytes], object], settings: Mapping[str, Any]) -> None:
         self._write = write
         self._digest = hashlib.sha256()
         self.counts: dict[tuple[str, str], int] = {}
+        self.on_commit: Callable[[], object] = lambda: None
         header = {"history": "eoctl", "version": VERSION, "clock": "virtual", "settings": settings}
         write(_line(header))
 
@@ -58,6 +60,8 @@ class HistoryWriter:
         self.counts[operation, kind] = self.counts.get((operation, kind), 0) + 1
         self._digest.update(line)
         self._write(line)
+        if operation == "commit" and kind == "invoke":
+            self.on_commit()
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.cluster.coordinator import PlayedCoordinator
+from eoctl.cluster.settings import MARKER_NAME
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -103,6 +105,45 @@ def test_what_no_producer_does_is_refused(
     assert outcome.status == 2
     assert words in outcome.errors
     assert not (play / "history-1.jsonl").exists()
+
+
+def test_what_is_asked_to_commit_is_in_the_history_before_it_is_asked(
+    eoctl: Run, play: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed right then has transactions that are committed in the logs."""
+    asked: list[int] = []
+    history = play / "history-1.jsonl"
+    end = PlayedCoordinator.end_transaction
+
+    def told(*given: Any) -> None:
+        if given[4]:  # it is to be committed
+            lines = history.read_bytes().splitlines()[1:]
+            last = json.loads(lines[-1])
+            asked.append(sum(json.loads(each)["op"] == "commit" for each in lines))
+            assert (last["op"], last["type"]) == ("commit", "invoke")
+        end(*given)
+
+    monkeypatch.setattr(PlayedCoordinator, "end_transaction", told)
+    assert eoctl("cluster", "run", "play", *OPTIONS).status == 0
+    assert asked
+    assert {each % 2 for each in asked} == {1}  # the one that is asked, and pairs before
+
+
+def test_a_run_that_has_no_end_says_nothing_of_what_was_not_asked(eoctl: Run, play: Path) -> None:
+    """Its machine has lost power, and the page cache with it: lines are missing at the end."""
+    assert eoctl("cluster", "run", "play", *OPTIONS).status == 0
+    history = play / "history-1.jsonl"
+    lines = history.read_bytes().splitlines(keepends=True)
+    commits = [place for place, each in enumerate(lines) if b'"op":"commit"' in each]
+    kept = [each for place, each in enumerate(lines) if place not in commits[-2:]]
+    history.write_bytes(b"".join(kept))
+    assert eoctl("cluster", "check", "play").status == 1  # it has ended, and never asked to commit
+    marker = play / MARKER_NAME
+    told = json.loads(marker.read_bytes())
+    told["ended_count"] = 0
+    marker.write_text(json.dumps(told))
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 0, checked.text
 
 
 def test_explore_plays_transactions_and_prints_the_calls_that_repeat_them(

@@ -159,7 +159,9 @@ def judge(
     for each in sources:
         taken.take(each)
     found = taken.found
-    fates = taken.transactions.fates(is_whole=not taken.problems.count and not taken.torn)
+    is_whole = not taken.problems.count and not taken.torn
+    is_whole &= all(each.has_ended for each in sources)
+    fates = taken.transactions.fates(is_whole=is_whole)
     situation = Situation(taken.is_healed, taken.healed_line, fates)
     judged = []
     replicas_count = 0

@@ -40,10 +40,15 @@ class Operation(NamedTuple):
 
 
 class HistorySource(NamedTuple):
-    """A history that can be read twice: once to judge it, and again for what bears witness."""
+    """A history that can be read twice: once to judge it, and again for what bears witness.
+
+    Attributes:
+        has_ended: whoever wrote it has come to the end: it has all that was asked for.
+    """
 
     name: str
     open: Callable[[], BinaryIO]
+    has_ended: bool = True
 
 
 class SkippedLine(NamedTuple):

@@ -488,9 +488,7 @@ def _unsure(columns: PartitionColumns, unanswered: Ints) -> UnsureColumns:
     )
 
 
-def _repeated(
-    columns: PartitionColumns, unanswered: Ints
-) -> tuple[list[tuple[int, int]], Ints]:
+def _repeated(columns: PartitionColumns, unanswered: Ints) -> tuple[list[tuple[int, int]], Ints]:
     """Values that were sent more than once: the lines of it, and their hashes."""
     value = np.concatenate(
         (ints(columns.ack_hash), ints(columns.fail_hash), ints(columns.info_hash), unanswered[:, 0])

@@ -57,6 +57,7 @@ class ClusterToCheck(NamedTuple):
         what: in words.
         again: the call that does it.
         replicas: of each partition: what each is called, and its directory; None: none are given.
+        ended_count: so many of the histories, from the first one on, are known to have an end.
         problems: what of the directories cannot be read.
     """
 
@@ -64,6 +65,7 @@ class ClusterToCheck(NamedTuple):
     again: str
     histories: tuple[str, ...]
     replicas: dict[TopicPartition, list[tuple[str, str]]] | None
+    ended_count: int
     problems: tuple[str, ...] = ()
 
 
@@ -90,7 +92,10 @@ def check_cluster(
     def replicas_of(key: TopicPartition) -> list[ReplicaContent] | None:
         return None if replicas is None else read_contents(replicas.get(key, ()))
 
-    sources = [HistorySource(each, partial(_open, each)) for each in judged.histories]
+    sources = [
+        HistorySource(each, partial(_open, each), place < judged.ended_count)
+        for place, each in enumerate(judged.histories)
+    ]
     verdict = judge(sources, replicas_of)
     without = _without_replicas(judged, verdict)
     _tell_problems(verdict, (*judged.problems, *without))
@@ -144,6 +149,7 @@ def _played(path: str) -> ClusterToCheck:
             ]
             for number, nodes in enumerate(settings.assignment)
         },
+        ended_count=cluster.ended_count,
     )
 
 
@@ -160,6 +166,7 @@ def _given(histories: Sequence[str], directories: Sequence[str]) -> ClusterToChe
             again=f"eoctl cluster check {words}",
             histories=(*histories,),
             replicas=None,
+            ended_count=len(histories),
         )
     found = discover(directories)
     replicas: dict[TopicPartition, list[tuple[str, str]]] = {}
@@ -175,6 +182,7 @@ def _given(histories: Sequence[str], directories: Sequence[str]) -> ClusterToChe
         again=f"eoctl cluster check {words}",
         histories=(*histories,),
         replicas=replicas,
+        ended_count=len(histories),
         problems=tuple(map(str, found.problems)),
     )
 

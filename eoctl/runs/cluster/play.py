@@ -214,6 +214,9 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
             start_us=cluster.end_us,
             write=history.write,
         )
+        # A run that is killed leaves a transaction that it has committed in the logs: that it has
+        # asked for that is in the history before.
+        simulation.history.on_commit = history.flush
         history.flush()  # a run that is counted has the header of its history
         save_cluster(cluster)
         with Progress("playing", run.records, unit="records") as progress:

@@ -212,9 +212,10 @@ def test_a_plain_script(
     done = run(cluster._replace(environment=environment), call, tmp_path)
     if is_bare:
         assert done.returncode == 1
-        words = done.stderr.splitlines()[-1]
+        words, next_step = done.stderr.splitlines()[-2:]
         assert "SparkUnavailableError: executors cannot run the job" in words
         assert "bare/bin/python has no module numpy, pyarrow" in words
+        assert next_step.startswith("try: install it on every host")
         assert "looked" not in done.stdout
         assert "rows" not in done.stdout
         return

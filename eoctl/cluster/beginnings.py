@@ -4,7 +4,7 @@ A batch of a transaction that is not known to be open there waits until the coor
 the partition to it; so no batch that comes late opens one that nobody would end. What comes from
 the same producer meanwhile waits behind it.
 
-Source: AddPartitionsToTxnManager, ReplicaManager.maybeSendPartitionsToPlayedCoordinator.
+Source: AddPartitionsToTxnManager, ReplicaManager.maybeSendPartitionsToTransactionCoordinator.
 """
 
 from __future__ import annotations

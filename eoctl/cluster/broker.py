@@ -17,6 +17,7 @@ from eoctl.cluster.beginnings import REQUEST_TIMEOUT_US, Beginnings
 from eoctl.cluster.broker_follower import BrokerFollower
 from eoctl.cluster.messages import (
     FENCED_LEADER_EPOCH,
+    INVALID_PRODUCER_EPOCH,
     NOT_LEADER,
     OFFSET_OUT_OF_RANGE,
     REQUEST_TIMED_OUT,
@@ -325,11 +326,17 @@ class Broker(BrokerFollower):
             if error:
                 answer(self._answer_of(error, self._epochs.get(key, -1)))
             else:
-                self._append(key, lambda: self.log(key).append(batch), acks, timeout_us, answer)
+                self._append(key, write, acks, timeout_us, answer)
+
+        def write() -> Appended:
+            return self.log(key).append(batch, is_begun=transactional_id is not None)
 
         if transactional_id is not None and key in self.leading:
             header = parse_header(batch, 0)
             producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+            if self.log(key).is_fenced(*producer):  # UnifiedLog.maybeStartTransactionVerification
+                append(INVALID_PRODUCER_EPOCH)
+                return
             is_open = self.log(key).has_open(*producer)
             if not is_open or self._beginnings.is_waiting(key, producer):
                 assert self.coordinator is not None

@@ -50,6 +50,7 @@ from storage.producers.transaction_metadata import (
     init,
     is_timed_out,
     new_metadata,
+    require_not_prepared,
     require_same,
 )
 from storage.writing.partition_store import FlushPolicy
@@ -216,7 +217,7 @@ class PlayedCoordinator:
         error = ""
         try:
             added = add_partitions(
-                self._known(transactional_id), producer, [(key.topic, key.partition)],
+                self._settled(transactional_id), producer, [(key.topic, key.partition)],
                 now_ms=self._now_ms(), client_version=EPOCH_BUMP_VERSION,
             )  # fmt: skip
         except CoordinatorError as problem:
@@ -237,7 +238,7 @@ class PlayedCoordinator:
         """Commit or abort (EndTxn); answered once it is decided, with the raised epoch."""
         try:
             prepared = end(
-                self._known(transactional_id), producer, is_commit=is_commit,
+                self._settled(transactional_id), producer, is_commit=is_commit,
                 version=EPOCH_BUMP_VERSION, now_ms=self._now_ms(),
                 new_producer_id=self._new_producer_id,
             )  # fmt: skip
@@ -249,10 +250,19 @@ class PlayedCoordinator:
             self._end(self._ids[transactional_id])
         self._network.send(self, client, answered, "", _next_of(self._ids[transactional_id]))
 
-    def _known(self, transactional_id: str) -> Metadata:
+    def _settled(self, transactional_id: str) -> Metadata:
+        """What is known of an id, if all its markers are written.
+
+        While they are being sent, nobody is told to be fenced, whichever epoch he names: a
+        transition is pending, and Kafka looks for that first (TransactionMetadata.prepareComplete).
+
+        Raises:
+            CoordinatorError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS.
+        """
         found = self._ids.get(transactional_id)
         if found is None:
             raise CoordinatorError("INVALID_PRODUCER_ID_MAPPING", f"{transactional_id}: not known")
+        require_not_prepared(found)
         return found
 
     # -- what it decides by itself

@@ -182,7 +182,7 @@ class Producer:
             self._waiting[key].append(_GivenRecord(number, text.encode(), self._scheduler.now_us))
             delay_us = self._settings.linger_ms * MS_US
             if delay_us and len(self._waiting[key]) < self._settings.batch_records:
-                self._scheduler.after(delay_us, self._send, key)
+                self._scheduler.after(delay_us, self._lingered, key)
             else:
                 self._send(key)
         if self._settings.rate:
@@ -209,6 +209,10 @@ class Producer:
             self._scheduler.after(0, self._next_of, self.incarnation)
 
     # -- batches go out
+
+    def _lingered(self, key: TopicPartition) -> None:
+        """The linger of a record is over: what waits goes out."""
+        self._send(key)
 
     def _send(self, key: TopicPartition) -> None:
         if key in self._draining:

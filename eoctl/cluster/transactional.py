@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.cluster.messages import CONCURRENT_TRANSACTIONS
 from eoctl.cluster.producer import RETRY_BACKOFF_US, Producer
+from eoctl.cluster.scheduler import MS_US
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class TransactionalProducer(Producer):
         """Start after a kill, in a new session, which aborts what the one before has left."""
         self.incarnation += 1
         self.is_running = True
-        self._ready()
+        if self._view is not None:  # else once it has learnt who leads
+            self._ready()
 
     def _of_this_life(self, action: Callable[..., None]) -> Callable[..., None]:
         """What is not done any more once it was killed: an answer may reach who was started."""
@@ -98,6 +100,8 @@ class TransactionalProducer(Producer):
 
     def _ready(self) -> None:
         """Find out who it is, before it gives anything."""
+        if not self.is_running:  # killed before it was told who leads
+            return
         coordinator = self._coordinator
         self._network.send(
             self, coordinator, coordinator.init_producer_id, self, self.transactional_id,
@@ -142,8 +146,7 @@ class TransactionalProducer(Producer):
             given = self._given_count - self._first_number
             is_full = given >= self._settings.transaction_records
             if is_full or self._has_failed or self._given_count >= self._settings.records:
-                self._is_open, self._is_ending = False, True
-                self._end_if_answered()
+                self._close()
 
     def _begin_transaction(self) -> None:
         self._begun_count += 1
@@ -161,8 +164,22 @@ class TransactionalProducer(Producer):
         if self._is_ending:
             self._end_if_answered()
         elif self._has_failed:
+            self._close()
+
+    def _close(self) -> None:
+        """Take no more, and end it: what lingers goes out at once (RecordAccumulator.ready)."""
+        for key in self._keys:
+            self._send(key)
+        if self._is_open:  # else what was sent has failed at once, and ended it
             self._is_open, self._is_ending = False, True
             self._end_if_answered()
+
+    def _lingered(self, key: TopicPartition) -> None:
+        """Send what has waited for long enough: it may be of a later transaction than the timer."""
+        waiting = self._waiting[key]
+        due_us = self._scheduler.now_us - self._settings.linger_ms * MS_US
+        if waiting and waiting[0].at_us <= due_us:
+            super()._lingered(key)
 
     def _settle(self) -> None:
         """Done is who has all answers, and no transaction."""

@@ -30,7 +30,8 @@ STATE = (
         check_id="PROD-4",
         title=(
             "In a new epoch a client begins with sequence 0, else one above the last one; 0 "
-            "follows 2147483647. A producer that is not known may begin anywhere."
+            "follows 2147483647. A producer that is not known may begin anywhere, but for one whose"
+            " transaction of version 2 a coordinator has let begin there: that one begins with 0."
         ),
         kafka="ProducerAppendInfo.checkSequence",
         test="test_producer_state.py",

@@ -161,6 +161,11 @@ class RunningLog:
             and state.producer_epoch == producer_epoch
         )
 
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a later epoch of a producer is known here."""
+        state = self._writer.producers.producers.get(producer_id)
+        return state is not None and producer_epoch < state.producer_epoch
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where a read_committed consumer stops (TXN-4); the high watermark is a leader's."""
         return self._transactions.last_stable_offset(self._writer.producers.ongoing, high_watermark)
@@ -171,9 +176,13 @@ class RunningLog:
 
     # -- what a broker does with it
 
-    def append(self, batch: bytes) -> Appended:
-        """Append what a client sends, as leader. Raises as `PartitionWriter.append`."""
-        appended = self._writer.append(batch)
+    def append(self, batch: bytes, *, is_begun: bool = False) -> Appended:
+        """Append what a client sends, as leader. Raises as `PartitionWriter.append`.
+
+        `is_begun`: a coordinator has let its transaction begin here, of version 2.
+        """
+        version = EPOCH_BUMP_VERSION if is_begun else 0
+        appended = self._writer.append(batch, transaction_version=version)
         if not appended.is_duplicate:
             self._note(appended)
         return appended

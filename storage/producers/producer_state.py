@@ -273,7 +273,9 @@ class ProducerStateManager:
             header: v0 and v1 change nothing, not even `map_end_offset` (as in recovery).
             marker: of a control batch that is not empty.
             origin: who appends; only replication lets regressions pass.
-            transaction_version: of a coordinator's marker; from 2 on its epoch is a new one.
+            transaction_version: of a coordinator's marker: from 2 on its epoch is a new one. Of a
+                client whose transaction a coordinator has let begin here: from 2 on, one that the
+                log does not know begins with sequence 0.
 
         Raises:
             AppendError: what a broker refuses; on INVALID_TXN_STATE it cannot even load the log.
@@ -285,7 +287,7 @@ class ProducerStateManager:
             known = self.producers.get(header.producer_id)
             state = known or ProducerState(header.producer_id)
             if not header.attributes & CONTROL_MASK:
-                self._append_data(state, header, origin)
+                self._append_data(state, header, origin, transaction_version)
             elif marker is not None:
                 _check_marker_epoch(state, header, origin, transaction_version)
                 completed = self._append_marker(state, header, marker, origin)
@@ -326,7 +328,9 @@ class ProducerStateManager:
                 return each
         return None
 
-    def _append_data(self, state: ProducerState, header: BatchHeader, origin: Origin) -> None:
+    def _append_data(
+        self, state: ProducerState, header: BatchHeader, origin: Origin, transaction_version: int
+    ) -> None:
         offset, timestamp_ms = header.base_offset, header.max_timestamp_ms
         delta = header.last_offset_delta
         is_transactional = header.attributes & TRANSACTIONAL_MASK
@@ -334,7 +338,7 @@ class ProducerStateManager:
         if is_other_epoch:
             self._check_epoch(state, header, origin)
         if origin is _CLIENT:
-            _check_sequence(state, header)
+            _check_sequence(state, header, transaction_version)
         if state.current_txn_first_offset is not None and not is_transactional:
             raise invalid_txn_state(state.producer_id, offset, state.current_txn_first_offset)
         if is_other_epoch:
@@ -415,13 +419,14 @@ class ProducerStateManager:
         self.ongoing.pop(completed.first_offset, None)
 
 
-def _check_sequence(state: ProducerState, header: BatchHeader) -> None:
+def _check_sequence(state: ProducerState, header: BatchHeader, transaction_version: int) -> None:
     """PROD-4, for clients only."""
     expected = 0
     if header.producer_epoch == state.producer_epoch:
         last = state.last_sequence
         expected = 0 if last == MAX_SEQUENCE else last + 1
-    if header.base_sequence == expected or state.producer_epoch == NO_EPOCH:
+    may_begin_anywhere = state.producer_epoch == NO_EPOCH and transaction_version < 2
+    if header.base_sequence == expected or may_begin_anywhere:
         return
     raise AppendError(
         "OUT_OF_ORDER_SEQUENCE_NUMBER",

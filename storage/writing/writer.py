@@ -162,11 +162,18 @@ class PartitionWriter:
 
     # -- appending
 
-    def append(self, batch: bytes, *, origin: Origin = _CLIENT) -> Appended:
+    def append(
+        self, batch: bytes, *, origin: Origin = _CLIENT, transaction_version: int = 0
+    ) -> Appended:
         """Append a batch that a client sends: base offset 0, any leader epoch.
 
         Returns where it is; a duplicate is not written again. What a coordinator appends for a
         client, such as the offsets of a group in its transaction, has no sequence to be compared.
+
+        Args:
+            batch: whole.
+            origin: who appends.
+            transaction_version: of a batch whose transaction a coordinator has let begin here.
 
         Raises:
             AppendError: what a broker answers; nothing was touched.
@@ -176,7 +183,7 @@ class PartitionWriter:
         header = parse_client_batch(batch, self.end_offset)
         if origin is _CLIENT:
             require_timely(header, self.config, self._now_ms(), self.end_offset)
-        return self._append(header, batch, origin)
+        return self._append(header, batch, origin, transaction_version)
 
     def append_copy(self, header: BatchHeader, batch: bytearray | memoryview) -> Appended:
         """Append a batch made of one of another log, as `append`; it is stamped in place.
@@ -241,7 +248,11 @@ class PartitionWriter:
         self.store.close_log()
 
     def _append(
-        self, header: BatchHeader, batch: bytes | bytearray | memoryview, origin: Origin
+        self,
+        header: BatchHeader,
+        batch: bytes | bytearray | memoryview,
+        origin: Origin,
+        transaction_version: int = 0,
     ) -> Appended:
         if self._state is not _READY:
             raise ValueError("closed, or an earlier append has failed")
@@ -256,7 +267,7 @@ class PartitionWriter:
         # From here on also what is no error, such as an interrupt, leaves it broken.
         self._state = _BROKEN
         try:
-            self.producers.append(header, None, origin)
+            self.producers.append(header, None, origin, transaction_version=transaction_version)
         except AppendError:  # raised before anything is changed
             self._state = _READY
             raise

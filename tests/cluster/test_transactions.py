@@ -22,6 +22,7 @@ from eoctl.cluster.messages import (
     EndMarker,
     ProduceAnswer,
 )
+from eoctl.cluster.producer import OUT_OF_ORDER
 from eoctl.cluster.scheduler import SECOND_US
 from eoctl.cluster.settings import READ_COMMITTED, READ_UNCOMMITTED, PlaySettings, RunSettings
 from eoctl.cluster.simulation import Simulation
@@ -181,6 +182,45 @@ def test_repl_13_what_comes_late_is_refused_and_opens_nothing(tmp_path: Path) ->
         assert leader.log(key).last_stable_offset(end_offset) == end_offset
 
 
+def test_repl_13_what_comes_late_is_refused_where_the_coordinator_is_cut_off(
+    tmp_path: Path,
+) -> None:
+    """The log knows a later epoch: nobody has to be asked (maybeStartTransactionVerification)."""
+    stage = Stage(tmp_path)
+    who = stage.begin()
+    assert stage.send(who, T0, "a") == ""
+    late = stage.batch(who, T0, "b")
+    assert stage.end(who, is_commit=False)[0] == ""
+    assert stage.until(lambda: stage.coordinator.is_idle)
+    network = stage.simulation._network
+    network.isolate("broker 0", {"broker 0", stage.coordinator.name})
+    before_us = stage.simulation.scheduler.now_us
+    assert stage.send_batch(T0, late) == INVALID_PRODUCER_EPOCH
+    assert stage.simulation.scheduler.now_us < before_us + SECOND_US
+
+
+def test_repl_13_a_transaction_does_not_go_on_where_what_it_began_with_is_lost(
+    tmp_path: Path,
+) -> None:
+    """A leader has lost its log whole, with what it knew of producers (KIP-890)."""
+    settings = PAIR._replace(
+        nodes=2, replication_factor=2, min_insync=1, partitions=1, has_elr=False
+    )
+    run = RunSettings(
+        seed=6, records=30, rate=1, transaction_records=30,
+        faults="kill follower at 3%, power leader at 60%, start all at 61%",
+    )  # fmt: skip
+    play = Play(tmp_path, settings, run)
+    assert play.simulation.run().is_answered
+    assert {each["error"] for each in play.sends("fail")} == {OUT_OF_ORDER}
+    first = [each["type"] for each in play.told("abort") if each["transaction"] == "x1-1"]
+    assert first == ["invoke", "ok"]
+    data = b"".join(play.lines)
+    verdict = judge([HistorySource("history", lambda: io.BytesIO(data))])
+    assert "torn-transaction" not in {each.kind for each in verdict.findings}
+    assert read_values(play) <= committed_values(play)
+
+
 def test_repl_13_another_session_aborts_what_the_one_before_left_open(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     zombie = stage.begin()
@@ -214,6 +254,26 @@ def test_repl_13_a_marker_is_written_once_more_by_whoever_leads(tmp_path: Path) 
     told = stage.asked(stage.simulation.brokers[1].write_marker, T0, marker)
     assert told == ("",)
     assert stage.read(T0) == ["a"]
+
+
+def test_repl_13_nobody_is_fenced_while_markers_are_being_written(tmp_path: Path) -> None:
+    """Whichever epoch is named: a transition is pending, which Kafka looks for first."""
+    stage = Stage(tmp_path)
+    before = stage.begin()
+    assert stage.send(before, T0, "a") == ""
+    for each in stage.simulation.brokers.values():
+        each.kill()
+    error, newest = stage.end(before, is_commit=True)
+    assert error == ""
+    coordinator = stage.coordinator
+    for who in (before, newest):
+        assert stage.end(who, is_commit=False)[0] == CONCURRENT_TRANSACTIONS
+        assert stage.asked(coordinator.add_partition, NAME, who, T0) == (CONCURRENT_TRANSACTIONS,)
+    for each in stage.simulation.brokers.values():
+        each.start()
+    assert stage.until(lambda: coordinator.is_idle)
+    assert stage.asked(coordinator.add_partition, NAME, before, T0) == ("PRODUCER_FENCED",)
+    assert stage.end(newest, is_commit=False)[0] == ""  # of nothing
 
 
 def test_repl_13_a_leader_that_does_not_reach_the_coordinator_takes_no_transaction(
@@ -333,6 +393,45 @@ def test_uncommitted_readers_are_given_all(tmp_path: Path) -> None:
     assert sorted(values) == sorted(each["value"] for each in play.sends("ok"))
     assert len(values) == 60
     assert not any("isolation" in each for each in play.told("poll"))
+
+
+def test_a_commit_does_not_wait_for_the_linger(tmp_path: Path) -> None:
+    """What lingers goes out as the transaction is ended, and nothing of the next one with it."""
+    run = RunSettings(
+        records=12, rate=10, transaction_records=3, linger_ms=20_000, transaction_timeout_ms=5000
+    )
+    play = Play(tmp_path, PAIR, run)
+    simulation = play.begun()
+    begun_us = simulation.scheduler.now_us
+    play.run()
+    assert [each["type"] for each in play.told("commit")] == ["invoke", "ok"] * 4
+    assert play.told("commit")[-1]["time_us"] < begun_us + 10 * SECOND_US
+
+
+def test_what_lingers_is_not_sent_by_the_timer_of_what_has_gone(tmp_path: Path) -> None:
+    """It was sent as its transaction ended: records of the next one wait for their own time."""
+    run = RunSettings(records=9, rate=20, linger_ms=120, transaction_records=3)
+    play = Play(tmp_path, PAIR._replace(partitions=1), run)
+    play.run()
+    answered = [each["time_us"] for each in play.sends("ok")]
+    assert len(answered) == 9
+    assert len({*answered}) == 3  # each transaction in one batch
+
+
+def test_a_producer_that_is_killed_before_it_knows_who_leads_begins_one_session(
+    tmp_path: Path,
+) -> None:
+    faults = "kill producer at 0ms, start producer at 0ms"
+    play = Play(tmp_path, PAIR, RUN._replace(faults=faults, seed=1))
+    result = play.simulation.run()
+    assert result.is_answered
+    begun = [each["transaction"] for each in play.told("begin") if each["type"] == "ok"]
+    assert begun == [f"x1-{number}" for number in range(1, 11)]
+    data = b"".join(play.lines)
+    verdict = judge([HistorySource("history", lambda: io.BytesIO(data))])
+    assert not verdict.has_findings, verdict.findings
+    assert verdict.problems == ()
+    assert read_values(play) == committed_values(play)
 
 
 ENDING = "start all at 50s, heal at 50s"

@@ -217,6 +217,20 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert log.state().last_sequence == 42
 
 
+def test_an_unknown_producer_of_transaction_version_2_begins_at_zero() -> None:
+    """What it has sent before is lost: its transaction must not go on without that (KIP-890)."""
+    manager = ProducerStateManager()
+    for version in (2, 3):
+        with refused("OUT_OF_ORDER_SEQUENCE_NUMBER"):
+            manager.append(batch(0, 41), None, CLIENT, transaction_version=version)
+    assert manager.producers == {}
+    manager.append(batch(0, 0), None, CLIENT, transaction_version=2)
+    manager.append(batch(1, 1), None, CLIENT, transaction_version=2)
+    replayed = ProducerStateManager()
+    replayed.append(batch(0, 41), None, REPLICATION, transaction_version=2)
+    assert replayed.producers[7].last_sequence == 41
+
+
 @pytest.mark.parametrize("sequence", [0, 1, 3, 4, MAX_SEQUENCE])
 def test_sequences_continue(sequence: int) -> None:
     log = Log()

@@ -60,6 +60,7 @@ class PlayedConsumer:
         self._network = network
         self._history = history
         self._isolation = isolation
+        self._tells_rest = is_final and isolation == READ_COMMITTED
         # What its lines have besides.
         self._fields: dict[str, object] = {"final": True} if is_final else {}
         if isolation == READ_COMMITTED:
@@ -140,7 +141,12 @@ class PlayedConsumer:
         self._scheduler.after(delay_us, self._poll, key)
 
     def _note(
-        self, key: TopicPartition, number: int, records: list[tuple[int, str]], high_watermark: int
+        self,
+        key: TopicPartition,
+        number: int,
+        records: list[tuple[int, str]],
+        high_watermark: int,
+        **more: object,
     ) -> None:
         name = f"{key.topic}-{key.partition}"
         now_us = self._scheduler.now_us
@@ -154,7 +160,7 @@ class PlayedConsumer:
         self._history.note(
             "ok", self.name, number, now_us, "poll",
             records={name: records}, high_watermark={name: high_watermark}, **passed,
-            **self._fields,
+            **self._fields, **more,
         )  # fmt: skip
 
     def _ask(self) -> None:
@@ -170,7 +176,12 @@ class PlayedConsumer:
             self._view = view
 
     def end(self) -> None:
-        """Read no more."""
+        """Read no more; where the last one of what is committed has waited for more is told."""
+        if self._tells_rest:
+            for key, end_offset in sorted(self.ends.items()):
+                if self.positions[key] < end_offset:
+                    self._number += 1
+                    self._note(key, self._number, [], end_offset, ended=True)
         self.is_running = False
 
 

@@ -146,6 +146,38 @@ def test_a_run_that_has_no_end_says_nothing_of_what_was_not_asked(eoctl: Run, pl
     assert checked.status == 0, checked.text
 
 
+REOPENED = (
+    "--records", 8, "--rate", 4, "--transaction-records", 2, "--faults",
+    "kill follower at 10%, power leader at 100% quiet, start all at quiet",
+)  # fmt: skip
+
+
+def test_what_is_committed_and_open_again_is_lost_whoever_ends_it(
+    eoctl: Run, tmp_path: Path
+) -> None:
+    """It is in all replicas; the next session of its producer aborts it."""
+    found = []
+    for seed in range(30):
+        play = tmp_path / f"play-{seed}"
+        made = eoctl("cluster", "init", play, "--nodes", 2, "--replication-factor", 2)
+        assert made.status == 0
+        ran = eoctl("cluster", "run", play, *REOPENED, "--seed", seed)
+        checked = eoctl("cluster", "check", play)
+        if {each.split("\t")[0] for each in checked.text.splitlines()[1:]} == {"lost-commit"}:
+            found.append((ran, checked, play))
+            break
+    ((ran, checked, play),) = found
+    assert (ran.status, checked.status) == (5, 1)
+    assert "and the last reader waits at" in checked.text
+    assert eoctl("check", *play.glob("node-*")).status == 1
+    again = eoctl("cluster", "run", play, *REOPENED[:6], "--abort-every", 1)
+    assert again.status == 0
+    checked = eoctl("cluster", "check", play, "-o", "jsonl")
+    lost = [each for each in rows(checked) if each["kind"] == "lost-commit"]
+    assert lost
+    assert all("has passed over it" in each["words"] for each in lost)
+
+
 def test_explore_plays_transactions_and_prints_the_calls_that_repeat_them(
     eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

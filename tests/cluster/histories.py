@@ -177,6 +177,8 @@ class Story:
             "high_watermark": {name: len(self.logs[partition])},
             "leader_epoch": {name: self.leaders[partition]},
         }  # fmt: skip
+        if more.get("final") and at < len(self.logs[partition]):
+            fields["ended"] = True  # it has waited, and is given no more
         self.note("ok", process, number, "poll", **{**fields, **more})
 
     # -- the whole
@@ -313,6 +315,21 @@ def _failed_is_there(story: Story) -> None:
     story.begin("q")
     story.send(1, "q")
     story.end("q", "abort", state="committed")
+
+
+def _lost_commit(story: Story) -> None:
+    """Its marker is lost: it is open again, or somebody has aborted it since."""
+    draw = story.random
+    transaction = story.begin("q")
+    offset = story.send(0, "q")
+    story.end("q", "commit", state="committed")
+    if draw.randrange(2):
+        story.poll("early", 0, seek=offset, isolation=COMMITTED)
+        if draw.randrange(2):
+            for each in story.lines:
+                if each["op"] == "commit" and each.get("transaction") == transaction.name:
+                    each["type"] = "invoke" if each["type"] == "invoke" else "info"
+    transaction.state = draw.choice(("open", "aborted"))
 
 
 def _nonmonotonic_poll(story: Story) -> None:
@@ -486,6 +503,7 @@ PLANTED: dict[str, Callable[[Story], None]] = {
     "duplicate": _duplicate,
     "inconsistent-offsets": _inconsistent,
     "G1a": _failed_is_there,
+    "lost-commit": _lost_commit,
     "nonmonotonic-poll": _nonmonotonic_poll,
     "int-nonmonotonic-poll": _within_backwards,
     "poll-skip": _poll_skip,
@@ -503,6 +521,7 @@ PLANTED: dict[str, Callable[[Story], None]] = {
 # Kind -> what goes with it: the same shown in another way.
 BESIDE = {
     "lost-write": {"poll-skip", "int-poll-skip"},
+    "lost-commit": {"poll-skip", "int-poll-skip"},
     "torn-transaction": {"lost-write", "poll-skip", "int-poll-skip"},
     "G1c": {"precommitted-read", "G1c-mixed"},
     "G1c-mixed": {"precommitted-read"},

@@ -280,6 +280,76 @@ def test_what_has_no_answer_and_was_aborted_is_read_uncommitted_only() -> None:
     assert judged(story.data()).counts == {}
 
 
+@pytest.mark.parametrize("end", ["info", None])
+def test_what_is_open_holds_back_what_was_committed_behind_it(end: str | None) -> None:
+    """Nobody was told that it has ended: its producer may be dead, and its time not over."""
+    story = Story(random.Random(1))
+    transaction = story.begin("p")
+    story.send(0, "p")
+    if end is not None:
+        story.end("p", "commit", end, state="open")
+        story.logs[0].pop()  # there is no marker
+    story.open.pop("p", None)
+    story.begin("q")
+    story.send(0, "q")
+    story.end("q", "commit")
+    story.send(0, "r")
+    story.finish()
+    transaction.state = "open"
+    story.poll("at rest", 0, isolation=COMMITTED, seek=0, final=True)
+    assert story.lines[-1]["ended"] is True
+    assert judged(story.data()).counts == {}
+
+
+def test_what_was_told_to_be_aborted_holds_back_nobody() -> None:
+    story = Story(random.Random(1))
+    transaction = story.begin("p")
+    story.send(0, "p")
+    story.end("p", "abort")
+    story.begin("q")
+    story.send(0, "q")
+    story.end("q", "commit")
+    plain = story.lines[-1]
+    assert plain["type"] == "ok"
+    transaction.state = "open"
+    story.finish()
+    (finding,) = judged(story.data()).findings
+    assert (finding.kind, finding.offset) == ("lost-commit", 2)
+    assert finding.words.endswith("and the last reader waits at 0")
+    assert_is_a_witness(story, finding)
+
+
+def test_a_reader_of_what_is_committed_that_still_reads_shows_nothing() -> None:
+    """Without the word that it was given no more; or where it began before the commit."""
+    story = Story(random.Random(1))
+    transaction = story.begin("q")
+    story.send(0, "q")
+    number = story.number()
+    story.poll("early", 0, isolation=COMMITTED, seek=0, final=True)
+    story.note("invoke", "q", number, "commit", transaction=transaction.name)
+    story.note("ok", "q", number, "commit", transaction=transaction.name)
+    assert "lost-commit" not in judged(story.data()).counts
+    story.poll("still", 0, isolation=COMMITTED, seek=0, final=True)
+    assert {*judged(story.data()).counts} == {"lost-commit", "unseen"}
+    del story.lines[-1]["ended"]
+    assert judged(story.data()).counts == {"unseen": 1}
+
+
+def test_before_the_heal_a_reader_may_wait_for_a_marker() -> None:
+    story = Story(random.Random(1))
+    story.note("info", "n", 0, "fault", fault="kill")
+    _planted_open(story)
+    story.poll("last", 0, isolation=COMMITTED, seek=0, final=True)
+    assert "lost-commit" not in judged(story.data()).counts
+
+
+def _planted_open(story: Story) -> None:
+    transaction = story.begin("q")
+    story.send(0, "q")
+    story.end("q", "commit")
+    transaction.state = "open"
+
+
 def test_two_values_of_one_hash_condemn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(random.Random(1))
     for _ in range(2):

@@ -119,7 +119,7 @@ JSON = st.recursive(
 FIELDS = (
     "type", "process", "id", "time_us", "op", "topic", "partition", "value", "offset", "leader",
     "leader_epoch", "records", "seek", "position", "high_watermark", "transaction", "final",
-    "isolation", "error", "nodes",
+    "isolation", "ended", "error", "nodes",
 )  # fmt: skip
 
 

@@ -567,3 +567,17 @@ def test_the_coordinator_is_cut_off_with_the_controller(tmp_path: Path) -> None:
     for each in ends:
         assert simulation._network.is_cut(each.name, "broker 1")
         assert not simulation._network.is_cut(each.name, "broker 0")
+
+
+def test_what_was_committed_and_is_open_again_is_condemned() -> None:
+    """A marker that one of two replicas had, and that lost power before it was on its disk."""
+    settings = PlaySettings(nodes=2, replication_factor=2)
+    faults = "kill follower at 10%, power leader at 100% quiet, start all at quiet"
+    run = RunSettings(records=8, rate=4, transaction_records=2, faults=faults)
+    alone = 0
+    for seed in range(30):
+        course = play_course(settings, run._replace(seed=seed))
+        assert course.result.is_quiet
+        assert course.result.is_read is ("lost-commit" not in course.kinds)
+        alone += course.kinds == {"lost-commit"}
+    assert alone

@@ -2,6 +2,6 @@
 
 It believes only what clients were told, and files; nothing that a node says of itself.
 
-From the entry down: judge, witness, transactions, cycles, directories, values, consumers, polls,
-sends, value_rows, columns, verdict, reader, rules.
+From the entry down: judge, witness, transactions, cycles, commits, directories, values, consumers,
+polls, sends, value_rows, columns, verdict, reader, rules.
 """

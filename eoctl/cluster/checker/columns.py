@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -64,6 +64,7 @@ class PartitionColumns:
             poll that shows it; the line times four, plus one within one poll, plus two if it was
             read as committed.
         gap_before: of those between two polls, in order: the line of the first one.
+        last_end, committed_end: of the last reader, and of the last one of what is committed.
         leaders: leader epoch -> who has acknowledged in it, and in which line.
     """
 
@@ -91,6 +92,7 @@ class PartitionColumns:
         self.leaders: dict[int, tuple[int, int]] = {}
         self.watermarks = Watermarks()
         self.last_end: ReadEnd | None = None
+        self.committed_end: CommittedEnd | None = None
 
     def forget_gaps(self) -> None:
         """Once they are judged nobody asks for them; one lies at each end of a transaction."""
@@ -138,6 +140,23 @@ class ReadEnd:
         self.end_offset = end_offset
         self.start_line = start_line
         self.line = line
+
+
+class CommittedEnd(NamedTuple):
+    """A last reader of what is committed has come to rest.
+
+    Attributes:
+        start_offset, start_line: where it began, and its first poll.
+        end_offset: where it goes on, if there is ever more.
+        line: of its last poll.
+        is_below: it is below the high watermark, and waits.
+    """
+
+    start_offset: int
+    end_offset: int
+    start_line: int
+    line: int
+    is_below: bool
 
 
 class HistoryColumns:

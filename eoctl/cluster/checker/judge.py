@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.cluster.checker.columns import BadLineError, HistoryColumns
+from eoctl.cluster.checker.commits import CommitRules
 from eoctl.cluster.checker.consumers import ConsumerRules
 from eoctl.cluster.checker.directories import compare_contents, damage_of, lag_of
 from eoctl.cluster.checker.polls import PollRules
@@ -184,7 +185,10 @@ def judge(
                 damage_of(found, columns.name, replicas)
             replicas_count += len(replicas)
             texts[columns.name] = replicas
-        values.judge(found, [each.values for each in replicas] if replicas else None)
+        contents = [each.values for each in replicas] if replicas else None
+        values.judge(found, contents)
+        if columns.committed_end is not None:
+            CommitRules(values, situation, columns.committed_end).judge(found, contents)
         judged.append(values)
     taken.transactions.judge(judged, fates)
     taken.consumers.judge()

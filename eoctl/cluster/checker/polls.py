@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.cluster.checker.columns import BadLineError, ReadEnd, text_of
+from eoctl.cluster.checker.columns import BadLineError, CommittedEnd, ReadEnd, text_of
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class PollRules:
         for columns, offset, epoch in marks:
             self._take_watermark(process, columns, offset, epoch, line)
             if fields.get("final") is True:
-                self._take_end(process, columns, offset, line)
+                self._take_end(operation, columns, offset, line)
         return given
 
     def records(self, operation: Operation) -> list[GivenRecords]:
@@ -186,10 +186,23 @@ class PollRules:
         in_epoch[process, epoch] = (offset, line)
 
     def _take_end(
-        self, process: str, columns: PartitionColumns, high_watermark: int, line: int
+        self, operation: Operation, columns: PartitionColumns, high_watermark: int, line: int
     ) -> None:
-        position = self._positions.get((process, columns))
-        if position is not None and position.offset >= high_watermark:
+        position = self._positions.get((operation.process, columns))
+        if position is None:
+            return
+        fields, is_below = operation.fields, position.offset < high_watermark
+        if fields.get("isolation") == READ_COMMITTED and (
+            not is_below or fields.get("ended") is True
+        ):
+            columns.committed_end = CommittedEnd(
+                start_offset=position.start_offset,
+                end_offset=position.offset,
+                start_line=position.start_line,
+                line=line,
+                is_below=is_below,
+            )
+        if not is_below:
             columns.last_end = ReadEnd(
                 start_offset=position.start_offset,
                 end_offset=high_watermark,

@@ -15,6 +15,7 @@ class Family(StrEnum):
     SENDS = "sends"
     POLLS = "polls"
     VALUES = "values"
+    COMMITS = "commits"
     CONSUMERS = "consumers"
     TRANSACTIONS = "transactions"
     DIRECTORIES = "directories"
@@ -88,6 +89,17 @@ _ALL = (
         meaning=(
             "A value is there that was told to have failed, or was read as committed though its "
             "transaction was aborted."
+        ),
+    ),
+    HistoryRule(
+        name="lost-commit",
+        family=Family.COMMITS,
+        title="committed, and not given",
+        meaning=(
+            "A value was told to be committed, or was read as committed, and the last reader of "
+            "what is committed was not given it: it waits below it, at a transaction that was told "
+            "to have ended or that was read before, or it has passed over it. It may be in all "
+            "replicas: its marker is lost, and its transaction is open again, or aborted."
         ),
     ),
     HistoryRule(

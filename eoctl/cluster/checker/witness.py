@@ -165,6 +165,8 @@ def _words(found: FoundLine, value: str, other: str) -> str:
                 return f"{value} was aborted, and read as committed at offset {found.offset}"
             where = f" in {details[1]}" if details[1] else ""
             return f"{value} was told to have failed, and is at offset {found.offset}{where}"
+        case "lost-commit":
+            return _words_of_lost_commit(found, value)
         case "nonmonotonic-poll":
             return f"{details[0]} is given offset {found.offset} after {details[1]}"
         case "int-nonmonotonic-poll":
@@ -220,6 +222,14 @@ def _words_of_early_read(found: FoundLine, value: str) -> str:
         case "asked":
             return f"{value} was read as committed before its transaction was asked to commit"
     return f"{value} was read at offset {found.offset}, and is in no replica"
+
+
+def _words_of_lost_commit(found: FoundLine, value: str) -> str:
+    how, end_offset = found.details
+    was = "was told to be committed" if how == "told" else "was read as committed"
+    if int(end_offset) < 0:
+        return f"{value} {was} at offset {found.offset}, and the last reader has passed over it"
+    return f"{value} {was} at offset {found.offset}, and the last reader waits at {end_offset}"
 
 
 # --- lines ----------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ def _call(kind: str, paths: list[str]) -> str:
     named = " ".join(map(pasted, paths))
     if not paths or not RULES[kind].is_finding:
         return ""
-    if kind == "damaged-replica":
+    if kind in {"damaged-replica", "lost-commit"}:
         return f"eoctl check {named}"
     if kind == "duplicate":
         return f"eoctl duplicates {named}"

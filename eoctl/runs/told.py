@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.face.columns import printable
@@ -10,7 +11,7 @@ from eoctl.face.units import time_text
 from eoctl.output import OutputFormat, draws_tables, line, look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 LABEL_WIDTH = 8
 ZONE_POS = len("2026-11-21T02:58:06.000")
@@ -63,6 +64,16 @@ def tell_first(texts: Iterable[str], output: OutputFormat) -> None:
     if is_for_people(output):
         tell(map(Line, texts))
         line("")
+
+
+def wrapped(text: Line, width: int, indent: int) -> Iterator[Line]:
+    """Break a line at blanks; all but the first one of what comes of it are indented."""
+    parts = textwrap.wrap(
+        text.text, width, subsequent_indent=" " * indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    for place, part in enumerate(parts):
+        yield Line(part, "" if place else text.style)
 
 
 def _styled(word: str, style: str) -> str:

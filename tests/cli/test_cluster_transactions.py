@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eoctl.cluster.coordinator import PlayedCoordinator
-from eoctl.cluster.settings import MARKER_NAME
+from eoctl.cluster.settings import MARKER_NAME, RunSettings
+from eoctl.cluster.simulation import RunResult
+from eoctl.runs.cluster.play import _what_is_left
+from storage.limits import INT32_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +97,11 @@ def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path)
         (["--transaction-records", 5, "--retries", 0], "--retries max"),
         (["--abort-every", 2], "there are no transactions"),
         (["--transaction-timeout-ms", DEFAULT_MAX_TIMEOUT_MS + 1], "transaction.max.timeout.ms"),
+        (["--transaction-timeout-ms", DEFAULT_MAX_TIMEOUT_MS + 1], "900000, or less"),
+        (["--transaction-timeout-ms", 5000], "there are no transactions"),
+        (["--isolation", "read_uncommitted"], "there are no transactions"),
+        (["--transaction-records", 5, "--abort-every", INT32_MAX + 1], "2147483647"),
+        (["--buffer-records", INT32_MAX + 1], "2147483647"),
         (["--isolation", "read_all"], "read_all"),
         (["--faults", "kill producer at 30%"], "there is no transactional producer"),
         (["--transaction-records", 5, "--faults", "stop producer at 3s"], "is no node"),
@@ -146,6 +156,45 @@ def test_a_run_that_has_no_end_says_nothing_of_what_was_not_asked(eoctl: Run, pl
     assert checked.status == 0, checked.text
 
 
+def test_an_isolation_level_counts_where_a_run_before_had_transactions(
+    eoctl: Run, play: Path
+) -> None:
+    assert eoctl("cluster", "run", "play", *OPTIONS).status == 0
+    ran = eoctl("cluster", "run", "play", "--records", 5, "--isolation", "read_uncommitted")
+    assert ran.status == 0, ran.errors
+
+
+@pytest.mark.parametrize("width", [80, 132])
+def test_what_became_of_transactions_is_told_once_and_fits(play: Path, width: int) -> None:
+    shown = on_terminal("cluster", "run", "play", *OPTIONS, cwd=play.parent, width=width)
+    assert shown.status == 0
+    told = [*takewhile(str.strip, shown.lines)]
+    assert max(map(len, told)) <= width
+    assert "transactions: 20 begun, 14 committed, 6 aborted" in " ".join(told)
+    assert shown.text.count("transactions:") == 1
+
+
+@pytest.mark.parametrize(("answers", "words"), [(5, "last transaction"), (4, "have an answer")])
+def test_why_a_run_is_not_whole_is_told(answers: int, words: str) -> None:
+    """Each record has an answer, and the end of its transaction has none."""
+    counts = {("send", "invoke"): 5, ("send", "ok"): answers}
+    result = RunResult(
+        digest="", events_count=0, virtual_us=0, is_quiet=True, is_read=True, is_answered=False,
+        counts=counts, servings=[], dropped_count=0,
+    )  # fmt: skip
+    (told,) = _what_is_left("play", RunSettings(records=12), result)
+    assert told.startswith("of 12 records 5 were given to the producer, and")
+    assert words in told
+
+
+def test_explore_saves_nothing_that_cannot_be_repeated(eoctl: Run, tmp_path: Path) -> None:
+    witness = tmp_path / "course.json"
+    for options in (("--abort-every", INT32_MAX + 1), ("--isolation", "read_uncommitted")):
+        found = eoctl("cluster", "explore", "--acks", 1, *options, "--witness", witness)
+        assert found.status == 2
+        assert not witness.exists()
+
+
 REOPENED = (
     "--records", 8, "--rate", 4, "--transaction-records", 2, "--faults",
     "kill follower at 10%, power leader at 100% quiet, start all at quiet",
@@ -168,6 +217,7 @@ def test_what_is_committed_and_open_again_is_lost_whoever_ends_it(
             break
     ((ran, checked, play),) = found
     assert (ran.status, checked.status) == (5, 1)
+    assert "was not given all that they have" in ran.errors
     assert "and the last reader waits at" in checked.text
     assert eoctl("check", *play.glob("node-*")).status == 1
     again = eoctl("cluster", "run", play, *REOPENED[:6], "--abort-every", 1)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl.declared import argument, option
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from eoctl.cluster.settings import PlaySettings
@@ -142,7 +143,10 @@ TransactionRecords = Annotated[
 AbortEvery = Annotated[
     int,
     option(
-        min=0, metavar="N", help="Every N-th transaction is aborted on purpose; 0: none of them."
+        min=0,
+        max=INT32_MAX,
+        metavar="N",
+        help="Every N-th transaction is aborted on purpose; 0: none of them.",
     ),
 ]
 IsolationOption = Annotated[

@@ -35,6 +35,7 @@ from eoctl.commands.cluster.declared import (
 )
 from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
+from storage.limits import INT32_MAX
 
 
 def init(
@@ -52,10 +53,10 @@ def init(
         IsrBy, option(help="Who is out of sync: by time, or also by records as before Kafka 0.9.")
     ] = IsrBy.TIME,
     replica_lag_max_messages: Annotated[
-        int, option(min=1, metavar="N", help="With --isr-rule messages.")
+        int, option(min=1, max=INT32_MAX, metavar="N", help="With --isr-rule messages.")
     ] = 4000,
     replica_lag_time_max_ms: Annotated[
-        int, option(min=1, metavar="MS", help="replica.lag.time.max.ms.")
+        int, option(min=1, max=INT32_MAX, metavar="MS", help="replica.lag.time.max.ms.")
     ] = 30_000,
     replica_fetch_min_bytes: Annotated[
         int, option(min=0, metavar="BYTES", help="replica.fetch.min.bytes.")
@@ -64,10 +65,10 @@ def init(
         int, option(min=0, max=30_000, metavar="MS", help="replica.fetch.wait.max.ms.")
     ] = 500,
     session_timeout_ms: Annotated[
-        int, option(min=1, metavar="MS", help="broker.session.timeout.ms.")
+        int, option(min=1, max=INT32_MAX, metavar="MS", help="broker.session.timeout.ms.")
     ] = 9000,
     segment_bytes: Annotated[
-        int, option(min=1024, metavar="BYTES", help="segment.bytes.")
+        int, option(min=1024, max=INT32_MAX, metavar="BYTES", help="segment.bytes.")
     ] = 1_073_741_824,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
@@ -112,7 +113,7 @@ def run(
         int, option(min=0, max=60_000, metavar="MS", help="queue.buffering.max.ms.")
     ] = 0,
     buffer_records: Annotated[
-        int, option(min=1, metavar="N", help="queue.buffering.max.messages.")
+        int, option(min=1, max=INT32_MAX, metavar="N", help="queue.buffering.max.messages.")
     ] = 10_000,
     drop_when_full: Annotated[
         bool, option("--drop-when-full", help="Drop records when the buffer is full.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import textwrap
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +15,16 @@ from eoctl.cluster.layout import require_whole
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.runs.cluster.play import played
-from eoctl.runs.told import LABEL_WIDTH, Line, Said, counted, is_for_people, said_line, tell
+from eoctl.runs.told import (
+    LABEL_WIDTH,
+    Line,
+    Said,
+    counted,
+    is_for_people,
+    said_line,
+    tell,
+    wrapped,
+)
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, RefusedError, UsageError
 from storage.file_names import DirState, TopicPartition
@@ -314,10 +322,10 @@ def _lines(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[Line]:
     rank = 2 if verdict.has_findings else 0 if verdict.is_whole else 1
     width = screen_size()[0]
     label = ("OK", "UNKNOWN", "WRONG")[rank]
-    yield from _wrapped(said_line(Said(label, _answer(judged, verdict), rank)), width, LABEL_WIDTH)
+    yield from wrapped(said_line(Said(label, _answer(judged, verdict), rank)), width, LABEL_WIDTH)
     yield Line(f"{'':{LABEL_WIDTH}}{counted(verdict.lines_count, 'line')} of history")
     for words in _dropped(verdict):
-        yield from _wrapped(Line(f"{'':{LABEL_WIDTH}}{words}"), width, LABEL_WIDTH)
+        yield from wrapped(Line(f"{'':{LABEL_WIDTH}}{words}"), width, LABEL_WIDTH)
     shown: dict[str, int] = {}
     for each in verdict.findings:
         shown[each.kind] = shown.get(each.kind, 0) + 1
@@ -325,26 +333,17 @@ def _lines(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[Line]:
             continue
         yield Line("")
         at = f" {each.partition}" if each.partition else ""
-        yield from _wrapped(Line(f"{each.kind}{at}: {each.words}"), width, 2)
+        yield from wrapped(Line(f"{each.kind}{at}: {each.words}"), width, 2)
         names = len(judged.histories) > 1
         for one in each.witness:
             where = f"{one.history} line {one.line}" if names else f"line {one.line}"
-            yield from _wrapped(Line(f"  {where}, {one.words}"), width, 4)
+            yield from wrapped(Line(f"  {where}, {one.words}"), width, 4)
     left = {kind: verdict.counts[kind] - SHOWN_OF_A_KIND for kind in shown}
     more = [f"{count:,} more of {kind}" for kind, count in left.items() if count > 0]
     calls = [*_next_calls(judged, verdict)]
     if more or calls:
         yield Line("")
     if more:
-        yield from _wrapped(Line(f"and {', '.join(more)}: {judged.again} -o jsonl"), width, 2)
+        yield from wrapped(Line(f"and {', '.join(more)}: {judged.again} -o jsonl"), width, 2)
     for call in calls:
         yield said_line(Said("Next", call))
-
-
-def _wrapped(text: Line, width: int, indent: int) -> Iterator[Line]:
-    parts = textwrap.wrap(
-        text.text, width, subsequent_indent=" " * indent, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    for place, part in enumerate(parts):
-        yield Line(part, "" if place else text.style)

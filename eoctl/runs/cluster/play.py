@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.cluster.coordinator import has_state
 from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.layout import (
     hand_over,
@@ -17,11 +18,12 @@ from eoctl.cluster.layout import (
     require_whole,
     save_cluster,
 )
-from eoctl.cluster.settings import MARKER_NAME, RETRIES_MAX, START_MS
+from eoctl.cluster.settings import MARKER_NAME, RETRIES_MAX, START_MS, RunSettings
 from eoctl.cluster.simulation import Simulation
+from eoctl.face.style import screen_size
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
-from eoctl.runs.told import counted, tell_first
+from eoctl.runs.told import Line, counted, is_for_people, tell_first, wrapped
 from storage.errors import EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC
 from storage.files.broker_lock import take
@@ -35,13 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eoctl.cluster.layout import PlayedCluster
-    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.cluster.settings import PlaySettings
     from eoctl.cluster.simulation import RunResult
     from eoctl.cluster.trace import TraceEvent
     from eoctl.output import OutputFormat
     from storage.files.fsio import OpenFile
 
 BUFFER_BYTES = 1 << 16
+ENDS = ("ok", "fail", "info")
+NOT_ANSWERED = "not all of these have an answer"
 
 
 class NodeRow(NamedTuple):
@@ -115,11 +119,28 @@ def require_producer(run: RunSettings) -> None:
     if run.transaction_timeout_ms > most_ms:
         raise UsageError(
             f"--transaction-timeout-ms {run.transaction_timeout_ms}: at most {most_ms}, which is"
-            " transaction.max.timeout.ms"
+            " transaction.max.timeout.ms",
+            next_step=f"--transaction-timeout-ms {most_ms}, or less",
         )
     if run.abort_every and not run.is_transactional:
         raise UsageError(
             f"--abort-every {run.abort_every}: there are no transactions",
+            next_step="--transaction-records 10",
+        )
+    own = RunSettings._field_defaults
+    if run.transaction_timeout_ms != own["transaction_timeout_ms"] and not run.is_transactional:
+        raise UsageError(
+            f"--transaction-timeout-ms {run.transaction_timeout_ms}: there are no transactions",
+            next_step="--transaction-records 10",
+        )
+
+
+def require_isolation(run: RunSettings, *, has_transactions: bool) -> None:
+    """Refuse one that changes nothing; `has_transactions`: of runs before. Raises UsageError."""
+    is_own = run.isolation == RunSettings._field_defaults["isolation"]
+    if not (is_own or run.is_transactional or has_transactions):
+        raise UsageError(
+            f"--isolation {run.isolation}: there are no transactions, so that all levels are one",
             next_step="--transaction-records 10",
         )
 
@@ -194,6 +215,8 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
     cluster = open_cluster(path)
     require_whole(cluster, with_controller=True)
     parse_faults(run.faults, cluster.settings.nodes, run.clients)
+    if not digest:
+        require_isolation(run, has_transactions=has_state(Path(cluster.root)))
     with ExitStack() as stack:
         stack.enter_context(take(node_paths(cluster)))
         if cluster.ended_count < cluster.runs_count:
@@ -231,13 +254,8 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))
     _show(path, simulation, result, output)
     is_whole = result.is_answered and (not run.heals or (result.is_quiet and result.is_read))
-    if not result.is_answered:
-        given = result.counts.get(("send", "invoke"), 0)
-        message(
-            f"of {counted(run.records, 'record')} {given:,} were given to the producer, and not all"
-            " of these have an answer: nothing went on any more",
-            level="warning",
-        )
+    for words in _what_is_left(path, run, result):
+        message(words, level="warning")
     if digest and result.digest != digest:
         message(
             "this is not the course of events that was saved: this release plays it otherwise",
@@ -245,6 +263,23 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         )
         is_whole = False
     return 0 if is_whole else EXIT_SKIPPED
+
+
+def _what_is_left(path: str, run: RunSettings, result: RunResult) -> Iterator[str]:
+    """Why a run is not whole; what `_notes` say of it is not said again."""
+    if not result.is_answered:
+        given = result.counts.get(("send", "invoke"), 0)
+        has_answers = given == sum(result.counts.get(("send", each), 0) for each in ENDS)
+        yield (
+            f"of {counted(run.records, 'record')} {given:,} were given to the producer, and"
+            f" {'the last transaction has not ended' if has_answers else NOT_ANSWERED}:"
+            " nothing went on any more"
+        )
+    if run.heals and result.is_quiet and not result.is_read:
+        yield (
+            "all replicas are in sync, and a consumer was not given all that they have, or has not"
+            f" handled it: eoctl cluster check {pasted(path)} says whether it is lost"
+        )
 
 
 def event_row(event: TraceEvent) -> EventRow:
@@ -260,8 +295,12 @@ def event_row(event: TraceEvent) -> EventRow:
 
 def _show(path: str, simulation: Simulation, result: RunResult, output: OutputFormat) -> None:
     rows = [event_row(each) for each in simulation.trace.events]
-    tell_first(_words(path, result), output)
-    emit(Report("event", EventRow._fields, rows, notes=[*_notes(path, result)]), output)
+    width = screen_size()[0]
+    lines = [part.text for each in _words(path, result) for part in wrapped(Line(each), width, 4)]
+    tell_first(lines, output)
+    # What is said before the rows is not said again behind them.
+    notes = _notes(path, result, is_told=is_for_people(output))
+    emit(Report("event", EventRow._fields, rows, notes=[*notes]), output)
 
 
 def _words(path: str, result: RunResult) -> Iterator[str]:
@@ -298,14 +337,14 @@ def _dropped(result: RunResult) -> str:
     return f" (dropped by the client: {result.dropped_count:,})" if result.dropped_count else ""
 
 
-def _notes(path: str, result: RunResult) -> Iterator[str]:
+def _notes(path: str, result: RunResult, *, is_told: bool) -> Iterator[str]:
     sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
     yield (
         f"{sends['ok']} acknowledged, {sends['fail']} failed{_dropped(result)},"
         f" {sends['info']} not known;"
         f" {result.events_count} events, history {result.digest[:16]}"
     )
-    if ended := _transactions(result):
+    if not is_told and (ended := _transactions(result)):
         yield f"transactions: {ended}"
     if not result.is_quiet:
         yield (

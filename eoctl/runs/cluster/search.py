@@ -10,7 +10,13 @@ from eoctl.cluster.guarantees.explore import explore
 from eoctl.cluster.guarantees.saved import require_new, save_course, saved
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
-from eoctl.runs.cluster.play import EventRow, event_row, require_possible, require_producer
+from eoctl.runs.cluster.play import (
+    EventRow,
+    event_row,
+    require_isolation,
+    require_possible,
+    require_producer,
+)
 from eoctl.runs.told import counted, tell_first
 from storage.errors import EXIT_FINDINGS, UsageError
 from storage.shell_words import pasted
@@ -40,6 +46,7 @@ def explore_cluster(
     """
     require_possible(settings)
     require_producer(run)
+    require_isolation(run, has_transactions=False)
     if witness:
         require_new(witness)
     kinds = parse_kinds(faults)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.checker.columns import BadLineError, HistoryColumns
+from eoctl.cluster.checker.columns import NO_TRANSACTION, BadLineError, HistoryColumns
 from eoctl.cluster.checker.commits import CommitRules
 from eoctl.cluster.checker.consumers import ConsumerRules
 from eoctl.cluster.checker.directories import compare_contents, damage_of, lag_of
@@ -112,8 +112,10 @@ class _Histories:
                 f"operation {operation.id} of {process} was begun as another one than {op}"
             )
         if op == "send":
-            number = self.transactions.number_of(operation)
             sent = asked if isinstance(asked, OpenSend) else None
+            number = NO_TRANSACTION if sent is None else sent.transaction
+            if number == NO_TRANSACTION:
+                number = self.transactions.number_of(operation)
             self.sends.answered(operation, line, sent, number)
         elif op == "poll":
             if kind == "ok":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.checker.columns import NO_OFFSET, NO_TRANSACTION, BadLineError, text_of
+from eoctl.cluster.checker.columns import NO_OFFSET, BadLineError, text_of
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
@@ -78,8 +78,6 @@ class SendRules:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.dropped_count += kind == "fail" and fields.get("error") == BUFFER_FULL
         invoked = 0 if asked is None else asked.line
-        if transaction == NO_TRANSACTION and asked is not None:
-            transaction = asked.transaction
         if kind == "ok":
             self._take_leader(operation, columns, line)
             if offset != NO_OFFSET:

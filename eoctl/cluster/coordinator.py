@@ -16,12 +16,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from eoctl.cluster.messages import EndMarker
+from eoctl.cluster.messages import INVALID_PRODUCER_EPOCH, EndMarker
 from eoctl.cluster.metadata import derived_id
 from eoctl.cluster.network import Process
 from eoctl.cluster.scheduler import MS_US, SECOND_US
 from eoctl.cluster.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
-from recovery.running.running_log import LogTerms, RunningLog
+from recovery.running.running_log import LogTerms, RunningLog, what_a_start_cuts
 from storage.dirs.log_config import LogConfig
 from storage.errors import FormatError, RefusedError
 from storage.file_names import (
@@ -71,6 +71,10 @@ TIMEOUTS_US = 10 * SECOND_US  # transaction.abort.timed.out.transaction.cleanup.
 RETRY_US = 100 * MS_US
 REQUEST_TIMEOUT_US = 30 * SECOND_US
 READ_BYTES = 1 << 20
+FURTHER_ID_STEP = 1 << 32  # no run has such a number, nor has a real broker given such an id
+# With these a leader will never take the marker: no more is sent, and the transaction keeps the
+# state that it has (TransactionMarkerRequestCompletionHandler).
+REFUSED_FOR_GOOD = frozenset({INVALID_PRODUCER_EPOCH, "TRANSACTION_COORDINATOR_FENCED"})
 RECORD_VERSION = 1
 
 
@@ -129,7 +133,7 @@ class PlayedCoordinator:
     ) -> None:
         """Load what is known of earlier runs. Raises RefusedError, AccessError."""
         self._run_number = run_number
-        self._has_new_id = True
+        self._given_ids_count = 0
         self._brokers = brokers
         self._controller = controller
         self._scheduler = scheduler
@@ -285,14 +289,10 @@ class PlayedCoordinator:
         self._end(self._ids[state.transactional_id])
 
     def _new_producer_id(self) -> int:
-        """The number of the run, as for other producers; its epochs are enough, mostly."""
-        if not self._has_new_id:
-            raise RefusedError(
-                "the producer has ended more transactions than a producer id has epochs",
-                next_step="give fewer records, or more of them to a transaction",
-            )
-        self._has_new_id = False
-        return self._run_number
+        """The number of the run, as for other producers; once its epochs are used up, others."""
+        count = self._given_ids_count
+        self._given_ids_count += 1
+        return self._run_number + count * FURTHER_ID_STEP
 
     # -- markers
 
@@ -316,6 +316,8 @@ class PlayedCoordinator:
         def answered(error: str) -> None:
             if not error:
                 self._marked(ending, key)
+            elif error in REFUSED_FOR_GOOD:
+                self._cancel(ending, key, error)
             elif ending.sent[key].number == number:
                 self._send_later(ending, key, number, RETRY_US)
 
@@ -336,6 +338,19 @@ class PlayedCoordinator:
                 sent = ending.sent[key]
                 if sent.leader == number:
                     self._send_later(ending, key, sent.number, RETRY_US)
+
+    def _cancel(self, ending: _Ending, key: TopicPartition, error: str) -> None:
+        if key not in ending.waiting:
+            return
+        ending.waiting.clear()
+        del self._ending[ending.prepared.state.transactional_id]
+        marker = ending.marker
+        self._trace.tell(
+            "transaction",
+            f"the transaction of producer id {marker.producer_id} has no end any more: its marker,"
+            f" epoch {marker.producer_epoch}, is refused: {error}",
+            key=key,
+        )
 
     def _marked(self, ending: _Ending, key: TopicPartition) -> None:
         if key in ending.waiting:
@@ -374,6 +389,21 @@ def has_state(root: Path) -> bool:
     return Path(root, CONTROLLER_NAME, TRANSACTION_STATE_DIRECTORY).is_dir()
 
 
+def _require_whole(path: Path, now_ms: int) -> None:
+    """Refuse what a broker's start would cut: decisions whose markers the nodes have may go.
+
+    Raises:
+        RefusedError: it is damaged, or empty; nothing was touched.
+    """
+    next_step = "put it back, or begin with another one: eoctl cluster init ./play"
+    if not Path(path, PARTITION_METADATA_NAME).is_file():
+        raise RefusedError(
+            f"{path}: has no {PARTITION_METADATA_NAME}; nothing was touched", next_step=next_step
+        )
+    if cut := what_a_start_cuts(str(path), now_ms):
+        raise RefusedError(f"{cut}; nothing was touched", next_step=next_step)
+
+
 def _open_log(root: Path, now_ms: Callable[[], int]) -> RunningLog:
     path, fs = Path(root, CONTROLLER_NAME, TRANSACTION_STATE_DIRECTORY), FileSystem()
     if not has_state(root):
@@ -382,6 +412,8 @@ def _open_log(root: Path, now_ms: Callable[[], int]) -> RunningLog:
             fs.make_dir(path, 0o755)
         content = encode_partition_metadata(PartitionMetadata(0, topic_id))
         fsio.put_file(fs, path / PARTITION_METADATA_NAME, content)
+    else:
+        _require_whole(path, now_ms())
     terms = LogTerms(fs=fs, config=LogConfig(), now_ms=now_ms, flush=FlushPolicy.SEGMENT)
     log = RunningLog(str(path), terms)
     log.begin_epoch(0)

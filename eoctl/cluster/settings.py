@@ -21,6 +21,7 @@ READ_COMMITTED = "read_committed"
 LAYOUT_VERSION = 1
 START_MS = 1_700_000_000_000  # what the clock of records shows at the start of a cluster's life
 RETRIES_MAX = INT32_MAX
+IDEMPOTENT_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection: a leader knows five batches
 SOCKET_TIMEOUT_MS = 30_000  # replica.socket.timeout.ms, as by default
 
 
@@ -183,7 +184,12 @@ def problem_of(settings: PlaySettings | RunSettings) -> str:
             return f"fetch_wait_max_ms {settings.fetch_wait_max_ms}: longer than lag_time_max_ms"
         if not is_topic_name(settings.topic):
             return f"topic {settings.topic!r}: no topic has this name"
-    elif settings.is_transactional:
+        return ""
+    if settings.is_idempotent and settings.in_flight > IDEMPOTENT_IN_FLIGHT_MAX:
+        return (
+            f"in_flight {settings.in_flight}: at most {IDEMPOTENT_IN_FLIGHT_MAX} with idempotence"
+        )
+    if settings.is_transactional:
         is_possible = settings.acks == ACKS_ALL and settings.is_idempotent and settings.retries
         return "" if is_possible else "a transactional producer is idempotent, acks=all, retries"
     return ""

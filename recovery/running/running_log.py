@@ -23,6 +23,7 @@ from recovery.running.running_transactions import RunningTransactions
 from recovery.truncate.cut import find_cut
 from recovery.truncate.plan import TruncationSteps, producers_at_end
 from recovery.truncate.target import CutTarget
+from storage.dirs.log_config import LogConfig
 from storage.dirs.log_dir import PartitionDir, read_log_dir
 from storage.dirs.log_tail import empty_tail
 from storage.dirs.partition import Partition
@@ -31,6 +32,7 @@ from storage.file_names import LEADER_EPOCHS_NAME, parse_partition_name
 from storage.files import fsio
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.record_batch import NO_LEADER_EPOCH
+from storage.kernels.protocol import in_words
 from storage.log.segment import open_segment
 from storage.os_errors import os_errors
 from storage.producers.transaction_metadata import EPOCH_BUMP_VERSION
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 
     from recovery.changes.plans.plan import Step
     from recovery.truncate.cut import Cut
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
     from storage.files.fsio import FileSystem
     from storage.formats.checkpoint import LeaderEpochEntry
@@ -78,6 +79,26 @@ class _LastStore(FileStore):
         """Write a batch."""
         super().append(batch)
         self.last = bytes(batch)
+
+
+def what_a_start_cuts(path: str, now_ms: int) -> str:
+    """What the start of a replica would cut off, in words; "" nothing. Reads only.
+
+    Raises:
+        RefusedError: a broker could not load it.
+        AccessError: it cannot be read.
+    """
+    name = parse_partition_name(Path(path).name)
+    assert name is not None
+    partition = Partition(PartitionDir(path, name), read_log_dir(Path(path).parent))
+    if not partition.segments:
+        return ""
+    interval_bytes = LogConfig().index_interval_bytes
+    found = plan_recovery(partition, Clock(now_ms), interval_bytes, is_written_to=False)
+    if not found.cut_bytes:
+        return ""
+    where = in_words(path, found.stop) if found.stop is not None else f"{path}: damaged"
+    return f"{where}; {found.cut_bytes} bytes would be cut off"
 
 
 class RunningLog:

@@ -11,7 +11,7 @@ import pytest
 from eoctl.cluster.coordinator import PlayedCoordinator
 from eoctl.cluster.settings import MARKER_NAME, RunSettings
 from eoctl.cluster.simulation import RunResult
-from eoctl.runs.cluster.play import _what_is_left
+from eoctl.runs.cluster.play import _transactions, _what_is_left
 from storage.limits import INT32_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from tests.terminal import on_terminal
@@ -82,6 +82,33 @@ def test_what_is_committed_is_what_every_reader_is_given(
     assert eoctl("check", play / "controller" / "__transaction_state-0").status == 0
 
 
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (("commit", "fail"), "1 aborted by the coordinator, 0 without an end"),
+        (("abort", "info"), "0 aborted by the coordinator, 1 without an end"),
+    ],
+)
+def test_who_is_refused_to_abort_is_not_said_to_be_aborted(
+    ended: tuple[str, str], words: str
+) -> None:
+    result = RunResult(
+        digest="", events_count=0, virtual_us=0, is_quiet=True, is_read=True, is_answered=True,
+        counts={("begin", "invoke"): 1, ended: 1}, servings=[], dropped_count=0,
+    )  # fmt: skip
+    assert _transactions(result).endswith(words)
+
+
+def test_a_decided_transaction_without_markers_fences_nobody(eoctl: Run, play: Path) -> None:
+    """All brokers are dead: its producer waits, and the coordinator has aborted nothing."""
+    ran = eoctl(
+        "cluster", "run", "play", "--records", 12, "--rate", 10, "--transaction-records", 3,
+        "--no-heal", "--transaction-timeout-ms", 900_000, "--faults", "kill all at 60%",
+    )  # fmt: skip
+    assert ", 0 aborted by the coordinator, " in ran.errors
+    assert "PRODUCER_FENCED" not in (play / "history-1.jsonl").read_text()
+
+
 def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path) -> None:
     ran = eoctl("cluster", "run", "play", "--records", 20)
     assert ran.status == 0
@@ -96,6 +123,7 @@ def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path)
         (["--transaction-records", 5, "--no-idempotence"], "idempotent, with acks=all"),
         (["--transaction-records", 5, "--retries", 0], "--retries max"),
         (["--abort-every", 2], "there are no transactions"),
+        (["--in-flight", 6], "--in-flight 5, or --no-idempotence"),
         (["--transaction-timeout-ms", DEFAULT_MAX_TIMEOUT_MS + 1], "transaction.max.timeout.ms"),
         (["--transaction-timeout-ms", DEFAULT_MAX_TIMEOUT_MS + 1], "900000, or less"),
         (["--transaction-timeout-ms", 5000], "there are no transactions"),

@@ -132,8 +132,10 @@ The matrix above has no transactions.
 - One controller, which never fails: nothing is said of the KRaft quorum.
 - One transaction coordinator, which never fails either, beside the controller: a node that is cut off from
   the one is from the other. Its `__transaction_state` has one partition, without replicas. Where a leader
-  waits for its word on a producer, what that one sends meanwhile waits, too. A producer that was refused to
-  commit begins a new session, as an application does that is restarted.
+  waits for its word on a producer, what that one sends meanwhile waits, too. Where markers of the transaction
+  before are still being written, it tells the producer so at once, and the producer sends again after 100 ms;
+  a leader of 4.3 asks again itself for a while first (add.partitions.to.txn.retry.backoff.ms). A producer that
+  was refused to commit begins a new session, as an application does that is restarted.
 - No quotas, TLS, racks, tiered storage, reassignment, retention or compaction; no wire protocol: messages
   are values, late by 0.2 to 1 ms and in order on each link.
 - A disk takes no time. What it forgets at a loss of power is drawn: of each file what was not synced is kept

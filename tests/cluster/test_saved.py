@@ -101,6 +101,7 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
         lambda value: value["run"].update(isolation="read_all"),
         lambda value: value["run"].update(transaction_records=5, acks=1),
         lambda value: value["run"].update(transaction_records=5, retries=0),
+        lambda value: value["run"].update(in_flight=6, is_idempotent=True),
         lambda value: value["run"].update(transaction_records=5, is_idempotent=False),
         lambda value: value.update(faults=["kill consumer at 20%"]),
     ],

@@ -29,6 +29,8 @@ from eoctl.cluster.simulation import Simulation
 from eoctl.cluster.transactional import TransactionalProducer
 from storage.errors import RefusedError
 from storage.file_names import TopicPartition
+from storage.log.segment import open_segment
+from storage.producers import producer_state, transaction_metadata
 from storage.producers.transaction_metadata import ProducerIdAndEpoch
 from storage.replication.leader import NOT_ENOUGH_REPLICAS
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
@@ -550,11 +552,76 @@ def test_what_a_run_has_decided_the_next_one_ends(tmp_path: Path) -> None:
     assert read_values(play) == committed | committed_values(play)
 
 
-def test_a_producer_id_that_has_no_epochs_left_is_told(tmp_path: Path) -> None:
+def test_a_producer_whose_epochs_are_used_up_goes_on_with_another_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (transaction_metadata, producer_state):
+        monkeypatch.setattr(module, "MAX_PRODUCER_EPOCH", 10)
+    play = Play(tmp_path, PAIR, RUN._replace(transaction_records=2, seed=4))
+    result = play.simulation.run()
+    assert result.is_answered
+    assert result.is_quiet
+    assert [each["type"] for each in play.told("commit")] == ["invoke", "ok"] * 20
+    assert read_values(play) == committed_values(play)
+    assert len(read_values(play)) == 40
+    log = tmp_path / "play" / "node-0" / "t-0" / f"{0:020d}.log"
+    with open_segment(str(log), base_offset=0) as segment:
+        headers = [each.header for each in segment.scan(verify_crc=False)]
+    ids = [each.producer_id for each in headers]
+    assert [*dict.fromkeys(ids)] == [1, 1 + (1 << 32), 1 + (2 << 32)]
+    assert {each.producer_epoch for each in headers} == {*range(11)}
+
+
+def state_log(path: Path) -> Path:
+    return path / "play" / "controller" / "__transaction_state-0" / f"{0:020d}.log"
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(state_log(path).read_bytes())
+    data[len(data) // 2] ^= 1
+    state_log(path).write_bytes(data)
+
+
+def emptied(path: Path) -> None:
+    for each in state_log(path).parent.iterdir():
+        each.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"), [(flipped, "would be cut off"), (emptied, "has no partition.metadata")]
+)
+def test_what_the_coordinator_has_decided_is_not_cut_without_a_word(
+    tmp_path: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    play = Play(tmp_path, PAIR, RUN)
+    play.run()
+    damage(tmp_path)
+    log = state_log(tmp_path)
+    before = log.read_bytes() if log.exists() else None
+    with pytest.raises(RefusedError, match=words) as caught:
+        run_of(play, 2, RUN)
+    assert str(log.parent) in str(caught.value)
+    assert (log.read_bytes() if log.exists() else None) == before
+
+
+def test_a_marker_that_a_leader_refuses_for_good_is_told_and_not_sent_again(
+    tmp_path: Path,
+) -> None:
+    """A later epoch is in the log: the transaction keeps its state, as with Kafka."""
     stage = Stage(tmp_path)
-    stage.begin()
-    with pytest.raises(RefusedError, match="epochs"):
-        stage.coordinator._new_producer_id()
+    who = stage.begin()
+    assert stage.send(who, T0, "a") == ""
+    later = EndMarker(who.producer_id, who.producer_epoch + 5, False, 0)
+    leader = stage.simulation.brokers[0]
+    assert stage.asked(leader.write_marker, T0, later) == ("",)
+    assert stage.end(who, is_commit=True)[0] == ""
+    events = stage.simulation.trace.events
+    assert stage.until(lambda: any("has no end any more" in each.words for each in events))
+    end_offset = leader.log(T0).end_offset
+    assert not stage.until(lambda: stage.coordinator.is_idle)
+    assert leader.log(T0).end_offset == end_offset
+    assert sum("has no end any more" in each.words for each in events) == 1
+    assert stage.end(who, is_commit=True)[0] == CONCURRENT_TRANSACTIONS
 
 
 def test_the_coordinator_is_cut_off_with_the_controller(tmp_path: Path) -> None:

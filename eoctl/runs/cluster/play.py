@@ -18,7 +18,13 @@ from eoctl.cluster.layout import (
     require_whole,
     save_cluster,
 )
-from eoctl.cluster.settings import MARKER_NAME, RETRIES_MAX, START_MS, RunSettings
+from eoctl.cluster.settings import (
+    IDEMPOTENT_IN_FLIGHT_MAX,
+    MARKER_NAME,
+    RETRIES_MAX,
+    START_MS,
+    RunSettings,
+)
 from eoctl.cluster.simulation import Simulation
 from eoctl.face.style import screen_size
 from eoctl.output import Report, emit, message
@@ -105,6 +111,13 @@ def require_possible(settings: PlaySettings) -> None:
 
 def require_producer(run: RunSettings) -> None:
     """Refuse what no producer does (ProducerConfig.postProcessAndValidate). Raises UsageError."""
+    most = IDEMPOTENT_IN_FLIGHT_MAX
+    if run.is_idempotent and run.in_flight > most:
+        raise UsageError(
+            f"--in-flight {run.in_flight}: at most {most} with idempotence, by which a leader knows"
+            " the last five batches",
+            next_step=f"--in-flight {most}, or --no-idempotence",
+        )
     if run.is_transactional and not run.is_idempotent:
         raise UsageError(
             "--transaction-records: a transactional producer is idempotent, with acks=all",
@@ -324,7 +337,8 @@ def _transactions(result: RunResult) -> str:
     if not begun:
         return ""
     committed, aborted = (counts.get((each, "ok"), 0) for each in ("commit", "abort"))
-    refused = counts.get(("commit", "fail"), 0) + counts.get(("abort", "info"), 0)
+    # Who is refused to abort is told nothing of how it ends.
+    refused = counts.get(("commit", "fail"), 0)
     open_count = begun - committed - aborted - refused
     return (
         f"{begun:,} begun, {committed:,} committed, {aborted:,} aborted, {refused:,} aborted by the"

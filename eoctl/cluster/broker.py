@@ -326,9 +326,9 @@ class Broker(BrokerFollower):
             if error:
                 answer(self._answer_of(error, self._epochs.get(key, -1)))
             else:
-                self._append(key, write, acks, timeout_us, answer)
+                self._append(key, write_batch, acks, timeout_us, answer)
 
-        def write() -> Appended:
+        def write_batch() -> Appended:
             return self.log(key).append(batch, is_begun=transactional_id is not None)
 
         if transactional_id is not None and key in self.leading:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.measure import busy_lines
 from eoctl.cluster.layout import make_cluster
-from eoctl.cluster.settings import PlaySettings, RunSettings
 from eoctl.cluster.simulation import Simulation
+from eoctl.cluster.world.settings import PlaySettings, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -210,13 +210,21 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.cluster.checker": {
         "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
     },
+    "eoctl.cluster.world": {
+        "eoctl.cluster.checker", "eoctl.cluster.faults", "recovery.checks.grounds",
+        "recovery.elections", "recovery.truncate",
+    },
+    "eoctl.cluster.nodes": {
+        "eoctl.cluster.world", "recovery.elections",
+        "recovery.running", "recovery.truncate",
+    },
+    "eoctl.cluster.clients": {"eoctl.cluster.nodes", "eoctl.cluster.world"},
     "eoctl.cluster": {
-        "eoctl.bench", "eoctl.cluster.checker", "eoctl.cluster.faults",
-        "recovery.begin", "recovery.checks.grounds", "recovery.elections", "recovery.running",
-        "recovery.truncate",
+        "eoctl.bench", "eoctl.cluster.clients", "eoctl.cluster.faults", "eoctl.cluster.nodes",
+        "eoctl.cluster.world", "recovery.begin", "recovery.checks.grounds",
     },
     "eoctl.cluster.guarantees": {
-        "eoctl.cluster", "eoctl.cluster.checker", "eoctl.cluster.faults",
+        "eoctl.cluster", "eoctl.cluster.checker", "eoctl.cluster.faults", "eoctl.cluster.world",
     },
     "eoctl.bench": {
         "recovery.begin", "recovery.checks.grounds", "recovery.duplicates",
@@ -224,7 +232,8 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.runs.bench": {"eoctl", "eoctl.bench", "eoctl.runs"},
     "eoctl.runs.cluster": {
         "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.cluster.checker",
-        "eoctl.cluster.faults", "eoctl.cluster.guarantees", "eoctl.face", "eoctl.runs",
+        "eoctl.cluster.faults", "eoctl.cluster.guarantees", "eoctl.cluster.nodes",
+        "eoctl.cluster.world", "eoctl.face", "eoctl.runs",
     },
     "eoctl.runs.groups": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",
@@ -250,7 +259,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*",
         "eoctl.serve.state", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
-    "eoctl.commands.cluster": {"eoctl", "eoctl.cluster", "eoctl.runs.cluster"},
+    "eoctl.commands.cluster": {"eoctl", "eoctl.cluster.world", "eoctl.runs.cluster"},
     "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},
     "eoctl.commands.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",

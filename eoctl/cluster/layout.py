@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.bench.node_settings import CONTROLLER_ID
-from eoctl.cluster import metadata
-from eoctl.cluster.controller import append_metadata, open_metadata_log
-from eoctl.cluster.settings import (
+from eoctl.cluster.nodes.controller import append_metadata, open_metadata_log
+from eoctl.cluster.world import metadata
+from eoctl.cluster.world.settings import (
     CONTROLLER_NAME,
     LAYOUT_VERSION,
     MARKER_NAME,

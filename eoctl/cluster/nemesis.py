@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.coordinator import COORDINATOR_NAME
+from eoctl.cluster.clients.probe import Probe
 from eoctl.cluster.faults.language import CLIENTS, CONSUMER, PRODUCER, WhenKind
-from eoctl.cluster.probe import Probe
-from eoctl.cluster.scheduler import SECOND_US
-from eoctl.cluster.settings import CONTROLLER_NAME
+from eoctl.cluster.nodes.coordinator import COORDINATOR_NAME
+from eoctl.cluster.world.scheduler import SECOND_US
+from eoctl.cluster.world.settings import CONTROLLER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eoctl.cluster.broker import Broker
-    from eoctl.cluster.committing import CommittingConsumer
-    from eoctl.cluster.controller import Controller
+    from eoctl.cluster.clients.committing import CommittingConsumer
+    from eoctl.cluster.clients.transactional import TransactionalProducer
     from eoctl.cluster.faults.language import Fault
-    from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.scheduler import Scheduler
-    from eoctl.cluster.trace import EventTrace
-    from eoctl.cluster.transactional import TransactionalProducer
+    from eoctl.cluster.nodes.broker import Broker
+    from eoctl.cluster.nodes.controller import Controller
+    from eoctl.cluster.world.history import HistoryWriter
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler
+    from eoctl.cluster.world.trace import EventTrace
     from storage.file_names import TopicPartition
     from storage.replication.leader import LeaderReplica
 

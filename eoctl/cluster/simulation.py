@@ -7,20 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.broker import Broker
-from eoctl.cluster.committing import CommittingConsumer
-from eoctl.cluster.consumer import PlayedConsumer
-from eoctl.cluster.controller import Controller
-from eoctl.cluster.coordinator import PlayedCoordinator, has_state
+from eoctl.cluster.clients.committing import CommittingConsumer
+from eoctl.cluster.clients.consumer import PlayedConsumer
+from eoctl.cluster.clients.producer import Producer
+from eoctl.cluster.clients.transactional import TransactionalProducer
 from eoctl.cluster.faults.language import WhenKind, parse_faults
-from eoctl.cluster.history import HistoryWriter
 from eoctl.cluster.nemesis import Nemesis
-from eoctl.cluster.network import Network
-from eoctl.cluster.producer import Producer
-from eoctl.cluster.scheduler import MS_US, SECOND_US, Scheduler
-from eoctl.cluster.settings import READ_UNCOMMITTED
-from eoctl.cluster.trace import EventTrace
-from eoctl.cluster.transactional import TransactionalProducer
+from eoctl.cluster.nodes.broker import Broker
+from eoctl.cluster.nodes.controller import Controller
+from eoctl.cluster.nodes.coordinator import PlayedCoordinator, has_state
+from eoctl.cluster.world.history import HistoryWriter
+from eoctl.cluster.world.network import Network
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US, Scheduler
+from eoctl.cluster.world.settings import READ_UNCOMMITTED
+from eoctl.cluster.world.trace import EventTrace
 from storage.file_names import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from eoctl.cluster.faults.language import Fault
     from eoctl.cluster.nemesis import Serving
-    from eoctl.cluster.settings import PlaySettings, RunSettings
-    from eoctl.cluster.trace import TraceEvent
+    from eoctl.cluster.world.settings import PlaySettings, RunSettings
+    from eoctl.cluster.world.trace import TraceEvent
 
 QUIET_LIMIT_US = 300 * SECOND_US
 STILL_US = 3600 * SECOND_US  # no record was given or answered for so long: none will be

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.cluster.guarantees.course import play_course
-from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.world.settings import PlaySettings, RunSettings
 from tests.kafka import client
 from tests.kafka.broker import Broker
 from tests.kafka.raw_produce import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, Answer, RawProducer

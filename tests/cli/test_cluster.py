@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.cluster import simulation
-from eoctl.cluster.producer import Producer
+from eoctl.cluster.clients.producer import Producer
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.files.broker_lock import LockHeldError, take
 from tests.terminal import on_terminal

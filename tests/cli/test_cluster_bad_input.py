@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.cluster.guarantees.saved import SavedCourse, encode_course
-from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.world.settings import PlaySettings, RunSettings
 from eoctl.runs.cluster.search import parse_kinds
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.cluster.coordinator import PlayedCoordinator
-from eoctl.cluster.settings import MARKER_NAME, RunSettings
+from eoctl.cluster.nodes.coordinator import PlayedCoordinator
 from eoctl.cluster.simulation import RunResult
+from eoctl.cluster.world.settings import MARKER_NAME, RunSettings
 from eoctl.runs.cluster.play import _transactions, _what_is_left
 from storage.limits import INT32_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS

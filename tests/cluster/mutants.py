@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.cluster import broker_follower
-from eoctl.cluster.broker import Broker
-from eoctl.cluster.controller import Controller
-from eoctl.cluster.coordinator import PlayedCoordinator
-from eoctl.cluster.messages import ConsumerAnswer, ProduceAnswer
-from eoctl.cluster.producer import Producer
-from eoctl.cluster.scheduler import MS_US
-from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.clients.producer import Producer
+from eoctl.cluster.nodes import broker_follower
+from eoctl.cluster.nodes.broker import Broker
+from eoctl.cluster.nodes.controller import Controller
+from eoctl.cluster.nodes.coordinator import PlayedCoordinator
+from eoctl.cluster.world.messages import ConsumerAnswer, ProduceAnswer
+from eoctl.cluster.world.scheduler import MS_US
+from eoctl.cluster.world.settings import PlaySettings, RunSettings
 from recovery.elections import rules
 from recovery.running.running_log import RunningLog
 from storage.replication.leader import LeaderReplica
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from eoctl.cluster.messages import FetchPart
+    from eoctl.cluster.world.messages import FetchPart
     from recovery.elections.rules import PartitionState, Terms
     from storage.file_names import TopicPartition
     from storage.replication.leader import IsrChange

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.consumer import given_records
+from eoctl.cluster.clients.consumer import given_records
 from eoctl.cluster.layout import make_cluster
-from eoctl.cluster.messages import NETWORK_EXCEPTION
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import (
+from eoctl.cluster.simulation import Simulation
+from eoctl.cluster.world.messages import NETWORK_EXCEPTION
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import (
     CONTROLLER_NAME,
     READ_COMMITTED,
     START_MS,
     PlaySettings,
     RunSettings,
 )
-from eoctl.cluster.simulation import Simulation
 from tests.cluster.courses import (
     BROKERS,
     T0,
@@ -37,7 +37,7 @@ from tests.writing import batch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eoctl.cluster.messages import ConsumerAnswer, ProduceAnswer
+    from eoctl.cluster.world.messages import ConsumerAnswer, ProduceAnswer
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
 SETTLED_US = 100 * SECOND_US  # sessions end, followers leave the ISR, checkpoints are written

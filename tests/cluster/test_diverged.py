@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.cluster.broker import Broker
-from eoctl.cluster.controller import append_metadata, open_metadata_log
 from eoctl.cluster.layout import make_cluster
-from eoctl.cluster.metadata import change_record, derived_id, first_view
-from eoctl.cluster.scheduler import SECOND_US
-from eoctl.cluster.settings import START_MS, PlaySettings, RunSettings
+from eoctl.cluster.nodes.broker import Broker
+from eoctl.cluster.nodes.controller import append_metadata, open_metadata_log
 from eoctl.cluster.simulation import Simulation
+from eoctl.cluster.world.metadata import change_record, derived_id, first_view
+from eoctl.cluster.world.scheduler import SECOND_US
+from eoctl.cluster.world.settings import START_MS, PlaySettings, RunSettings
 from recovery.elections.rules import NO_LEADER
 from tests.kafka.broker import copy_log_dir
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eoctl.cluster.layout import PlayedCluster
-    from eoctl.cluster.trace import TraceEvent
+    from eoctl.cluster.world.trace import TraceEvent
 
 ARCHIVE = "kafka-4.3.1-three-brokers"
 NODES = range(3)

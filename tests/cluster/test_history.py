@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from eoctl.cluster.checker.reader import HistoryReader
-from eoctl.cluster.history import HistoryWriter
+from eoctl.cluster.world.history import HistoryWriter
 from storage.errors import RefusedError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from eoctl.cluster.faults.classes import CLASSES
 from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.guarantees.explore import explore, faults_of_seed
-from eoctl.cluster.settings import PlaySettings
+from eoctl.cluster.world.settings import PlaySettings
 from recovery.rules.replication import REPLICATION
 from tests.cluster.guarantee_page import named_for
 from tests.cluster.mutants import MUTANTS, Mutant

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from eoctl.cluster.guarantees.course import play_course
-from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.world.settings import PlaySettings, RunSettings
 
 TWO = PlaySettings(min_insync=2)
 PINNED = {

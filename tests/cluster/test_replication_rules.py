@@ -10,18 +10,18 @@ import pytest
 
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
-from eoctl.cluster.committing import CommittingConsumer
-from eoctl.cluster.controller import (
+from eoctl.cluster.clients.committing import CommittingConsumer
+from eoctl.cluster.guarantees.course import play_course
+from eoctl.cluster.layout import make_cluster
+from eoctl.cluster.nodes.controller import (
     FENCED_LEADER_EPOCH,
     INELIGIBLE_REPLICA,
     INVALID_UPDATE_VERSION,
 )
-from eoctl.cluster.guarantees.course import play_course
-from eoctl.cluster.layout import make_cluster
-from eoctl.cluster.messages import NOT_LEADER, OFFSET_OUT_OF_RANGE
-from eoctl.cluster.scheduler import SECOND_US
-from eoctl.cluster.settings import START_MS, PlaySettings, RunSettings
 from eoctl.cluster.simulation import Simulation
+from eoctl.cluster.world.messages import NOT_LEADER, OFFSET_OUT_OF_RANGE
+from eoctl.cluster.world.scheduler import SECOND_US
+from eoctl.cluster.world.settings import START_MS, PlaySettings, RunSettings
 from recovery.elections import rules
 from storage.file_names import TopicPartition
 from storage.replication.leader import IsrChange, LeaderReplica
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eoctl.cluster.messages import ConsumerAnswer
-    from eoctl.cluster.metadata import Led, MetadataView
+    from eoctl.cluster.world.messages import ConsumerAnswer
+    from eoctl.cluster.world.metadata import Led, MetadataView
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -15,7 +15,7 @@ from eoctl.cluster.guarantees.saved import (
     parse_course,
     script_names,
 )
-from eoctl.cluster.settings import CHOICES, LIMITS, PlaySettings, RunSettings, problem_of
+from eoctl.cluster.world.settings import CHOICES, LIMITS, PlaySettings, RunSettings, problem_of
 from eoctl.commands.cluster import SUBCOMMANDS
 from eoctl.declared import parameters_of
 from storage.errors import RefusedError

@@ -10,23 +10,23 @@ import pytest
 
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
-from eoctl.cluster.consumer import given_records
-from eoctl.cluster.coordinator import PlayedCoordinator
+from eoctl.cluster.clients.consumer import given_records
+from eoctl.cluster.clients.producer import OUT_OF_ORDER
+from eoctl.cluster.clients.transactional import TransactionalProducer
 from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.guarantees.explore import faults_of_seed
-from eoctl.cluster.messages import (
+from eoctl.cluster.nodes.coordinator import PlayedCoordinator
+from eoctl.cluster.simulation import Simulation
+from eoctl.cluster.world.messages import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     ConsumerAnswer,
     EndMarker,
     ProduceAnswer,
 )
-from eoctl.cluster.producer import OUT_OF_ORDER
-from eoctl.cluster.scheduler import SECOND_US
-from eoctl.cluster.settings import READ_COMMITTED, READ_UNCOMMITTED, PlaySettings, RunSettings
-from eoctl.cluster.simulation import Simulation
-from eoctl.cluster.transactional import TransactionalProducer
+from eoctl.cluster.world.scheduler import SECOND_US
+from eoctl.cluster.world.settings import READ_COMMITTED, READ_UNCOMMITTED, PlaySettings, RunSettings
 from storage.errors import RefusedError
 from storage.file_names import TopicPartition
 from storage.log.segment import open_segment
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from eoctl.cluster.network import Process
+    from eoctl.cluster.world.network import Process
 
 T1 = TopicPartition("t", 1)
 PAIR = PlaySettings(min_insync=2, partitions=2)

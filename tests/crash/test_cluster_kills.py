@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from eoctl.cluster.guarantees import scratch as scratch_module
-from eoctl.cluster.settings import MARKER_NAME
+from eoctl.cluster.world.settings import MARKER_NAME
 from tests.drawn import times
 from tests.writing import partition_at
 

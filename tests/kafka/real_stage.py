@@ -19,7 +19,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from eoctl.bench.node_settings import CONTROLLER_ID
-from eoctl.cluster.messages import NETWORK_EXCEPTION
+from eoctl.cluster.world.messages import NETWORK_EXCEPTION
 from storage.errors import EoctlError
 from storage.formats import cluster_metadata
 from tests.cluster.courses import (

@@ -16,7 +16,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.cluster.guarantees.explore import faults_of_seed
-from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.world.settings import PlaySettings, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from eoctl.cluster.simulation import Simulation
 if TYPE_CHECKING:
     from eoctl.cluster.checker.directories import ReplicaContent
     from eoctl.cluster.checker.verdict import HistoryFinding
-    from eoctl.cluster.settings import PlaySettings, RunSettings
     from eoctl.cluster.simulation import RunResult
-    from eoctl.cluster.trace import TraceEvent
+    from eoctl.cluster.world.settings import PlaySettings, RunSettings
+    from eoctl.cluster.world.trace import TraceEvent
     from storage.file_names import TopicPartition
 
 MAX_STEPS = 12

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from eoctl.cluster.faults.classes import Size, drawn_faults
 from eoctl.cluster.guarantees.course import play_course
-from eoctl.cluster.scheduler import Scheduler
+from eoctl.cluster.world.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from eoctl.cluster.guarantees.course import Course
-    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.cluster.world.settings import PlaySettings, RunSettings
 
 
 def faults_of_seed(seed: int, kinds: tuple[str, ...], settings: PlaySettings) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from eoctl.cluster.checker.rules import RULES, Family
 from eoctl.cluster.guarantees.cells import GuaranteeCell  # noqa: TC001 - read_as asks for the types
-from eoctl.cluster.settings import RunSettings  # noqa: TC001
+from eoctl.cluster.world.settings import RunSettings  # noqa: TC001
 from storage.dirs.state_file import StateSchema, read_as
 from storage.errors import RefusedError
 from storage.os_errors import os_errors

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.cluster.faults.language import parse_faults
-from eoctl.cluster.settings import PlaySettings, RunSettings, problem_of
+from eoctl.cluster.world.settings import PlaySettings, RunSettings, problem_of
 from storage.dirs.state_file import StateSchema, read_as
 from storage.errors import RefusedError, UsageError
 from storage.files import fsio

@@ -9,7 +9,7 @@ from eoctl.declared import argument, option
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
-    from eoctl.cluster.settings import PlaySettings
+    from eoctl.cluster.world.settings import PlaySettings
 
 
 class CutBy(StrEnum):
@@ -73,7 +73,7 @@ def cluster_of(
     fsync: FsyncWhen,
 ) -> PlaySettings:
     """What the options say of a cluster, of all calls that make one."""
-    from eoctl.cluster.settings import PlaySettings
+    from eoctl.cluster.world.settings import PlaySettings
 
     return PlaySettings(
         nodes=nodes,

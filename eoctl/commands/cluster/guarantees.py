@@ -75,7 +75,7 @@ def explore(
     Plays small clusters with faults that each seed draws, in memory where that is possible. What
     is found is made shorter, and the calls that repeat it are printed.
     """
-    from eoctl.cluster.settings import RunSettings
+    from eoctl.cluster.world.settings import RunSettings
     from eoctl.runs.cluster.play import parse_retries
     from eoctl.runs.cluster.search import explore_cluster
 

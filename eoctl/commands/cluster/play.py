@@ -156,7 +156,7 @@ def run(
     At the end all is healed and read once more, and the brokers stop cleanly. One seed gives one
     course of events. The history of the clients is written beside the log dirs.
     """
-    from eoctl.cluster.settings import RunSettings
+    from eoctl.cluster.world.settings import RunSettings
     from eoctl.runs.cluster.play import parse_retries, run_cluster
     from eoctl.runs.cluster.replay import replay_saved
 

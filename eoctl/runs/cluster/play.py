@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.topic_partitions import require_legal
-from eoctl.cluster.coordinator import has_state
 from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.layout import (
     hand_over,
@@ -18,14 +17,15 @@ from eoctl.cluster.layout import (
     require_whole,
     save_cluster,
 )
-from eoctl.cluster.settings import (
+from eoctl.cluster.nodes.coordinator import has_state
+from eoctl.cluster.simulation import Simulation
+from eoctl.cluster.world.settings import (
     IDEMPOTENT_IN_FLIGHT_MAX,
     MARKER_NAME,
     RETRIES_MAX,
     START_MS,
     RunSettings,
 )
-from eoctl.cluster.simulation import Simulation
 from eoctl.face.style import screen_size
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eoctl.cluster.layout import PlayedCluster
-    from eoctl.cluster.settings import PlaySettings
     from eoctl.cluster.simulation import RunResult
-    from eoctl.cluster.trace import TraceEvent
+    from eoctl.cluster.world.settings import PlaySettings
+    from eoctl.cluster.world.trace import TraceEvent
     from eoctl.output import OutputFormat
     from storage.files.fsio import OpenFile
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.guarantees.saved import load_course, load_script, script_names
 from eoctl.cluster.layout import make_cluster, open_cluster
-from eoctl.cluster.settings import MARKER_NAME, RunSettings
+from eoctl.cluster.world.settings import MARKER_NAME, RunSettings
 from eoctl.output import Report, emit
 from eoctl.runs.cluster.play import run_cluster
 from storage.errors import RefusedError, UsageError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from eoctl.cluster.checker.verdict import HistoryFinding
     from eoctl.cluster.guarantees.course import Course
-    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.cluster.world.settings import PlaySettings, RunSettings
     from eoctl.output import OutputFormat
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.consumer import PlayedConsumer
-from eoctl.cluster.scheduler import MS_US
-from eoctl.cluster.settings import READ_UNCOMMITTED
+from eoctl.cluster.clients.consumer import PlayedConsumer
+from eoctl.cluster.world.scheduler import MS_US
+from eoctl.cluster.world.settings import READ_UNCOMMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eoctl.cluster.broker import Broker
-    from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.network import Network, Process
-    from eoctl.cluster.scheduler import Scheduler
-    from eoctl.cluster.trace import EventTrace
+    from eoctl.cluster.nodes.broker import Broker
+    from eoctl.cluster.world.history import HistoryWriter
+    from eoctl.cluster.world.network import Network, Process
+    from eoctl.cluster.world.scheduler import Scheduler
+    from eoctl.cluster.world.trace import EventTrace
     from storage.file_names import TopicPartition
 
     Offsets = Mapping[TopicPartition, int]

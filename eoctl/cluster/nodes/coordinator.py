@@ -16,11 +16,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from eoctl.cluster.messages import INVALID_PRODUCER_EPOCH, EndMarker
-from eoctl.cluster.metadata import derived_id
-from eoctl.cluster.network import Process
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
+from eoctl.cluster.world.messages import INVALID_PRODUCER_EPOCH, EndMarker
+from eoctl.cluster.world.metadata import derived_id
+from eoctl.cluster.world.network import Process
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
 from recovery.running.running_log import LogTerms, RunningLog, what_a_start_cuts
 from storage.dirs.log_config import LogConfig
 from storage.errors import FormatError, RefusedError
@@ -59,10 +59,10 @@ from storage.writing.record_builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eoctl.cluster.controller import Controller
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.scheduler import Scheduler
-    from eoctl.cluster.trace import EventTrace
+    from eoctl.cluster.nodes.controller import Controller
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler
+    from eoctl.cluster.world.trace import EventTrace
 
     Answered = Callable[[str, ProducerIdAndEpoch | None], None]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eoctl.cluster.scheduler import Scheduler
+    from eoctl.cluster.world.scheduler import Scheduler
     from storage.file_names import TopicPartition
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.messages import (
+from eoctl.cluster.world.messages import (
     BUFFER_FULL,
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
@@ -19,21 +19,21 @@ from eoctl.cluster.messages import (
     NOT_LEADER,
     REQUEST_TIMED_OUT,
 )
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import START_MS
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import START_MS
 from storage.replication.leader import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eoctl.cluster.broker import Broker
-    from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.messages import ProduceAnswer
-    from eoctl.cluster.metadata import MetadataView
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.scheduler import Scheduler, Timer
-    from eoctl.cluster.settings import RunSettings
+    from eoctl.cluster.nodes.broker import Broker
+    from eoctl.cluster.world.history import HistoryWriter
+    from eoctl.cluster.world.messages import ProduceAnswer
+    from eoctl.cluster.world.metadata import MetadataView
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler, Timer
+    from eoctl.cluster.world.settings import RunSettings
     from storage.file_names import TopicPartition
 
 REQUEST_TIMEOUT_US = 30 * SECOND_US

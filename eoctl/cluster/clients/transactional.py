@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.messages import CONCURRENT_TRANSACTIONS
-from eoctl.cluster.producer import RETRY_BACKOFF_US, Producer
-from eoctl.cluster.scheduler import MS_US
+from eoctl.cluster.clients.producer import RETRY_BACKOFF_US, Producer
+from eoctl.cluster.world.messages import CONCURRENT_TRANSACTIONS
+from eoctl.cluster.world.scheduler import MS_US
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eoctl.cluster.broker import Broker
-    from eoctl.cluster.coordinator import PlayedCoordinator
-    from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.producer import FlyingBatch
-    from eoctl.cluster.scheduler import Scheduler
-    from eoctl.cluster.settings import RunSettings
+    from eoctl.cluster.clients.producer import FlyingBatch
+    from eoctl.cluster.nodes.broker import Broker
+    from eoctl.cluster.nodes.coordinator import PlayedCoordinator
+    from eoctl.cluster.world.history import HistoryWriter
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler
+    from eoctl.cluster.world.settings import RunSettings
     from storage.file_names import TopicPartition
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
 

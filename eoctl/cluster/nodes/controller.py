@@ -15,10 +15,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eoctl.cluster import metadata
-from eoctl.cluster.metadata import Led, MetadataView
-from eoctl.cluster.scheduler import MS_US
-from eoctl.cluster.settings import CONTROLLER_NAME, METADATA_DIRECTORY, START_MS
+from eoctl.cluster.world import metadata
+from eoctl.cluster.world.metadata import Led, MetadataView
+from eoctl.cluster.world.scheduler import MS_US
+from eoctl.cluster.world.settings import CONTROLLER_NAME, METADATA_DIRECTORY, START_MS
 from recovery.elections import rules
 from recovery.elections.rules import NO_LEADER, PartitionState, Terms
 from recovery.running.running_log import LogTerms, RunningLog
@@ -36,10 +36,10 @@ from storage.writing.record_builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from eoctl.cluster.network import Network, PlayedMember
-    from eoctl.cluster.scheduler import Scheduler, Timer
-    from eoctl.cluster.settings import PlaySettings
-    from eoctl.cluster.trace import EventTrace
+    from eoctl.cluster.world.network import Network, PlayedMember
+    from eoctl.cluster.world.scheduler import Scheduler, Timer
+    from eoctl.cluster.world.settings import PlaySettings
+    from eoctl.cluster.world.trace import EventTrace
     from storage.replication.leader import IsrChange
 
 FENCED_LEADER_EPOCH = "FENCED_LEADER_EPOCH"

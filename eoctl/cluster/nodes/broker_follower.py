@@ -12,10 +12,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.broker_life import BrokerLife
-from eoctl.cluster.messages import FetchPart
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import SOCKET_TIMEOUT_MS
+from eoctl.cluster.nodes.broker_life import BrokerLife
+from eoctl.cluster.world.messages import FetchPart
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import SOCKET_TIMEOUT_MS
 from recovery.elections.rules import NO_LEADER
 from recovery.running.divergence import cut_offset
 from storage.formats.record_batch import NO_LEADER_EPOCH
@@ -25,9 +25,9 @@ from storage.replication.leader import follower_high_watermark
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eoctl.cluster.messages import FetchAnswer
-    from eoctl.cluster.metadata import Led
-    from eoctl.cluster.scheduler import Timer
+    from eoctl.cluster.world.messages import FetchAnswer
+    from eoctl.cluster.world.metadata import Led
+    from eoctl.cluster.world.scheduler import Timer
     from storage.file_names import TopicPartition
 
 FETCH_BACKOFF_US = SECOND_US  # replica.fetch.backoff.ms

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.consumer import given_records
-from eoctl.cluster.messages import REQUEST_TIMED_OUT
-from eoctl.cluster.producer import NOT_APPENDED, REQUEST_TIMEOUT_US
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import START_MS
+from eoctl.cluster.clients.consumer import given_records
+from eoctl.cluster.clients.producer import NOT_APPENDED, REQUEST_TIMEOUT_US
+from eoctl.cluster.world.messages import REQUEST_TIMED_OUT
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import START_MS
 from storage.replication.leader import ACKS_ALL
 from storage.writing.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from eoctl.cluster.broker import Broker
-    from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.messages import ConsumerAnswer, ProduceAnswer
-    from eoctl.cluster.metadata import MetadataView
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.scheduler import Scheduler
+    from eoctl.cluster.nodes.broker import Broker
+    from eoctl.cluster.world.history import HistoryWriter
+    from eoctl.cluster.world.messages import ConsumerAnswer, ProduceAnswer
+    from eoctl.cluster.world.metadata import MetadataView
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler
     from storage.file_names import TopicPartition
 
 METADATA_US = 2 * SECOND_US

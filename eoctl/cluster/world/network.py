@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eoctl.cluster.metadata import Led, MetadataView
-    from eoctl.cluster.scheduler import Scheduler
+    from eoctl.cluster.world.metadata import Led, MetadataView
+    from eoctl.cluster.world.scheduler import Scheduler
     from storage.file_names import TopicPartition
     from storage.replication.leader import IsrChange
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.messages import INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
-from eoctl.cluster.scheduler import SECOND_US
+from eoctl.cluster.world.messages import INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
+from eoctl.cluster.world.scheduler import SECOND_US
 from storage.replication.leader import NOT_ENOUGH_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from eoctl.cluster.coordinator import PlayedCoordinator
-    from eoctl.cluster.network import Network, Process
-    from eoctl.cluster.scheduler import Scheduler, Timer
+    from eoctl.cluster.nodes.coordinator import PlayedCoordinator
+    from eoctl.cluster.world.network import Network, Process
+    from eoctl.cluster.world.scheduler import Scheduler, Timer
     from storage.file_names import TopicPartition
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.beginnings import REQUEST_TIMEOUT_US, Beginnings
-from eoctl.cluster.broker_follower import BrokerFollower
-from eoctl.cluster.messages import (
+from eoctl.cluster.nodes.beginnings import REQUEST_TIMEOUT_US, Beginnings
+from eoctl.cluster.nodes.broker_follower import BrokerFollower
+from eoctl.cluster.world.messages import (
     FENCED_LEADER_EPOCH,
     INVALID_PRODUCER_EPOCH,
     NOT_LEADER,
@@ -27,8 +27,8 @@ from eoctl.cluster.messages import (
     FetchPart,
     ProduceAnswer,
 )
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import READ_COMMITTED, READ_UNCOMMITTED
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import READ_COMMITTED, READ_UNCOMMITTED
 from recovery.running.divergence import diverging_end
 from recovery.truncate.epoch_ends import EpochEnd
 from storage.formats.record_batch import parse_header
@@ -39,11 +39,11 @@ from storage.replication.leader import ACKS_ALL, LeaderReplica
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from eoctl.cluster.coordinator import PlayedCoordinator
-    from eoctl.cluster.messages import EndMarker
-    from eoctl.cluster.metadata import Led, MetadataView
-    from eoctl.cluster.network import Process
-    from eoctl.cluster.scheduler import Timer
+    from eoctl.cluster.nodes.coordinator import PlayedCoordinator
+    from eoctl.cluster.world.messages import EndMarker
+    from eoctl.cluster.world.metadata import Led, MetadataView
+    from eoctl.cluster.world.network import Process
+    from eoctl.cluster.world.scheduler import Timer
     from storage.file_names import TopicPartition
     from storage.formats.txn_index import AbortedTxn
     from storage.replication.leader import IsrChange

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.messages import OFFSET_OUT_OF_RANGE
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import READ_COMMITTED, READ_UNCOMMITTED
+from eoctl.cluster.world.messages import OFFSET_OUT_OF_RANGE
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import READ_COMMITTED, READ_UNCOMMITTED
 from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, parse_header
@@ -18,12 +18,12 @@ from storage.formats.record_batch import HEADER_BYTES, parse_header
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from eoctl.cluster.broker import Broker
-    from eoctl.cluster.history import HistoryWriter
-    from eoctl.cluster.messages import ConsumerAnswer
-    from eoctl.cluster.metadata import MetadataView
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.scheduler import Scheduler
+    from eoctl.cluster.nodes.broker import Broker
+    from eoctl.cluster.world.history import HistoryWriter
+    from eoctl.cluster.world.messages import ConsumerAnswer
+    from eoctl.cluster.world.metadata import MetadataView
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler
     from storage.file_names import TopicPartition
     from storage.formats.record_batch import BatchHeader
 

@@ -15,7 +15,7 @@ from storage.replication.leader import Leadership
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from eoctl.cluster.settings import PlaySettings
+    from eoctl.cluster.world.settings import PlaySettings
     from storage.file_names import TopicPartition
 
 PARTITION_VERSION = 2

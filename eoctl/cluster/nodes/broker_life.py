@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.scheduler import MS_US, SECOND_US
-from eoctl.cluster.settings import START_MS
+from eoctl.cluster.world.scheduler import MS_US, SECOND_US
+from eoctl.cluster.world.settings import START_MS
 from recovery.running.log_dir import RunningLogDir
 from recovery.running.running_log import LogTerms
 from storage.dirs.log_config import LogConfig
@@ -15,12 +15,12 @@ from storage.files.forgetting import ForgettingFileSystem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from eoctl.cluster.controller import Controller
-    from eoctl.cluster.metadata import Led, MetadataView
-    from eoctl.cluster.network import Network
-    from eoctl.cluster.scheduler import Scheduler
-    from eoctl.cluster.settings import PlaySettings
-    from eoctl.cluster.trace import EventTrace
+    from eoctl.cluster.nodes.controller import Controller
+    from eoctl.cluster.world.metadata import Led, MetadataView
+    from eoctl.cluster.world.network import Network
+    from eoctl.cluster.world.scheduler import Scheduler
+    from eoctl.cluster.world.settings import PlaySettings
+    from eoctl.cluster.world.trace import EventTrace
     from recovery.running.running_log import RunningLog
     from storage.file_names import TopicPartition
     from storage.replication.leader import IsrChange

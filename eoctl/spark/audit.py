@@ -10,11 +10,13 @@ a seam cannot be resolved without its batches, the joining task reads segments a
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.executors import context_of
 from eoctl.spark.results import DIRECTORY, WHOLE, bring_summaries
+from eoctl.spark.rows.kept_modules import keep_modules
 from eoctl.spark.rows.source_options import splits_text
 from eoctl.spark.session import job_errors
 from eoctl.spark.stages import stages_told
@@ -44,6 +46,7 @@ RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins
 # To each group that is joined: where a hash puts them, several may meet in one task.
 TASKS_PER_GROUP = 4
 MOST_TASKS = 200  # where Spark is told to choose: some have "auto"
+UDF_ROWS = "spark.sql.execution.python.udf.maxRecordsPerBatch"
 
 
 def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[ReadPiece]:
@@ -79,6 +82,7 @@ def summarize_directories(
     with job_errors():
         most_text = str(session.conf.get("spark.sql.shuffle.partitions"))
     most_tasks = int(most_text) if most_text.isdecimal() else MOST_TASKS
+    groups_count = sum(counts)
     pieces = _pieces(session, splits)
     number = F.floor(F.col("segment") / RUN_SEGMENTS)
     join = F.udf(join_rows, "binary", useArrow=False)
@@ -97,7 +101,32 @@ def summarize_directories(
         runs = _joined(numbered, ["place", "whole"], join, tasks)
     finish = F.udf(finish_run, "binary", useArrow=False)
     rows = runs.select(F.col("directory").alias(DIRECTORY), finish("whole").alias(WHOLE))
-    return bring_summaries(session, rows, {each.place.directory for each in splits}, shelf)
+    with one_group_at_a_time(session, is_needed=groups_count > most_tasks):
+        return bring_summaries(session, rows, {each.place.directory for each in splits}, shelf)
+
+
+@contextmanager
+def one_group_at_a_time(session: SparkSession, *, is_needed: bool) -> Iterator[None]:
+    """Have Spark hand rows to functions in Python one by one, not 100 at once.
+
+    Each row is a group of packed summaries, so a task of many groups would hold 100 of them. Where
+    a task has one or so it is not needed, and would cost: workers are kept by their environment,
+    which has this number, so that those that have read would not be those that join.
+
+    Args:
+        session: whose setting it is; it has its own again afterwards.
+        is_needed: a task has several groups.
+    """
+    if not is_needed:
+        yield
+        return
+    known = session.conf.get(UDF_ROWS)
+    session.conf.set(UDF_ROWS, "1")
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # Spark may be gone, which is what ends this
+            session.conf.set(UDF_ROWS, str(known))
 
 
 def _runs_count(segments_count: int) -> int:
@@ -124,7 +153,9 @@ def join_rows(rows: Iterable[Any]) -> bytes:
         ReadPiece(unpack_split(bytes(row["split"])), unpack_piece(bytes(row["piece"])))
         for row in rows
     ]
-    return pack_run(join_pieces(pieces))
+    packed = pack_run(join_pieces(pieces))
+    keep_modules()
+    return packed
 
 
 def join_joined(rows: Iterable[Any]) -> bytes:

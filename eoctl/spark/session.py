@@ -321,9 +321,7 @@ def defaults(master: str) -> dict[str, str]:
         "spark.sql.python.filterPushdown.enabled": "true",
         # Each task would write Java for its few rows anew, a sixth of what it costs the JVM.
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # A row to be joined is a group of packed summaries: with 100 at a time, Spark's default, or
-        # all those of a task in a hash table of the JVM, a task would hold far more than one.
-        "spark.sql.execution.python.udf.maxRecordsPerBatch": "1",
+        # All groups of a task that joins would be in a hash table of the JVM at once.
         "spark.sql.execution.useObjectHashAggregateExec": "false",
     }
     if is_local(master):

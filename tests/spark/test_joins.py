@@ -10,11 +10,18 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from eoctl.spark.audit import _joined
+from eoctl.spark import audit
+from eoctl.spark.audit import UDF_ROWS, _joined, one_group_at_a_time
+from eoctl.spark.results import bring_summaries
+from recovery.summaries.held import Shelf
+from storage.places.find import list_places
+from storage.places.planned_splits import plan_places
+from tests.audit_logs import Batch, write_segments
 from tests.spark.running import SPARK_MARKS, spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -23,7 +30,6 @@ __all__ = ["spark"]
 pytestmark = SPARK_MARKS
 
 GROUPS, ROWS = 64, 4
-BATCH_SETTING = "spark.sql.execution.python.udf.maxRecordsPerBatch"
 
 
 def joined_in_one_task(spark: SparkSession) -> DataFrame:
@@ -50,15 +56,50 @@ def counts(frame: DataFrame) -> set[tuple[int, int]]:
     return {(int(own), int(alive)) for own, alive in found}
 
 
-def test_a_task_has_the_rows_of_one_group(spark: SparkSession) -> None:
-    """100 groups at a time are Spark's default: that this test sees."""
-    assert counts(joined_in_one_task(spark)) == {(ROWS, ROWS + 1)}  # and the row that has them
-    known = spark.conf.get(BATCH_SETTING)
-    spark.conf.set(BATCH_SETTING, "100")
+@pytest.mark.parametrize("known", ["100", "7"])
+def test_a_task_of_many_groups_has_the_rows_of_one(spark: SparkSession, known: str) -> None:
+    """As many at a time as are set otherwise: that this test sees."""
+    spark.conf.set(UDF_ROWS, known)
     try:
-        assert max(alive for _, alive in counts(joined_in_one_task(spark))) >= GROUPS * ROWS
+        with one_group_at_a_time(spark, is_needed=True):
+            found = counts(joined_in_one_task(spark))
+        assert found == {(ROWS, ROWS + 1)}  # and the row that has them
+        assert spark.conf.get(UDF_ROWS) == known
+        with one_group_at_a_time(spark, is_needed=False):
+            found = counts(joined_in_one_task(spark))
+        assert max(alive for _, alive in found) >= min(int(known), GROUPS) * ROWS
     finally:
-        spark.conf.set(BATCH_SETTING, known or "")
+        spark.conf.unset(UDF_ROWS)
+
+
+@pytest.mark.parametrize(("groups_count", "expected"), [(2, "100"), (3, "1")])
+def test_an_audit_whose_tasks_join_many_groups_hands_them_over_one_by_one(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups_count: int,
+    expected: str,
+) -> None:
+    """The workers that have read join, too, where a task has no more than one."""
+    for number in range(groups_count):
+        write_segments(tmp_path / f"t-{number}", [Batch()])
+    seen = []
+
+    def bring(session: SparkSession, *given: Any) -> dict[str, Any]:
+        seen.append(session.conf.get(UDF_ROWS))
+        return bring_summaries(session, *given)
+
+    monkeypatch.setattr(audit, "bring_summaries", bring)
+    tasks = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    try:
+        splits = plan_places(list_places([str(tmp_path)]).places, 1 << 20)
+        found = audit.summarize_directories(spark, splits, Shelf())
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    assert len(found) == groups_count
+    assert seen == [expected]
+    assert spark.conf.get(UDF_ROWS) == "100"
 
 
 def test_the_jvm_gathers_one_group_at_a_time(spark: SparkSession) -> None:

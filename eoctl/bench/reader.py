@@ -82,8 +82,12 @@ class Reader:
 
     def _read(self) -> None:
         while not self._ends.is_set():
-            messages = self._consumer.consume(MAX_MESSAGES, TURN_S)
+            # Not `consume` alone: with a time to wait it waits for all that it may give.
+            first = self._consumer.poll(TURN_S)
             self._is_ready.set()
+            if first is None:
+                continue
+            messages = [first, *self._consumer.consume(MAX_MESSAGES, 0)]
             now_ns = time.monotonic_ns()
             for message in messages:
                 sequence = None if message.error() else sequence_of(message.key(), self._run_key)

@@ -888,6 +888,42 @@ def test_samples_are_kept(tmp_path: Path) -> None:
     assert second.column("received_ns").null_count == 100
 
 
+def test_a_record_is_received_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that may give many waits for all of them: records had its time as their latency."""
+    pytest.importorskip("confluent_kafka")
+    from eoctl.bench import reader
+
+    key = KEY.pack(7, 0)
+
+    class Message:
+        def error(self) -> None:
+            return None
+
+        def key(self) -> bytes:
+            return key
+
+    class Consumer:
+        def __init__(self, settings: object) -> None:
+            self.left = [Message()]
+
+        def assign(self, partitions: object) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+        def poll(self, timeout: float) -> Message | None:
+            return self.left.pop() if self.left else None
+
+        def consume(self, count: int, timeout: float) -> list[Message]:
+            assert timeout == 0
+            return []
+
+    monkeypatch.setattr(reader, "Consumer", Consumer)
+    with reader.Reader("x:1", "t", 1, 7, is_committed=False) as running:
+        assert running.received_ns(np.zeros(1, np.int64), 1).all()
+
+
 def test_values_are_of_their_seed() -> None:
     assert values_pool(1, 1000) == values_pool(1, 1000) != values_pool(2, 1000)
     assert {len(each) for each in values_pool(1, 1000)} == {1000}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 WAIT_SECONDS = 300.0
+FREEZE_SECONDS = 2.0
 POLL_SECONDS = 0.001
 
 
@@ -121,11 +122,17 @@ class KilledDriver:
 
     def _freeze(self) -> None:
         """Stop its processes; a thread is stopped when the call that it is in has returned."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
         deadline = time.monotonic() + WAIT_SECONDS
-        while not all(state in "TZ" for state in self._states()):
+        while True:
+            os.killpg(self._process.pid, signal.SIGSTOP)
+            turn = time.monotonic() + FREEZE_SECONDS
+            while time.monotonic() < turn:
+                if all(state in "TZ" for state in self._states()):
+                    return
+                time.sleep(POLL_SECONDS)
             assert time.monotonic() < deadline
-            time.sleep(POLL_SECONDS)
+            # A thread that starts a program waits for a child that was stopped before it did so.
+            os.killpg(self._process.pid, signal.SIGCONT)
 
     def _states(self) -> list[str]:
         """The state of each thread of the process group."""

@@ -6,7 +6,7 @@ open again, so that a read_committed reader ends below it, and whoever comes nex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 KIND = "lost-commit"
-
-
-class _Blocker(NamedTuple):
-    """What was told to have ended, and is open: `lines` that say so."""
-
-    lines: tuple[int, ...]
 
 
 class CommitRules:
@@ -65,8 +59,8 @@ class CommitRules:
             (sent.fate == COMMITTED) & (sent.offset >= end.start_offset) & ~self._values.is_gone
         )
         counts &= (sent.line < end.start_line) & (ended < end.start_line)
-        blocker = self._blocker(replicas) if end.is_below else None
-        if blocker is None:
+        blocker = self._blocker(replicas) if end.is_below else ()
+        if not blocker:
             counts &= sent.offset < end.end_offset
         rows = np.flatnonzero(counts)
         rows = rows[~np.isin(sent.hash[rows], self._given)]
@@ -76,8 +70,8 @@ class CommitRules:
         for row, line in zip(told.tolist(), shown.tolist(), strict=True):
             lines = {int(sent.line[row]), int(ended[row]), end.start_line, end.line}
             offset = int(sent.offset[row])
-            if blocker is not None and offset >= end.end_offset:
-                lines |= {*blocker.lines}
+            if blocker and offset >= end.end_offset:
+                lines |= {*blocker}
             else:
                 lines.add(line)
             self._add(found, offset, int(sent.hash[row]), lines, "told")
@@ -92,8 +86,8 @@ class CommitRules:
             return np.zeros(len(wanted), np.int64)
         return np.where(place >= 0, lines[place], 0)
 
-    def _blocker(self, replicas: Sequence[ReplicaValues] | None) -> _Blocker | None:
-        """What the reader waits for, if that was told to have ended; None: it may well be open."""
+    def _blocker(self, replicas: Sequence[ReplicaValues] | None) -> tuple[int, ...]:
+        """The lines that tell that what the reader waits for has ended; (): it may well be open."""
         values, offset, fates = self._values, self._end.end_offset, self._situation.fates
         here = [
             values.sent.hash[values.sent.offset == offset],
@@ -105,8 +99,8 @@ class CommitRules:
             for row in np.flatnonzero(np.isin(written.hash, wanted)).tolist():
                 ended = int(fates.end_line[written.transaction[row]])
                 if 0 < ended < self._end.start_line:
-                    return _Blocker((int(written.line[row]), ended))
-        return None
+                    return int(written.line[row]), ended
+        return ()
 
     # -- what was read as committed
 

@@ -468,14 +468,11 @@ class Broker(BrokerFollower):
             return ConsumerAnswer(
                 error=OFFSET_OUT_OF_RANGE, batches=[], high_watermark=high_watermark, aborted=[]
             )
-        if isolation != READ_COMMITTED:
-            batches = log.read(offset, high_watermark, FETCH_BYTES)
-            return ConsumerAnswer(
-                error="", batches=batches, high_watermark=high_watermark, aborted=[]
-            )
-        batches = log.read(offset, log.last_stable_offset(high_watermark), FETCH_BYTES)
+        is_committed = isolation == READ_COMMITTED
+        end_offset = log.last_stable_offset(high_watermark) if is_committed else high_watermark
+        batches = log.read(offset, end_offset, FETCH_BYTES)
         aborted: list[AbortedTxn] = []
-        if batches:
+        if is_committed and batches:
             aborted = log.aborted_in(offset, parse_header(batches[-1], 0).last_offset + 1)
         return ConsumerAnswer(
             error="", batches=batches, high_watermark=high_watermark, aborted=aborted

@@ -41,7 +41,12 @@ if TYPE_CHECKING:
     from eoctl.bench.scenarios import Cell
 
 
-WARMUP = -1  # the repetition before those that count
+WARMUP = -1  # the repetition before those that count; those that warm the brokers go down from it
+WARMING_NAME = "warm-up"
+WARM_RUN_S = 5.0
+WARM_MOST_S = 300.0
+STEADY_RUNS = 5
+STEADY_GROWTH = 1.1
 
 
 class CourseOptions(NamedTuple):
@@ -49,8 +54,8 @@ class CourseOptions(NamedTuple):
 
     Attributes:
         repetitions: of each cell.
-        has_warmup: each cell that kills no broker and has no rate runs once before, which counts
-            in no figure: what brokers do for the first time they do slowly.
+        has_warmup: brokers are warmed before, and each cell that kills no broker and has no rate
+            runs once, which counts in no figure: what brokers do for the first time they do slowly.
         warmup_ratio: of the records of a run, which count in no figure.
         load: what all loads have in common.
         kafka: whose producer sends the cells of Java.
@@ -67,7 +72,7 @@ class CellRun(NamedTuple):
     """One run of a cell.
 
     Attributes:
-        repetition: from 0 on; WARMUP: it counts in no figure, but what has landed counts.
+        repetition: from 0 on; WARMUP or less: it counts in no figure, but what has landed counts.
         sent: what became of its records.
         rate: records a second that were intended; 0: as answers come.
         received_ns: when a consumer had each record, 0: never; None: there was none.
@@ -93,7 +98,31 @@ class CellRun(NamedTuple):
     @property
     def is_counted(self) -> bool:
         """Whether its rate and its latencies count."""
-        return self.repetition != WARMUP
+        return self.repetition > WARMUP
+
+    @property
+    def is_warming(self) -> bool:
+        """Whether it is there to warm the brokers, and no run of a cell."""
+        return self.cell.name == WARMING_NAME
+
+
+def warming_cell(cells: Sequence[Cell]) -> Cell:
+    """Give what warms brokers: the most that a cell asks of them, and nothing that slows it."""
+    most = max(cells, key=lambda each: (each.replication_factor, each.acks == ACKS_ALL))
+    return most._replace(
+        name=WARMING_NAME, faults=(), rate_ratio=0.0, txn_records=0, txn_partitions=0,
+        is_bare=False, is_java=False,
+    )  # fmt: skip
+
+
+def is_steady(rates: Sequence[float]) -> bool:
+    """Whether the last runs are not quicker than those before them, by their medians.
+
+    JVMs compile what brokers do often, and that takes them a hundred thousand requests and more:
+    until then each run is quicker than the one before, in all some ten times.
+    """
+    before, last = rates[-2 * STEADY_RUNS : -STEADY_RUNS], rates[-STEADY_RUNS:]
+    return len(before) == STEADY_RUNS and median(last) <= STEADY_GROWTH * median(before)
 
 
 def order_of(cells: Sequence[Cell], repetition: int, repetitions: int) -> list[Cell]:
@@ -180,6 +209,7 @@ class BenchCourse:
         tell: Callable[[str], None],
     ) -> None:
         self._cluster, self._options, self._tell = cluster, options, tell
+        self._cells = cells
         self._name = secrets.token_hex(3)
         self._rates: dict[int, list[float]] = {}  # of the first cell of a scenario, each run's
         self._java_rates: dict[Cell, float] = {}  # of the last run
@@ -200,6 +230,25 @@ class BenchCourse:
         """How many `runs` gives."""
         return len(self._course)
 
+    def warm(self) -> Iterator[CellRun]:
+        """Run what warms the brokers until it does not become quicker, or for WARM_MOST_S.
+
+        Raises:
+            RefusedError: a broker has ended, or does not come to rest.
+        """
+        if not self._options.has_warmup:
+            return
+        cell = warming_cell(self._cells)
+        load = self._options.load._replace(seconds=WARM_RUN_S)
+        end_s = time.monotonic() + WARM_MOST_S
+        rates: list[float] = []
+        while not is_steady(rates) and time.monotonic() < end_s:
+            reached = f", {rates[-1]:,.0f} records/s in the last" if rates else ""
+            self._tell(f"warming the brokers, run {len(rates) + 1}{reached}")
+            run = self._run(cell, WARMUP - len(rates), load)
+            rates.append(run.records_per_s)
+            yield run
+
     def runs(self) -> Iterator[CellRun]:
         """Run all, and give each when it has ended.
 
@@ -218,18 +267,16 @@ class BenchCourse:
                 f"run {place + 1} of {len(self._course)}, {which}: {cell.scenario}:{cell.name}"
                 f"{_left(taken_s, self._course[place:])}"
             )
-            run = self._run(cell, repetition)
+            run = self._run(cell, repetition, self._options.load)
             taken_s.setdefault(cell, []).append(time.monotonic() - begun_s)
             yield run
 
-    def _run(self, cell: Cell, repetition: int) -> CellRun:
+    def _run(self, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
         topic = f"eoctl-bench-{self._name}-s{cell.scenario}-{cell.name}-{repetition + 1}"
         run_key = secrets.randbits(63)
         load_average = os.getloadavg()[0]
         before = self._cluster.create_topic(topic, cell)
-        faults = BrokerFaults(
-            self._cluster, cell, self._options.load.records, self._options.load.seconds
-        )
+        faults = BrokerFaults(self._cluster, cell, load.records, load.seconds)
         rate = self._rate(cell)
         with ExitStack() as stack:
             reader = None
@@ -241,7 +288,7 @@ class BenchCourse:
                     )
                 )  # fmt: skip
             with interrupts_kept():
-                sent = self._send(cell, topic, run_key, faults, rate)
+                sent = self._send(cell, topic, run_key, faults, rate, load)
             received_ns = None
             if reader is not None:
                 wanted = np.flatnonzero(sent.status == ACKNOWLEDGED)
@@ -251,7 +298,7 @@ class BenchCourse:
         if cell.is_java:
             self._java_rates[cell] = reached
         is_plain = cell.is_ours and not (cell.rate_ratio or cell.faults or cell.txn_records)
-        if is_plain and repetition != WARMUP:
+        if is_plain and repetition > WARMUP:
             self._rates.setdefault(cell.scenario, []).append(reached)
         begun_s = time.monotonic()
         seen, landed = self._audit(cell, topic, run_key, sent, faults)
@@ -280,11 +327,12 @@ class BenchCourse:
         return cell.rate_ratio and cell.rate_ratio * median(self._rates[cell.scenario])
 
     def _send(
-        self, cell: Cell, topic: str, run_key: int, faults: BrokerFaults, rate: float
-    ) -> Sent:
+        self, cell: Cell, topic: str, run_key: int, faults: BrokerFaults, rate: float,
+        load: LoadOptions,
+    ) -> Sent:  # fmt: skip
         if cell.is_java:
             assert self._options.kafka is not None
-            bootstrap, load = self._cluster.bootstrap, self._options.load
+            bootstrap = self._cluster.bootstrap
             if load.seconds and cell in self._java_rates:  # the tool knows no time
                 load = load._replace(records=math.ceil(load.seconds * self._java_rates[cell]))
             return send_by_java(self._options.kafka, bootstrap, cell, topic, load)
@@ -292,7 +340,7 @@ class BenchCourse:
             self._cluster.bootstrap, cell, f"{topic}-producer" if cell.txn_records else ""
         )
         on_turn = faults.turn if cell.faults else None
-        sender = Load(settings, topic, cell.partitions, run_key, self._options.load, on_turn)
+        sender = Load(settings, topic, cell.partitions, run_key, load, on_turn)
         if cell.is_bare:
             return sender.send_bare()
         if cell.txn_records:

@@ -47,7 +47,7 @@ def command(
         int, option(min=3, max=1000, metavar="N", help="Runs of each cell.")
     ] = 3,
     is_cold: Annotated[
-        bool, option("--no-warm-up", help="Leave out the run of each cell that counts nothing.")
+        bool, option("--no-warm-up", help="Leave out the runs that warm brokers and count nothing.")
     ] = False,
     in_flight: Annotated[
         int,

@@ -49,6 +49,7 @@ from eoctl.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
 from eoctl.bench.work_dir import MARKER_NAME, start_ticks
 from eoctl.runs.bench.record import Recorder
 from eoctl.runs.bench.request import with_needed
+from eoctl.runs.bench.run import warming_notes
 from storage.errors import EoctlError, RefusedError
 from storage.files.broker_lock import take
 from storage.formats.record import Record
@@ -780,7 +781,7 @@ def course_of(cells: Sequence[Cell], monkeypatch: pytest.MonkeyPatch) -> list[tu
     """Repetitions and cells of a course in which nothing is sent."""
     load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
     monkeypatch.setattr(
-        BenchCourse, "_run", lambda _, cell, each: run_of(cell, 1.0)._replace(repetition=each)
+        BenchCourse, "_run", lambda _, cell, each, __: run_of(cell, 1.0)._replace(repetition=each)
     )
     course = BenchCourse(None, cells, CourseOptions(3, True, 0.05, load), print)  # type: ignore[arg-type]
     found = [(each.repetition, each.cell.name) for each in course.runs()]
@@ -802,6 +803,54 @@ def test_each_cell_warms_brokers_but_those_that_kill_or_have_a_rate(
     rates = course_of(SCENARIOS[6][1], monkeypatch)
     assert rates[:4] == [(WARMUP, "max"), (0, "max"), (1, "max"), (2, "max")]
     assert len({*rates}) == len(rates) == 4 + 3 * 3
+
+
+def test_brokers_are_warmed_until_they_do_not_become_quicker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = iter([90, 180, 190, 230, 220, 300, 310, 320, 310, 290, 340, 320, 330])
+    asked: list[tuple[Cell, int, float]] = []
+
+    def run(_: BenchCourse, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
+        asked.append((cell, repetition, load.seconds))
+        return run_of(cell, next(rates))._replace(repetition=repetition)
+
+    monkeypatch.setattr(BenchCourse, "_run", run)
+    load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
+    options = CourseOptions(3, True, 0.05, load)
+    runs = [*BenchCourse(None, SCENARIOS[5][1], options, print).warm()]  # type: ignore[arg-type]
+    assert next(rates, None) is None
+    cell, _, seconds = asked[0]
+    assert (cell.replication_factor, cell.faults, cell.rate_ratio) == (4, (), 0)
+    assert {each for each, _, _ in asked} == {cell}
+    assert [each for _, each, _ in asked] == [*range(WARMUP, WARMUP - len(asked), -1)]
+    assert seconds > 0
+    assert not any(each.is_counted for each in runs)
+    assert [*warming_notes(runs)] == ["brokers were warmed by 13 runs: from 90 to 330 records/s"]
+    assert "still became quicker" in str([*warming_notes(runs[:11])])
+    options = options._replace(has_warmup=False)
+    assert [*BenchCourse(None, SCENARIOS[5][1], options, print).warm()] == []  # type: ignore[arg-type]
+    assert [*warming_notes([])] == []
+
+
+def test_brokers_that_never_are_steady_are_warmed_for_minutes_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates: list[float] = [1.0]
+    now_s = 100.0
+
+    def run(_: BenchCourse, cell: Cell, repetition: int, load: LoadOptions) -> CellRun:
+        nonlocal now_s
+        now_s += load.seconds
+        rates.append(rates[-1] * 1.2)
+        return run_of(cell, rates[-1])._replace(repetition=repetition)
+
+    monkeypatch.setattr(BenchCourse, "_run", run)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    load = LoadOptions(records=1, seconds=0, in_flight=1, value_bytes=1, seed=0)
+    options = CourseOptions(3, True, 0.05, load)
+    warmed = [*BenchCourse(None, SCENARIOS[6][1], options, print).warm()]  # type: ignore[arg-type]
+    assert len(warmed) * course.WARM_RUN_S == course.WARM_MOST_S
 
 
 def test_a_warm_up_run_counts_in_what_has_landed_alone() -> None:

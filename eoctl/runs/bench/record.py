@@ -21,7 +21,7 @@ class Recorder:
     """Keeps runs in a directory, which is made.
 
     runs.jsonl            a line for each run
-    s1-NAME-1.parquet     a row for each record of a run (0: its warm-up run): partition,
+    s1-NAME-1.parquet     a row for each record of a run (0 and less: a warm-up): partition,
                           intended_ns, answered_ns and received_ns of one monotonic clock,
                           status (0 no answer, 1 acknowledged, 2 failed); nulls: never
     """

@@ -119,13 +119,19 @@ def _run_cells(
     )
     recorder = Recorder(request.to) if request.to is not None else None
     runs: list[CellRun] = []
+
+    def keep(run: CellRun) -> None:
+        runs.append(run)
+        if recorder is not None:
+            recorder.keep(run)
+
     try:
         course = BenchCourse(cluster, checked.cells, options, message)
+        for each in course.warm():
+            keep(each)
         with Progress("measuring", course.runs_count, unit="runs") as progress:
             for each in course.runs():
-                runs.append(each)
-                if recorder is not None:
-                    recorder.keep(each)
+                keep(each)
                 progress.advance(1)
     except BaseException:
         if runs:
@@ -191,6 +197,19 @@ def _show(
         emit(each, output)
 
 
+def warming_notes(runs: list[CellRun]) -> Iterator[str]:
+    """Tell how far brokers were warmed before the runs that count."""
+    from eoctl.bench.course import is_steady
+
+    rates = [each.records_per_s for each in runs if each.is_warming]
+    if not rates:
+        return
+    told = f"{rates[0]:,.0f} to {rates[-1]:,.0f} records/s"
+    yield f"brokers were warmed by {counted(len(rates), 'run')}: from {told}" + (
+        "" if is_steady(rates) else ", and still became quicker: later runs are quicker for that"
+    )
+
+
 def _notes(
     machine: MachineRow, runs: list[CellRun], request: BenchRequest, *, is_whole: bool
 ) -> Iterator[str]:
@@ -213,6 +232,7 @@ def _notes(
             f" {counted(machine.processors_count, 'processor')}: replicas cost more here than"
             " where each broker has its own, and no figure is one of a cluster"
         )
+    yield from warming_notes(runs)
     for scenario, ratio, told in bare_ratio(by_cell(runs)):
         yield f"scenario {scenario}: our load sends {ratio:.2f} of what the bare loop does, {told}"
     for each in runs:

@@ -6,7 +6,6 @@ import fcntl
 import os
 import re
 import shutil
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,10 +112,8 @@ def test_a_golden_directory_and_a_partition_put_under_it(
 
 def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "log-dir", overrides={"log.segment.bytes": "no number"})
-    started = time.monotonic()
-    with pytest.raises(BrokerError, match=r"(?s)no number"), broker:
+    with pytest.raises(BrokerError, match=r"(?s)formatting .* failed.*no number"), broker:
         pass
-    assert time.monotonic() - started < 60
     assert not broker.log_file.exists()
 
 

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -27,6 +26,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from eoctl.bench.brokers import choose_ports
 from eoctl.bench.node_settings import NODE
 
 from .jars import java_command, quick_start
@@ -297,7 +297,8 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{ports[0]}"
 
     def _choose_ports(self) -> tuple[int, int]:
-        return _two_free_ports()
+        first, second = choose_ports(2, None)
+        return first, second
 
     def _write_properties(self, ports: tuple[int, int]) -> Path:
         path = self._work_dir / "server.properties"
@@ -382,13 +383,6 @@ def _serves(admin: AdminClient, *, needs_all_leaders: bool) -> bool:
     except (KafkaException, TimeoutError):
         return False
     return True
-
-
-def _two_free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]
 
 
 def new_uuid() -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from eoctl.libraries import REQUIREMENTS, install_call
 from storage.errors import UsageError
 from storage.files.file_systems import RemoteEntry, register_default
 from storage.files.remote_file import as_os_error
@@ -83,7 +84,9 @@ def open_tree(uri: str) -> tuple[ArrowTree, str]:
         OSError: the file system cannot be opened.
     """
     if find_spec("pyarrow") is None:
-        raise UsageError(f"{uri}: pyarrow is not installed", next_step="pip install pyarrow")
+        raise UsageError(
+            f"{uri}: pyarrow is not installed", next_step=install_call(REQUIREMENTS["pyarrow"])
+        )
     from pyarrow.fs import FileSystem
     from pyarrow.lib import ArrowException
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
+from eoctl.libraries import REQUIREMENTS, install_call
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
@@ -44,7 +45,8 @@ def require_target(directory: str) -> None:
 
     if find_spec("pyarrow") is None:
         raise UsageError(
-            "--to writes Parquet, and pyarrow is not installed", next_step="pip install pyarrow"
+            "--to writes Parquet, and pyarrow is not installed",
+            next_step=install_call(REQUIREMENTS["pyarrow"]),
         )
     require_outside_log_dirs(directory, "name a directory elsewhere")
     if not directory:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from eoctl.libraries import REQUIREMENTS as REQUIREMENTS_TOLD
+from eoctl.libraries import install_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +38,7 @@ REQUIREMENTS = [
     *PROJECT["project"]["dependencies"],
     *(one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra),
 ]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 # What the image is built from, and no more is needed.
 COPIED = [
     name
@@ -163,3 +168,20 @@ def test_the_environment_has_the_pinned_versions() -> None:
     absent = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in optional}
     pins = {name: pin for name, pin in PINS.items() if name not in absent}
     assert {name: version(name) for name in pins} == pins
+
+
+def test_what_an_error_tells_to_install_is_what_the_extras_ask_for() -> None:
+    asked = [*EXTRAS["spark"], *EXTRAS["parquet"], *EXTRAS["bench"], *EXTRAS["test"]]
+    assert {*REQUIREMENTS_TOLD.values()} <= {*asked}
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_a_library_is_installed_where_this_program_looks_for_it(
+    *, has_pip: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `pip` of the PATH belongs to another Python; an environment of uv has none."""
+    monkeypatch.setattr("eoctl.libraries.find_spec", lambda _: has_pip or None)
+    told = shlex.split(install_call("a>=1,<2", "b[c]"))
+    pip = [sys.executable, "-m", "pip", "install"]
+    uv = ["uv", "pip", "install", "--python", sys.executable]
+    assert told == [*(pip if has_pip else uv), "a>=1,<2", "b[c]"]

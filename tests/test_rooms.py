@@ -227,7 +227,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl.cluster", "eoctl.cluster.checker", "eoctl.cluster.faults", "eoctl.cluster.world",
     },
     "eoctl.bench": {
-        "recovery.begin", "recovery.checks.grounds", "recovery.duplicates",
+        "eoctl", "recovery.begin", "recovery.checks.grounds", "recovery.duplicates",
     },
     "eoctl.runs.bench": {"eoctl", "eoctl.bench", "eoctl.runs"},
     "eoctl.runs.cluster": {

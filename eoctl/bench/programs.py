@@ -14,6 +14,7 @@ from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
+from eoctl.libraries import REQUIREMENTS, install_call
 from storage.errors import UsageError
 
 MIN_JAVA = 17
@@ -51,7 +52,7 @@ def require_client() -> None:
     if find_spec("confluent_kafka") is None:
         raise UsageError(
             "bench needs confluent-kafka, which is not installed",
-            next_step="pip install 'eoctl[bench]'",
+            next_step=install_call(REQUIREMENTS["confluent_kafka"]),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from eoctl.clock import parse_time_ms
 from eoctl.declared import argument, option
+from eoctl.libraries import REQUIREMENTS, install_call
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -148,5 +149,6 @@ class ArrowMissingError(EoctlError):
 def _check_requirements() -> None:
     if find_spec("pyarrow") is None:
         raise ArrowMissingError(
-            "pyarrow is not installed", next_step="pip install 'eoctl[parquet]'"
+            "pyarrow is not installed, which export needs for either format",
+            next_step=install_call(REQUIREMENTS["pyarrow"]),
         )

@@ -19,6 +19,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from eoctl.libraries import REQUIREMENTS, install_call
 from eoctl.spark import packages_root
 from eoctl.spark.errors import SparkJobError, SparkUnavailableError, first_line
 from eoctl.spark.executors import is_local, make_ready
@@ -67,7 +68,7 @@ def check_requirements(master: str = DEFAULT_MASTER) -> None:
         )
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
-            raise _unavailable(f"{name} is not installed", f"{sys.executable} -m pip install")
+            raise _unavailable(f"{name} is not installed")
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -77,7 +78,7 @@ def check_requirements(master: str = DEFAULT_MASTER) -> None:
     if int(release.split(".")[0]) < PYSPARK_MIN:
         raise _unavailable(
             f"pyspark {release} is too old: {PYSPARK_MIN}.0 or later is needed",
-            f"{sys.executable} -m pip install --upgrade",
+            "--upgrade",
         )
     if not is_connect(master):
         _check_java()
@@ -86,12 +87,13 @@ def check_requirements(master: str = DEFAULT_MASTER) -> None:
         if find_spec(name) is None:
             raise SparkUnavailableError(
                 f"{name} is not installed, which Spark Connect needs here",
-                next_step=f"{sys.executable} -m pip install 'pyspark[connect]>=4.0,<5'",
+                next_step=install_call(REQUIREMENTS["pyspark.sql.connect"]),
             )
 
 
-def _unavailable(what: str, pip: str) -> SparkUnavailableError:
-    return SparkUnavailableError(what, next_step=f"{pip} 'pyspark>=4.0,<5' pyarrow; {OTHERS_WORK}")
+def _unavailable(what: str, *options: str) -> SparkUnavailableError:
+    call = install_call(*options, REQUIREMENTS["pyspark"], REQUIREMENTS["pyarrow"])
+    return SparkUnavailableError(what, next_step=f"{call}; {OTHERS_WORK}")
 
 
 def _check_java() -> None:

@@ -47,6 +47,7 @@ from eoctl.bench.load import (
 )
 from eoctl.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
 from eoctl.bench.work_dir import MARKER_NAME, start_ticks
+from eoctl.libraries import install_call
 from eoctl.runs.bench.record import Recorder
 from eoctl.runs.bench.request import with_needed
 from eoctl.runs.bench.run import warming_notes
@@ -171,7 +172,7 @@ def test_no_client(eoctl: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(programs, "find_spec", lambda _: None)
     outcome = eoctl("bench", "--scenario", 1)
     assert outcome.status == 2
-    assert "pip install 'eoctl[bench]'" in outcome.errors
+    assert f"try: {install_call('confluent-kafka>=2.6')}\n" in outcome.errors
 
 
 @pytest.mark.parametrize("option", ["--work-dir", "--to"])

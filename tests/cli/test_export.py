@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
+from eoctl.libraries import install_call
 from eoctl.runs.reports.engine import ChosenEngine, EngineRun
 from recovery.export.piece import PieceResult
 from recovery.work.processes import _Worker
@@ -225,7 +226,7 @@ def test_without_arrow(
     monkeypatch.setattr("eoctl.commands.export.find_spec", lambda name: None)
     outcome = eoctl("export", kafka / "txn-0", "--to", "out")
     assert outcome.status == 3
-    assert "pyarrow" in outcome.errors
+    assert f"try: {install_call('pyarrow>=15')}\n" in outcome.errors
 
 
 def test_a_full_disk_and_then_room(

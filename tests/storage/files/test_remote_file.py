@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem, _MockFileSystem
 
 from eoctl.arrow_files import ArrowTree, open_tree
+from eoctl.libraries import install_call
 from storage.errors import AccessError, UsageError
 from storage.files import file_systems
 from storage.files.file_systems import locate, register_default, register_file_system
@@ -170,7 +171,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eoctl.arrow_files.find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
         open_place("s3://bucket-without-arrow/00000000000000000000.log")
-    assert caught.value.next_step == "pip install pyarrow"
+    assert caught.value.next_step == install_call("pyarrow>=15")
     with pytest.raises(UsageError, match="pyarrow"):
         list_places(["s3://bucket-without-arrow/logs"])
 

@@ -175,12 +175,12 @@ KEPT_NAMES = 4096
 _KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
 
 
-@lru_cache(KEPT_NAMES)
 def is_clean_marker(path: str) -> bool:
     """Tell whether a path is that of a log dir's marker of a clean shutdown."""
     return path.rpartition("/")[2] == CLEAN_SHUTDOWN_NAME
 
 
+@lru_cache(KEPT_NAMES)
 def classify(name: str) -> FileName:
     """Tell what a file is from its name (without directories). Never fails: UNKNOWN.
 
@@ -278,6 +278,7 @@ _SUFFIXED_DIR = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)", re.ASCII
 _PARTITION_NUMBER = re.compile(r"\+?[0-9]{1,20}")
 
 
+@lru_cache(KEPT_NAMES)
 def parse_partition_name(name: str) -> PartitionName | None:
     """Split a directory's name into topic and partition as the broker does; None if it cannot.
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
 # Of one file: a command that changes several says itself what became of the others.
 LEFT_AS_IT_WAS = "the file is as it was"
@@ -25,13 +24,27 @@ _ADVICE = {
 }
 
 
-@contextmanager
-def os_errors(path: str | os.PathLike[str], *, state: str = LEFT_AS_IT_WAS) -> Iterator[None]:
-    """Turn an OSError into an AccessError about `path`; `state` as `access_error`."""
-    try:
-        yield
-    except OSError as error:
-        raise access_error(error, path, state=state) from error
+class os_errors:  # noqa: N801 - it reads as the function that it is
+    """Turn an OSError into an AccessError about `path`; `state` as `access_error`.
+
+    A class, not a generator: it stands around each call that changes a file.
+    """
+
+    __slots__ = ("_path", "_state")
+
+    def __init__(self, path: str | os.PathLike[str], *, state: str = LEFT_AS_IT_WAS) -> None:
+        self._path = path
+        self._state = state
+
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Raises AccessError."""
+        if isinstance(error, OSError):
+            raise access_error(error, self._path, state=self._state) from error
 
 
 def access_error(

@@ -137,14 +137,14 @@ class Nemesis:
     def _is_leader(self, is_so: Callable[[LeaderReplica], bool]) -> bool:
         """Whether the first partition is led by one who runs, and of whom something holds."""
         key = self._keys[0]
-        leader = self._brokers.get(self._controller.led(key).leader)
+        leader = self._brokers.get(self._controller.leader(key))
         core = leader.leading.get(key) if leader is not None and leader.is_running else None
         return core is not None and is_so(core)
 
     def _is_settled(self) -> bool:
         """As quiet as it can be: all who run and are led have what their leader has."""
         for key in self._keys:
-            leader = self._brokers.get(self._controller.led(key).leader)
+            leader = self._brokers.get(self._controller.leader(key))
             if leader is None or not leader.is_running:
                 continue
             core = leader.leading.get(key)

@@ -235,8 +235,7 @@ class Simulation:
     def is_quiet(self) -> bool:
         """All replicas are in sync, and have all, and know that it is committed."""
         for key in self._keys:
-            led = self.controller.led(key)
-            leader = self.brokers.get(led.leader)
+            leader = self.brokers.get(self.controller.leader(key))
             if leader is None or not leader.is_running or key not in leader.leading:
                 return False
             core = leader.leading[key]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.running.running_log import RunningLog
-from storage.dirs.log_dir import read_log_dir
+from storage.dirs.log_dir import MAX_FILE_BYTES, read_log_dir
 from storage.errors import FormatError
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
@@ -26,6 +26,7 @@ from storage.file_names import (
     TopicPartition,
 )
 from storage.files import fsio
+from storage.files.small_file import read_small_file
 from storage.formats.checkpoint import OffsetCheckpointEntry, encode_offset_checkpoint
 from storage.formats.clean_shutdown import (
     CleanShutdown,
@@ -83,9 +84,9 @@ class RunningLogDir:
     def _checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         entries = [OffsetCheckpointEntry(*key, offset) for key, offset in sorted(offsets.items())]
         content = encode_offset_checkpoint(entries)
-        path = Path(self.path, name)
+        path = f"{self.path}/{name}"
         # A cut lowers a checkpoint by itself: what was written last may not be there any more.
-        if self._written.get(name) != content or not path.exists() or path.read_bytes() != content:
+        if self._written.get(name) != content or _content(path) != content:
             fsio.replace_file(self._terms.fs, path, content)
             self._written[name] = content
 
@@ -104,6 +105,13 @@ class RunningLogDir:
         """Leave all as it is: the broker was killed."""
         for log in self.replicas.values():
             log.abandon()
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        return read_small_file(path, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        return None
 
 
 def _stopped_epoch(path: str) -> int | None:

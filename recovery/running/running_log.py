@@ -297,7 +297,7 @@ class RunningLog:
         return PartitionDir(self.path, name)
 
     def _partition(self) -> Partition:
-        return Partition(self.directory, read_log_dir(Path(self.path).parent))
+        return Partition(self.directory, read_log_dir(fsio.directory_of(self.path)))
 
     def _clock(self) -> Clock:
         return Clock(self._terms.now_ms())
@@ -322,7 +322,8 @@ class RunningLog:
                 )
             )
         self._transactions = RunningTransactions()
-        self._batches = self._scan(tail)
+        # Listed anew: the recovery may have removed files of it. What is around it is as it was.
+        self._batches = self._scan(tail, Partition(partition.directory, partition.log_dir))
         self._recent.clear()
         self._store = _LastStore(self.path, self._terms.fs)
         return PartitionWriter(
@@ -343,8 +344,8 @@ class RunningLog:
         last = kept[-1].epoch if kept else NO_LEADER_EPOCH
         return tail._replace(epochs=kept, last_leader_epoch=last)
 
-    def _scan(self, tail: LogTail) -> BatchPlaces:
-        found, partition = BatchPlaces(), self._partition()
+    def _scan(self, tail: LogTail, partition: Partition) -> BatchPlaces:
+        found = BatchPlaces()
         for files in partition.segments:
             aborted: Sequence[AbortedTxn] | None = tail.aborted
             if files.base_offset != tail.base_offset:

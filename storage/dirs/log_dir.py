@@ -201,7 +201,7 @@ def read_log_dir(path: str | Path) -> LogDir:
     others.sort()
     names = {each.file.name for each in others if not each.is_dir}
     for each in others:
-        if each.is_dir and Path(each.path).name in _READ_FILES:
+        if each.is_dir and each.file.name in _READ_FILES:
             error = IsADirectoryError(EISDIR, os.strerror(EISDIR))
             problems.append(AccessError(error, each.path))
     from storage.formats.meta_properties import parse_meta_properties
@@ -215,7 +215,7 @@ def read_log_dir(path: str | Path) -> LogDir:
         meta=_read(path, META_PROPERTIES_NAME, names, parse_meta_properties, problems),
         # A link that leads nowhere is no marker to a broker.
         clean_shutdown=CLEAN_SHUTDOWN_NAME in names and Path(path, CLEAN_SHUTDOWN_NAME).exists(),
-        lock=probe(Path(path, LOCK_FILE_NAME)),
+        lock=probe(f"{path}/{LOCK_FILE_NAME}"),
         partitions=tuple(partitions),
         recovery_points=offsets(RECOVERY_POINT_NAME),
         log_start_offsets=offsets(LOG_START_NAME),

@@ -26,7 +26,7 @@ class FileAttributes(NamedTuple):
 def attributes_for(directory: StrPath) -> FileAttributes:
     """What a new file in `directory` must have: its owner and group, its mode without x bits."""
     with os_errors(directory):
-        found = Path(directory).stat()
+        found = os.stat(directory)  # noqa: PTH116 - for each file that is written
     return FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o666)
 
 
@@ -52,10 +52,27 @@ def can_keep_owner(path: StrPath) -> bool:
     `path` is the directory, or a file in it. Root can, as far as the ids tell: that it lacks a
     capability, or is nobody to a server, shows only at the first write, which is then refused.
     """
-    uid, gid, *_ = attributes_for(path if Path(path).is_dir() else Path(path).parent)
+    return can_give(attributes_for(path if Path(path).is_dir() else Path(path).parent))
+
+
+def can_give(wanted: FileAttributes) -> bool:
+    """Whether this process can give new files this owner and group, as `can_keep_owner`."""
     if os.geteuid() == 0:
         return True
-    return uid == os.geteuid() and gid in {os.getegid(), *os.getgroups()}
+    return wanted.uid == os.geteuid() and wanted.gid in {os.getegid(), *os.getgroups()}
+
+
+def kept_attributes(directory: StrPath) -> FileAttributes:
+    """As `attributes_for`, of a directory whose owner and group this process can give.
+
+    Raises:
+        RefusedError: it cannot; exit status 4.
+        AccessError: the directory is not there, or cannot be looked at.
+    """
+    wanted = attributes_for(directory)
+    if not can_give(wanted):
+        raise owner_refused(directory)
+    return wanted
 
 
 def require_owner(path: StrPath) -> None:

@@ -17,13 +17,16 @@ A process that is killed loses nothing. What has waited for long goes to the dis
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from bisect import bisect_left
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.files.fsio import FileSystem, OpenFile
+from storage.files.fsio import FileSystem, OpenFile, directory_of
+from storage.files.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,10 +107,8 @@ class ForgettingFileSystem(FileSystem):
     def fsync(self, file: OpenFile) -> None:
         """Nothing of the file is forgotten any more."""
         path = self._below(file.path)
-        if Path(path).is_dir():
+        if self._contents.pop(path, None) is None and Path(path).is_dir():
             self._confirm_names(path)
-        else:
-            self._contents.pop(path, None)
 
     def _changes_of(self, file: OpenFile) -> list[_Change]:
         changes = self._contents.get(file.path)  # none is remembered by another path
@@ -126,12 +127,15 @@ class ForgettingFileSystem(FileSystem):
     def rename(self, old: StrPath, new: StrPath) -> None:
         """Rename; both names may come back."""
         before, after = self._below(old), self._below(new)
-        replaced = Path(after).read_bytes() if Path(after).is_file() else None
-        is_dir = Path(before).is_dir()
+        replaced = _content(after)
+        is_dir = os.path.isdir(before)  # noqa: PTH112 - thousands of times
         super().rename(old, new)
         self._contents.pop(after, None)
-        for path in [each for each in self._contents if _is_below(each, before)]:
-            self._contents[after + path[len(before) :]] = self._contents.pop(path)
+        if is_dir:
+            for path in [each for each in self._contents if each.startswith(before + os.sep)]:
+                self._contents[after + path[len(before) :]] = self._contents.pop(path)
+        elif before in self._contents:
+            self._contents[after] = self._contents.pop(before)
         self._note(before, after, replaced, is_dir=is_dir)
 
     def link(self, old: StrPath, new: StrPath) -> None:
@@ -142,10 +146,10 @@ class ForgettingFileSystem(FileSystem):
     def unlink(self, path: StrPath) -> None:
         """Remove a name, which may come back."""
         name = self._below(path)
-        removed = Path(name).read_bytes() if Path(name).is_file() else b""
+        removed = _content(name)
         super().unlink(path)
         self._contents.pop(name, None)
-        self._note(name, None, removed)
+        self._note(name, None, removed or b"")
 
     def make_dir(self, path: StrPath, mode: int = 0o700) -> None:
         """Make a directory, which may be lost."""
@@ -176,7 +180,7 @@ class ForgettingFileSystem(FileSystem):
         *,
         is_dir: bool = False,
     ) -> None:
-        unsynced = {str(Path(each).parent) for each in (old, new) if each is not None}
+        unsynced = {directory_of(each) for each in (old, new) if each is not None}
         change = _Names(
             at_us=self._now_us(),
             old=old,
@@ -262,5 +266,13 @@ class ForgettingFileSystem(FileSystem):
         return LostPower(change.new or change.old or "", "its name")
 
 
-def _is_below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + os.sep)
+def _content(path: str) -> bytes | None:
+    """What is in a file; None: there is none of that name."""
+    try:
+        return read_small_file(path, sys.maxsize)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None  # no regular file

@@ -14,6 +14,7 @@ leaves (a broker recovers from the recovery point on):
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -26,7 +27,8 @@ from storage.file_names import (
     MAX_NAME_CHARS,
     PARTITION_METADATA_NAME,
 )
-from storage.files import file_attributes, fsio
+from storage.files import fsio
+from storage.files.file_attributes import kept_attributes
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
 from storage.formats.producer_snapshot import encode_snapshot
@@ -102,6 +104,7 @@ class PlannedStore:
 
     def __init__(self, directory: str, *, topic_id: bytes | None = None) -> None:
         self.directory = directory
+        self._directory = str(Path(directory))
         self.topic_id = topic_id
         self.changes: dict[str, FileChange] = {}
         self._has_begun = False
@@ -116,12 +119,12 @@ class PlannedStore:
             self.changes[path] = before._replace(bytes=total)
             return
         action = FileAction.APPEND if appends else FileAction.REPLACE
-        if not Path(path).exists():
+        if not os.path.exists(path):  # noqa: PTH110 - for each file that is written
             action = FileAction.CREATE
         self.changes[path] = FileChange(path, action, written_bytes)
 
     def _path(self, name: str) -> str:
-        return str(Path(self.directory, name))
+        return f"{self._directory}/{name}"
 
     def begin(self) -> None:
         """Do what comes before the first change; later calls do nothing."""
@@ -252,8 +255,7 @@ class FileStore(PlannedStore):
         if self._keeper is not None:
             self._keeper.will_append(path)
         if not log_bytes and not Path(path).exists():
-            file_attributes.require_owner(self.directory)
-            fsio.create_file(self._fs, path, b"", file_attributes.attributes_for(self.directory))
+            fsio.create_file(self._fs, path, b"", kept_attributes(self.directory))
             fsio.sync_dir(self._fs, self.directory, state=f"{path} is there and empty")
         with os_errors(path, state=_RECOVERS):
             self._log = fsio.open_alone(self._fs, path)

@@ -85,7 +85,7 @@ def test_it_goes_into_a_directory_of_another_user(
     killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As /tmp is, which is root's: the page is no broker's file, and stays one's own."""
-    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: False)
+    monkeypatch.setattr(file_attributes, "can_give", lambda _: False)
     to = tmp_path / "r.html"
     done = eoctl("report", killed, *NOW, "--to", to)
     assert done.status == 0, done.errors

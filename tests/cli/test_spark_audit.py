@@ -224,7 +224,7 @@ def test_reports_go_into_a_directory_of_another_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As /tmp is, which is root's: they are no broker's files, and stay one's own."""
-    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: False)
+    monkeypatch.setattr(file_attributes, "can_give", lambda _: False)
     (tmp_path / "here").mkdir(mode=0o777)
     call = ("spark-audit", golden("kafka-4.3.1") / "crash" / "txn-0", "--engine", "local")
     for to in ("here", "new"):

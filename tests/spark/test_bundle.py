@@ -57,7 +57,7 @@ def test_the_same_sources_give_the_same_bytes(
 def test_it_goes_into_a_directory_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: False)
+    monkeypatch.setattr(file_attributes, "can_give", lambda _: False)
     assert write_bundle(tmp_path).stat().st_uid == os.geteuid()
 
 

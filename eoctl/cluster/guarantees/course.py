@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,16 +14,19 @@ from eoctl.cluster.checker.rules import RULES
 from eoctl.cluster.guarantees.scratch import scratch
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.simulation import Simulation
+from storage.files.fsio import FileSystem
 
 if TYPE_CHECKING:
     from eoctl.cluster.checker.directories import ReplicaContent
     from eoctl.cluster.checker.verdict import HistoryFinding
+    from eoctl.cluster.layout import PlayedCluster
     from eoctl.cluster.simulation import RunResult
     from eoctl.cluster.world.settings import PlaySettings, RunSettings
     from eoctl.cluster.world.trace import TraceEvent
     from storage.file_names import TopicPartition
 
 MAX_STEPS = 12
+MADE_MAX = 8  # clusters that are known as they are made: one cell is played many times in a row
 # What a person has to see of a course of events, the first what goes first when it is too much.
 _LESS_TOLD = ("session", "start", "isr", "refused", "election")
 
@@ -48,7 +52,7 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
         RefusedError, AccessError: it could not be run.
     """
     with scratch() as directory:
-        cluster = make_cluster(str(Path(directory, "play")), settings)
+        cluster = _made_again(str(directory.resolve() / "play"), settings)
         lines: list[bytes] = []
         simulation = Simulation(cluster.root, cluster.cluster, settings, run, 1, write=lines.append)
         result = simulation.run()
@@ -65,6 +69,33 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
         verdict = judge([source], replicas_of, checks=False)
     found = [each for each in verdict.findings if RULES[each.kind].is_finding]
     return Course(run=run, result=result, events=simulation.trace.events, findings=found)
+
+
+def _made_again(root: str, settings: PlaySettings) -> PlayedCluster:
+    """Make a cluster as `make_cluster` has made the first one with these settings."""
+    cluster, entries = _as_made(settings)
+    fs = FileSystem()
+    fs.make_dir(root)
+    for name, content in entries:
+        if content is None:
+            fs.make_dir(f"{root}/{name}")
+        else:
+            with fs.open_new(f"{root}/{name}") as file:
+                fs.write(file, content)
+    return cluster._replace(root=root)
+
+
+@lru_cache(MADE_MAX)
+def _as_made(settings: PlaySettings) -> tuple[PlayedCluster, tuple[tuple[str, bytes | None], ...]]:
+    """A cluster as it is made, and what is below it, directories first: name, content or None."""
+    with scratch() as directory:
+        cluster = make_cluster(str(Path(directory, "play")), settings)
+        root = Path(cluster.root)
+        entries = tuple(
+            (str(each.relative_to(root)), None if each.is_dir() else each.read_bytes())
+            for each in sorted(root.rglob("*"))
+        )
+    return cluster, entries
 
 
 def steps(course: Course) -> list[TraceEvent]:

@@ -121,6 +121,10 @@ class Controller:
     def _running(self) -> set[int]:
         return {number for number, each in self._brokers.items() if not each.is_fenced}
 
+    def leader(self, key: TopicPartition) -> int:
+        """Who leads a partition now; NO_LEADER nobody."""
+        return self._states[key].leader
+
     def led(self, key: TopicPartition) -> Led:
         """A partition as it is now."""
         state = self._states[key]

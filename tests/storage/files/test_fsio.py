@@ -251,7 +251,7 @@ def test_an_owner_that_turns_out_not_to_be_kept_is_refused_too(
     monkeypatch.setattr(
         file_attributes, "attributes_for", lambda _: real._replace(uid=real.uid + 1)
     )
-    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: True)
+    monkeypatch.setattr(file_attributes, "can_give", lambda _: True)
 
     class Powerless(FileSystem):
         def set_owner(self, file: fsio.OpenFile, uid: int, gid: int) -> None:

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -31,6 +31,7 @@ help:
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make older-kafka-libs  jars of older brokers, for tests that are left out without them"
 	echo "make lake-libs  Delta's and Iceberg's jars and their Spark, for tests that are left out without them"
+	echo "make yarn-libs  the daemons of YARN, for tests that are left out without them"
 	echo "make env     the environment .venv with everything in it"
 	echo "make clean   remove all that these made"
 
@@ -98,6 +99,10 @@ older-kafka-libs: env
 # Spark 4.1, Delta Lake and Iceberg, 600 MB, for tests/spark/test_tables.py.
 lake-libs: env
 	$(BIN)/python -m tests.spark.lake_libs
+
+# A ResourceManager and a NodeManager of Hadoop 3.5, 90 MB, for tests/spark/test_yarn.py.
+yarn-libs: env
+	$(BIN)/python -m tests.spark.yarn_libs
 
 # There is an atheris for some versions of Python only; without it fuzzing is slower.
 fuzz: env

@@ -78,7 +78,7 @@ def command(
     A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
     """
     from eoctl.output import Report, emit
-    from eoctl.runs.reports.engine import EngineOptions, EngineRun
+    from eoctl.runs.reports.engine import EngineOptions, EngineRun, require_lasting
     from eoctl.spark.session import parse_settings
     from recovery.export.plan import check_columns
 
@@ -92,6 +92,7 @@ def command(
             next_step="a local or mounted one, which is then uploaded; or Spark reads the format"
             " kafka-log-records and writes anywhere",
         )
+    require_lasting({"--to": to})
     if file_format is ExportFormat.JSONL and codec not in (None, ExportCodec.NONE):
         raise UsageError("--codec is for Parquet: JSON Lines are not compressed")
     if file_format is ExportFormat.PARQUET and text:

@@ -94,12 +94,21 @@ def command(
     """
     from eoctl.runs.reports.audit import AuditOptions
     from eoctl.runs.reports.audit_call import AuditCall, run_call
-    from eoctl.runs.reports.engine import EngineOptions
+    from eoctl.runs.reports.engine import EngineOptions, require_lasting
     from eoctl.spark.session import parse_settings
 
     wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl spark-audit PATH...")
+    is_catalog = to_format is ReportFormat.ICEBERG
+    require_lasting(
+        {
+            "--to": None if is_catalog else to,
+            "--report-html": report_html,
+            "--state": state,
+            "--checkpoint": checkpoint,
+        }
+    )
     page = None
     if report_html is not None:
         from eoctl.runs.report.audited import AuditedReport

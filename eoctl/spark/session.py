@@ -312,13 +312,19 @@ def _submitted_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def is_in_cluster_mode() -> bool:
+    """Is this the driver of a spark-submit in cluster mode, in a container that goes with it?"""
+    return _submitted_settings().get("spark.submit.deployMode") == "cluster"
+
+
 def defaults(master: str) -> dict[str, str]:
     """Return the settings that `--conf` may change."""
     chosen = {
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.python.unix.domain.socket.enabled": "true",
+        # YARN's containers have a temporary directory of their own, whose path is too long for one.
+        "spark.python.unix.domain.socket.enabled": "false" if master == "yarn" else "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.python.filterPushdown.enabled": "true",
         # Each task would write Java for its few rows anew, a sixth of what it costs the JVM.

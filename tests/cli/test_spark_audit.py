@@ -595,6 +595,44 @@ def test_the_engine_is_chosen_by_machines(
     assert choose_engine(EngineOptions(**options)).is_spark is expected
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "mode", "is_refused"),
+    [
+        ("spark-audit", "--to", "cluster", True),
+        ("spark-audit", "--to", "client", False),
+        ("spark-audit", "--report-html", "cluster", True),
+        ("spark-audit", "--state", "cluster", True),
+        ("spark-audit", "--checkpoint", "cluster", True),
+        ("export", "--to", "cluster", True),
+        ("export", "--to", "client", False),
+    ],
+)
+def test_nothing_is_written_that_goes_with_the_container(
+    eoctl: Callable[..., Any],
+    golden: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: str,
+    option: str,
+    mode: str,
+    *,
+    is_refused: bool,
+) -> None:
+    """The working directory of a driver in cluster mode is removed: a relative path is lost."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    submitted = {"spark.submit.deployMode": mode}
+    monkeypatch.setattr("eoctl.spark.session._submitted_settings", lambda: submitted)
+    call = (command, golden("kafka-4.3.1") / "clean" / "plain-0", "--engine", "local", "--jobs", 1)
+    outcome = eoctl(*call, option, "place")
+    assert (outcome.status, (tmp_path / "place").exists()) == (
+        (2, False) if is_refused else (0, True)
+    )
+    assert (f"{option} place: in cluster mode" in outcome.errors) is is_refused
+    if is_refused and option == "--to":
+        assert eoctl(*call, option, tmp_path / "place").status == 0
+
+
 def test_splits_suit_the_cluster() -> None:
     """No more tasks than TASKS_PER_CORE a core, but for pieces of a GiB at most."""
     mib, gib, tib = 1 << 20, 1 << 30, 1 << 40

@@ -18,8 +18,8 @@ from tests.spark.left_over import MARK, wait_until_gone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-UP_SECONDS = 60.0
-DOWN_SECONDS = 90.0
+UP_SECONDS = 300.0
+DOWN_SECONDS = 300.0
 
 
 class Cluster(NamedTuple):
@@ -79,10 +79,10 @@ def running_cluster(directory: Path, workers_count: int = 2) -> Iterator[Cluster
                         command, env=environment, cwd=directory,
                         stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                     )  # fmt: skip
-                stack.callback(_stop, process)
+                stack.callback(stop, process)
                 return log
 
-            master = _wait_for(start("master", "master.Master"), r"at (spark://127\.0\.0\.1:\d+)")
+            master = wait_for(start("master", "master.Master"), r"at (spark://127\.0\.0\.1:\d+)")
             logs = [
                 start(
                     f"worker-{number}", "worker.Worker",
@@ -92,7 +92,7 @@ def running_cluster(directory: Path, workers_count: int = 2) -> Iterator[Cluster
                 for number in range(workers_count)
             ]  # fmt: skip
             for log in logs:
-                _wait_for(log, r"(Successfully registered) with master")
+                wait_for(log, r"(Successfully registered) with master")
             yield Cluster(master, environment, directory, mark)
     finally:
         left = wait_until_gone(mark)
@@ -100,7 +100,7 @@ def running_cluster(directory: Path, workers_count: int = 2) -> Iterator[Cluster
         raise RuntimeError(f"processes that are left: {left}")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(DOWN_SECONDS)
@@ -109,7 +109,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _wait_for(log: Path, pattern: str) -> str:
+def wait_for(log: Path, pattern: str) -> str:
     deadline = time.monotonic() + UP_SECONDS
     while time.monotonic() < deadline:
         found = re.search(pattern, log.read_text(errors="replace"))

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 MARK = "EOCTL_TEST_MARK"  # a variable that children inherit
-DOWN_SECONDS = 90.0
+DOWN_SECONDS = 300.0
 
 
 def wait_until_gone(mark: str) -> list[str]:

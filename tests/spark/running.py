@@ -62,4 +62,4 @@ def _end_jvm() -> None:
     assert gateway is not None
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    gateway.proc.wait(300)

@@ -69,7 +69,9 @@ def run(cluster: Cluster, command: list[str], cwd: Path) -> subprocess.Completed
 
 def locally(logs: list[str], cwd: Path) -> str:
     command = [sys.executable, "-m", "eoctl", *AUDIT, "--engine", "local", "--jobs", "1", *logs]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=99)
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300
+    )
     assert len(done.stdout.splitlines()) > 100
     return done.stdout
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("spark"), pytest.mark.slow]
-UP_SECONDS = 120
+UP_SECONDS = 300
 WORDS = ("--report", "all", "--output", "jsonl")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SETTINGS = (
@@ -83,7 +83,7 @@ def running_server(directory: Path, **variables: str) -> Iterator[Server]:
         yield Server(f"sc://127.0.0.1:{port}", no_java)
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(300)
         assert wait_until_gone(mark) == []
 
 

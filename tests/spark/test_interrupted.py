@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [*SPARK_MARKS, pytest.mark.slow]
-BEGUN_SECONDS = 120.0
+BEGUN_SECONDS = 300.0
 
 
 @pytest.mark.share(1)

@@ -28,7 +28,7 @@ def imported(first: Path | str, before: str = "") -> subprocess.CompletedProcess
     return subprocess.run(
         [sys.executable, "-P", "-c", f"{before}\nimport eoctl.spark.own_packages"],
         env={**os.environ, "PYTHONPATH": path}, cwd=first,
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
 

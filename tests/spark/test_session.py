@@ -110,6 +110,9 @@ def test_nothing_listens_beyond_the_loopback_by_default() -> None:
         assert chosen["spark.python.unix.domain.socket.enabled"] == "true"
     cluster = defaults("spark://127.0.0.1:7077")
     assert "spark.driver.host" not in cluster
+    assert cluster["spark.python.unix.domain.socket.enabled"] == "true"
+    # The path of a container's temporary directory is longer than that of a socket may be.
+    assert defaults("yarn")["spark.python.unix.domain.socket.enabled"] == "false"
     assert set(worker_environment("yarn")) == {"PYTHONPATH", "PYTHONSAFEPATH"}
 
 

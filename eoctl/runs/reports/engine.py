@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
 from eoctl.options import EngineName, process_count
 from recovery.work.processes import map_unordered
-from storage.errors import AccessError
+from storage.errors import AccessError, UsageError
 from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from eoctl.spark.session import Setting
@@ -97,6 +97,34 @@ def open_session(
     return spark_session(
         options.master or DEFAULT_MASTER, options.settings, sorted(local)[:MAX_LOOKED_FOR]
     )
+
+
+def require_lasting(places: Mapping[str, str | None]) -> None:
+    """See that what is written is there when the command has ended.
+
+    Below spark-submit in cluster mode its working directory is a container's, and goes with it.
+
+    Args:
+        places: what was given, by the option; None: nothing.
+
+    Raises:
+        UsageError: a path would be below that directory.
+    """
+    relative = [
+        f"{option} {place}"
+        for option, place in places.items()
+        if place is not None and not place.startswith("/") and not is_uri(place)
+    ]
+    if not relative or "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return
+    from eoctl.spark.session import is_in_cluster_mode
+
+    if is_in_cluster_mode():
+        raise UsageError(
+            f"{relative[0]}: in cluster mode the working directory is a container's, which is "
+            "removed at the end",
+            next_step="name it in full, on a mount that all hosts have",
+        )
 
 
 class EngineRun:

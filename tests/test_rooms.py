@@ -215,13 +215,15 @@ ROOMS: dict[str, set[str]] = {
         "recovery.elections", "recovery.truncate",
     },
     "eoctl.cluster.nodes": {
-        "eoctl.cluster.world", "recovery.elections",
+        "eoctl.bench", "eoctl.cluster.world", "recovery.elections",
         "recovery.running", "recovery.truncate",
     },
-    "eoctl.cluster.clients": {"eoctl.cluster.nodes", "eoctl.cluster.world"},
+    "eoctl.cluster.clients": {
+        "eoctl.cluster.checker", "eoctl.cluster.nodes", "eoctl.cluster.world",
+    },
     "eoctl.cluster": {
-        "eoctl.bench", "eoctl.cluster.clients", "eoctl.cluster.faults", "eoctl.cluster.nodes",
-        "eoctl.cluster.world", "recovery.begin", "recovery.checks.grounds",
+        "eoctl.bench", "eoctl.cluster.checker", "eoctl.cluster.clients", "eoctl.cluster.faults",
+        "eoctl.cluster.nodes", "eoctl.cluster.world", "recovery.begin", "recovery.checks.grounds",
     },
     "eoctl.cluster.guarantees": {
         "eoctl.cluster", "eoctl.cluster.checker", "eoctl.cluster.faults", "eoctl.cluster.world",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 VERSION = 1
+BUFFER_FULL = "BUFFER_FULL"  # the error of a send that the client had no room for
 TYPES = frozenset({"invoke", "ok", "fail", "info"})
 OPERATIONS = frozenset(
     {

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.checker.columns import NO_OFFSET, BadLineError, text_of
+from eoctl.cluster.checker.reader import BUFFER_FULL
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from eoctl.cluster.checker.columns import HistoryColumns, PartitionColumns
     from eoctl.cluster.checker.reader import Operation
     from eoctl.cluster.checker.verdict import FoundLines
-
-BUFFER_FULL = "BUFFER_FULL"  # eoctl-history(5): the client had no room for a record
 
 
 class LastAnswer(NamedTuple):

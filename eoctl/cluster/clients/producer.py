@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.cluster.checker.reader import BUFFER_FULL
 from eoctl.cluster.world.messages import (
-    BUFFER_FULL,
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_EPOCH,
     NETWORK_EXCEPTION,

@@ -12,11 +12,17 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.bench.node_settings import CONTROLLER_ID
-from eoctl.cluster.nodes.controller import append_metadata, open_metadata_log
+from eoctl.cluster.checker.reader import MAX_LINE_BYTES
+from eoctl.cluster.nodes.controller import (
+    CONTROLLER_EPOCH,
+    append_metadata,
+    open_metadata_log,
+)
 from eoctl.cluster.world import metadata
 from eoctl.cluster.world.settings import (
     CONTROLLER_NAME,
@@ -24,16 +30,23 @@ from eoctl.cluster.world.settings import (
     MARKER_NAME,
     METADATA_DIRECTORY,
     START_MS,
+    TRANSACTION_STATE_DIRECTORY,
     PlaySettings,
 )
 from recovery.begin.adoption import PRODUCER_ID_BLOCK
 from recovery.begin.records import NodeIdentity, encode_identity
 from recovery.checks.grounds.broker_version import NEWEST
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.file_names import BOOTSTRAP_NAME, META_PROPERTIES_NAME, PARTITION_METADATA_NAME
+from storage.file_names import (
+    BOOTSTRAP_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    QUORUM_STATE_NAME,
+)
 from storage.files import fsio
 from storage.files.fsio import FileSystem
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
+from storage.formats.quorum_state import QuorumState, Voter, encode_quorum_state
 from storage.os_errors import os_errors
 from storage.shell_words import pasted
 from storage.writing.metadata_snapshot import encode_bootstrap
@@ -124,9 +137,22 @@ def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None
     )
     append_metadata(log, values, START_MS)
     log.close()
+    fsio.put_file(fs, controller / METADATA_DIRECTORY / QUORUM_STATE_NAME, _quorum_state())
     made = PlayedCluster(str(root), cluster, settings)
     save_cluster(made, fs)
     return made
+
+
+def _quorum_state() -> bytes:
+    """Of a controller that has voted for itself, and is the only voter."""
+    state = QuorumState(
+        data_version=0,
+        leader_id=CONTROLLER_ID,
+        leader_epoch=CONTROLLER_EPOCH,
+        voted_id=-1,
+        current_voters=(Voter(CONTROLLER_ID),),
+    )
+    return encode_quorum_state(state)
 
 
 def _require_name(path: str) -> None:
@@ -217,10 +243,15 @@ def _no_cluster(path: str, root: Path) -> RefusedError:
 
 
 def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
-    """See that all directories are there, before any is touched. Raises RefusedError."""
+    """See that all directories are there, before any is touched. Raises RefusedError.
+
+    Without its `__transaction_state` a cluster would look like one that never had transactions.
+    """
     root = Path(cluster.root)
     topic, settings = cluster.settings.topic, cluster.settings
     names = [CONTROLLER_NAME] if with_controller else []
+    if _had_transactions(cluster):
+        names.append(f"{CONTROLLER_NAME}/{TRANSACTION_STATE_DIRECTORY}")
     names += [f"node-{number}" for number in range(settings.nodes)]
     names += [
         f"node-{number}/{topic}-{partition}"
@@ -235,6 +266,20 @@ def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
                 f"{path}: {what}, and belongs to this played cluster; nothing was touched",
                 next_step="put it back, or begin with another one: eoctl cluster init ./play",
             )
+
+
+def _had_transactions(cluster: PlayedCluster) -> bool:
+    """Whether one of its runs had them, as the first lines of the histories say.
+
+    A history that cannot be read says nothing here; who needs it tells that.
+    """
+    for number in range(1, cluster.runs_count + 1):
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            with Path(cluster.history_path(number)).open("rb") as file:
+                header = json.loads(file.readline(MAX_LINE_BYTES))
+            if header["settings"]["transaction_records"]:
+                return True
+    return False
 
 
 def _parse(value: Any, root: str) -> PlayedCluster:

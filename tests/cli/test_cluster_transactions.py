@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import takewhile
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,7 +80,40 @@ def test_what_is_committed_is_what_every_reader_is_given(
     # The records of its coordinator are real ones.
     listed = eoctl("dump-segment", *(play / "controller" / "__transaction_state-0").glob("*.log"))
     assert listed.status == 0, listed.errors
-    assert eoctl("check", play / "controller" / "__transaction_state-0").status == 0
+    # The whole cluster, with what its controller knows of the topic.
+    whole = eoctl("check", *nodes, play / "controller", "--metadata-dir", play / "controller")
+    assert whole.status == 0, whole.text
+    assert "__transaction_state" in whole.text
+    shown = eoctl(
+        "cluster-state", play / "controller", "--topic", "__transaction_state", "-o", "jsonl"
+    )
+    assert '"compact"' in shown.text
+    assert eoctl("check", play / "controller").status == 0
+
+
+def test_its_topic_is_made_once(eoctl: Run, play: Path) -> None:
+    for _ in range(2):
+        assert eoctl("cluster", "run", "play", *OPTIONS).status == 0
+    logs = sorted((play / "controller" / "__cluster_metadata-0").glob("*.log"))
+    lines = eoctl("dump-segment", *logs, "--cluster-metadata-decoder").text.splitlines()
+    made = [each for each in lines if "TOPIC_RECORD" in each and "__transaction_state" in each]
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_without_what_its_coordinator_knew_nothing_is_done(
+    eoctl: Run, play: Path, command: str
+) -> None:
+    """It would pass for a cluster that never had transactions."""
+    assert eoctl("cluster", "run", "play", *OPTIONS).status == 0
+    rmtree(play / "controller" / "__transaction_state-0")
+    before = (play / "cluster.json").read_bytes()
+    refused = eoctl("cluster", command, "play")
+    assert refused.status == 4
+    assert "__transaction_state-0: is not there" in refused.errors
+    assert "nothing was touched" in refused.errors
+    assert (play / "cluster.json").read_bytes() == before
+    assert not (play / "history-2.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -131,15 +131,20 @@ The matrix above has no transactions.
 
 - One controller, which never fails: nothing is said of the KRaft quorum.
 - One transaction coordinator, which never fails either, beside the controller: a node that is cut off from
-  the one is from the other. Its `__transaction_state` has one partition, without replicas. Where a leader
-  waits for its word on a producer, what that one sends meanwhile waits, too. Where markers of the transaction
-  before are still being written, it tells the producer so at once, and the producer sends again after 100 ms;
-  a leader of 4.3 asks again itself for a while first (add.partitions.to.txn.retry.backoff.ms). A producer that
-  was refused to commit begins a new session, as an application does that is restarted.
+  the one is from the other. Its `__transaction_state` has one partition, without replicas, which the metadata
+  log knows as the controller's own. Where a leader waits for its word on a producer, what that one sends
+  meanwhile waits, too. Where markers of the transaction before are still being written, it tells the producer
+  so at once, and the producer sends again after 100 ms; a leader of 4.3 asks again itself for a while first
+  (add.partitions.to.txn.retry.backoff.ms). A producer that was refused to commit begins a new session, as an
+  application does that is restarted.
 - No quotas, TLS, racks, tiered storage, reassignment, retention or compaction; no wire protocol: messages
   are values, late by 0.2 to 1 ms and in order on each link.
 - A disk takes no time. What it forgets at a loss of power is drawn: of each file what was not synced is kept
   to a point, torn, or zeros; what has waited for 30 seconds is on the disk.
+- A batch that is known again (idempotence) wakes a follower's fetch that waits, with the default of
+  replica.fetch.min.bytes, and it is given nothing. A real leader looks at the waiting fetches then, too
+  (ReplicaManager.addCompletePurgatoryAction), and lets those wait on that have nothing to be given. It loses
+  nothing, and courses of events that were saved stay what they are.
 - The high watermark waits while the ISR is smaller than min.insync.replicas, with ELR and without, as brokers
   of 4.3.1 do. Releases before 3.7 did not wait.
 - `truncation hw` is the rule of releases before 0.11, in an otherwise present-day broker.

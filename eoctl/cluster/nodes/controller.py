@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eoctl.bench.node_settings import CONTROLLER_ID
 from eoctl.cluster.world import metadata
 from eoctl.cluster.world.metadata import Led, MetadataView
 from eoctl.cluster.world.scheduler import MS_US
@@ -27,7 +28,7 @@ from storage.dirs.log_config import LogConfig
 from storage.dirs.partition import Partition
 from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION
 from storage.errors import RefusedError
-from storage.file_names import TopicPartition
+from storage.file_names import TRANSACTION_STATE_TOPIC, TopicPartition
 from storage.files.fsio import FileSystem
 from storage.replication.leader import Leadership
 from storage.writing.partition_store import FlushPolicy
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 FENCED_LEADER_EPOCH = "FENCED_LEADER_EPOCH"
 INVALID_UPDATE_VERSION = "INVALID_UPDATE_VERSION"
 INELIGIBLE_REPLICA = "INELIGIBLE_REPLICA"
+CONTROLLER_EPOCH = 1  # of its metadata log, for ever: nobody else is elected
 
 
 class _Registration:
@@ -110,6 +112,7 @@ class Controller:
         self.min_insync = int(configs.get(MIN_INSYNC_REPLICAS, "1"))
         self.is_unclean = configs.get(UNCLEAN_LEADER_ELECTION) == "true"
         self._known_before = {*image.brokers}
+        self._has_transactions = TRANSACTION_STATE_TOPIC in image.topics
 
     @property
     def terms(self) -> Terms:
@@ -153,6 +156,17 @@ class Controller:
             min_insync=self.min_insync,
             incarnations={number: each.incarnation for number, each in self._brokers.items()},
         )
+
+    def make_transaction_topic(self) -> None:
+        """Make `__transaction_state`, unless it is there: a coordinator is asked for.
+
+        It lies beside the metadata, and no broker has to know of it. Raises AccessError.
+        """
+        if self._has_transactions:
+            return
+        values = metadata.transaction_topic(self._cluster, CONTROLLER_ID)
+        append_metadata(self._log, values, START_MS + self._scheduler.now_us // MS_US)
+        self._has_transactions = True
 
     # -- brokers
 
@@ -359,7 +373,7 @@ def open_metadata_log(root: Path, now_ms: Callable[[], int]) -> RunningLog:
     """Open `__cluster_metadata-0` of the controller. Raises as `RunningLog`."""
     terms = LogTerms(fs=FileSystem(), config=LogConfig(), now_ms=now_ms, flush=FlushPolicy.SEGMENT)
     log = RunningLog(str(Path(root, CONTROLLER_NAME, METADATA_DIRECTORY)), terms)
-    log.begin_epoch(1)
+    log.begin_epoch(CONTROLLER_EPOCH)
     return log
 
 

@@ -17,18 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eoctl.cluster.world.messages import INVALID_PRODUCER_EPOCH, EndMarker
-from eoctl.cluster.world.metadata import derived_id
+from eoctl.cluster.world.metadata import transaction_topic_id
 from eoctl.cluster.world.network import Process
 from eoctl.cluster.world.scheduler import MS_US, SECOND_US
 from eoctl.cluster.world.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
 from recovery.running.running_log import LogTerms, RunningLog, what_a_start_cuts
 from storage.dirs.log_config import LogConfig
 from storage.errors import FormatError, RefusedError
-from storage.file_names import (
-    PARTITION_METADATA_NAME,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-)
+from storage.file_names import PARTITION_METADATA_NAME, TopicPartition
 from storage.files import fsio
 from storage.files.fsio import FileSystem
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
@@ -140,6 +136,7 @@ class PlayedCoordinator:
         self._network = network
         self._trace = trace
         self._builder = BatchBuilder()
+        controller.make_transaction_topic()
         self._log = _open_log(root, self._now_ms)
         self._ids: dict[str, Metadata] = {}
         self._ending: dict[str, _Ending] = {}
@@ -407,10 +404,9 @@ def _require_whole(path: Path, now_ms: int) -> None:
 def _open_log(root: Path, now_ms: Callable[[], int]) -> RunningLog:
     path, fs = Path(root, CONTROLLER_NAME, TRANSACTION_STATE_DIRECTORY), FileSystem()
     if not has_state(root):
-        topic_id = derived_id("topic", TRANSACTION_STATE_TOPIC)
         with os_errors(path):
             fs.make_dir(path, 0o755)
-        content = encode_partition_metadata(PartitionMetadata(0, topic_id))
+        content = encode_partition_metadata(PartitionMetadata(0, transaction_topic_id()))
         fsio.put_file(fs, path / PARTITION_METADATA_NAME, content)
     else:
         _require_whole(path, now_ms())

@@ -9,6 +9,7 @@ from recovery.checks.grounds.broker_version import NEWEST, formatted_features
 from recovery.elections.rules import ELR_FEATURE
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats import cluster_metadata as records
 from storage.replication.leader import Leadership
 
@@ -24,6 +25,14 @@ REGISTER_VERSION = 3
 REGISTRATION_CHANGE_VERSION = 2
 FENCED, UNFENCED = 1, -1
 RETENTION_MS = "retention.ms"
+# As a broker asks for when it makes the topic (TransactionLog.configs), in this order.
+TRANSACTION_TOPIC_SETTINGS = {
+    "compression.type": "uncompressed",
+    "cleanup.policy": "compact",
+    MIN_INSYNC_REPLICAS: "1",
+    "segment.bytes": str(100 << 20),
+    UNCLEAN_LEADER_ELECTION: "false",
+}
 
 
 class Led(NamedTuple):
@@ -93,6 +102,21 @@ def beginning(
     yield setting_record(settings.topic, UNCLEAN_LEADER_ELECTION, str(is_unclean).lower())
     # The records have the times of the played clock: a real broker would delete them at once.
     yield setting_record(settings.topic, RETENTION_MS, "-1")
+
+
+def transaction_topic_id() -> bytes:
+    """The topic id of `__transaction_state`."""
+    return derived_id("topic", TRANSACTION_STATE_TOPIC)
+
+
+def transaction_topic(cluster: str, node: int) -> Iterator[bytes]:
+    """The records of `__transaction_state`, which one node has alone: with one partition."""
+    topic_id = transaction_topic_id()
+    yield _record(records.TOPIC, 0, {"name": TRANSACTION_STATE_TOPIC, "topicId": topic_id})
+    for key, value in TRANSACTION_TOPIC_SETTINGS.items():
+        yield setting_record(TRANSACTION_STATE_TOPIC, key, value)
+    leadership = Leadership(replicas=(node,), isr=(node,), leader_epoch=0, partition_epoch=0)
+    yield partition_record(Led(node, leadership), 0, topic_id, cluster)
 
 
 def partition_record(led: Led, number: int, topic_id: bytes, cluster: str) -> bytes:

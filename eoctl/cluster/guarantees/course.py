@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from eoctl.cluster.world.trace import TraceEvent
     from storage.file_names import TopicPartition
 
+    _Entries = tuple[tuple[str, bytes | None], ...]
+
 MAX_STEPS = 12
 MADE_MAX = 8  # clusters that are known as they are made: one cell is played many times in a row
 # What a person has to see of a course of events, the first what goes first when it is too much.
@@ -51,8 +53,9 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
     Raises:
         RefusedError, AccessError: it could not be run.
     """
+    made = _as_made(settings)  # first: it takes a directory, too, and one at a time is taken
     with scratch() as directory:
-        cluster = _made_again(str(directory.resolve() / "play"), settings)
+        cluster = _made_again(str(directory.resolve() / "play"), *made)
         lines: list[bytes] = []
         simulation = Simulation(cluster.root, cluster.cluster, settings, run, 1, write=lines.append)
         result = simulation.run()
@@ -71,9 +74,8 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
     return Course(run=run, result=result, events=simulation.trace.events, findings=found)
 
 
-def _made_again(root: str, settings: PlaySettings) -> PlayedCluster:
+def _made_again(root: str, cluster: PlayedCluster, entries: _Entries) -> PlayedCluster:
     """Make a cluster as `make_cluster` has made the first one with these settings."""
-    cluster, entries = _as_made(settings)
     fs = FileSystem()
     fs.make_dir(root)
     for name, content in entries:
@@ -86,7 +88,7 @@ def _made_again(root: str, settings: PlaySettings) -> PlayedCluster:
 
 
 @lru_cache(MADE_MAX)
-def _as_made(settings: PlaySettings) -> tuple[PlayedCluster, tuple[tuple[str, bytes | None], ...]]:
+def _as_made(settings: PlaySettings) -> tuple[PlayedCluster, _Entries]:
     """A cluster as it is made, and what is below it, directories first: name, content or None."""
     with scratch() as directory:
         cluster = make_cluster(str(Path(directory, "play")), settings)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Cli = Callable[..., Outcome]
 
+# The golden directories are of 21 November: a week later their offsets are expired.
+NOW = ("--now", "2026-11-22T00:00:00Z")
 LATER = ("--now", "2026-11-29T00:00:00Z")
 
 
@@ -47,7 +49,7 @@ def test_groups_of_a_real_directory(kafka: Path, eoctl: Cli) -> None:
         "ctp": ("Empty", 1), "plain-group": ("Empty", 1)
     }  # fmt: skip
     assert found["plain-group"]["lag_offsets"] == 21
-    (row,) = described(eoctl, kafka, "--group", "plain-group")
+    (row,) = described(eoctl, kafka, "--group", "plain-group", *NOW)
     assert (row["topic"], row["partition"], row["committed_offset"]) == ("plain", 1, 200)
     assert (row["log_end_offset"], row["place"], row["is_expired"]) == (221, "in-log", False)
     assert difference(before, tree_of(kafka)) == []
@@ -226,6 +228,6 @@ def test_groups_of_every_kind(golden: Callable[[str], Path], eoctl: Cli) -> None
 def test_in_80_columns(call: str, kafka: Path) -> None:
     """The answer comes first, and nothing is wider than the terminal but words to paste."""
     groups.commit(kafka, "app", "plain", 0, 10**6)
-    shown = in_80_columns("groups", call, "kafka").splitlines()
+    shown = in_80_columns("groups", call, "kafka", *NOW).splitlines()
     assert shown[0].startswith("3 groups, 2 behind by" if call == "list" else "app, ctp,")
     assert all(len(line) <= 80 for line in shown if "verified" not in line)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.spark.left_over import MARK, wait_until_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 UP_SECONDS = 300.0
 DOWN_SECONDS = 300.0
@@ -68,19 +68,11 @@ def running_cluster(directory: Path, workers_count: int = 2) -> Iterator[Cluster
         with ExitStack() as stack:
 
             def start(name: str, kind: str, *arguments: str) -> Path:
-                log = directory / f"{name}.log"
-                command = [
-                    *("java", "-cp", f"{home}/jars/*", "-Xmx256m", "-XX:+UseSerialGC"),
-                    *("-XX:TieredStopAtLevel=1", f"org.apache.spark.deploy.{kind}"),
-                    *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments),
-                ]
-                with log.open("wb") as output:
-                    process = subprocess.Popen(
-                        command, env=environment, cwd=directory,
-                        stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    )  # fmt: skip
-                stack.callback(stop, process)
-                return log
+                arguments = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments)
+                return start_daemon(
+                    stack, directory / f"{name}.log", environment, f"{home}/jars/*",
+                    f"org.apache.spark.deploy.{kind}", *arguments,
+                )  # fmt: skip
 
             master = wait_for(start("master", "master.Master"), r"at (spark://127\.0\.0\.1:\d+)")
             logs = [
@@ -98,6 +90,29 @@ def running_cluster(directory: Path, workers_count: int = 2) -> Iterator[Cluster
         left = wait_until_gone(mark)
     if left:
         raise RuntimeError(f"processes that are left: {left}")
+
+
+def start_daemon(
+    stack: ExitStack,
+    log: Path,
+    environment: Mapping[str, str],
+    class_path: str,
+    main: str,
+    *arguments: str,
+    java: str = "java",
+) -> Path:
+    """Start a small JVM beside its log, and return that; what is in the stack ends it."""
+    command = [
+        *(java, "-cp", class_path, "-Xmx256m", "-XX:+UseSerialGC"),
+        *("-XX:TieredStopAtLevel=1", main, *arguments),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, cwd=log.parent,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    stack.callback(stop, process)
+    return log
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

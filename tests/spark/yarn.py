@@ -7,7 +7,6 @@ host of a cluster. Files lie on the file system of this machine, where a cluster
 from __future__ import annotations
 
 import os
-import subprocess
 import uuid
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from xml.sax.saxutils import escape
 
 from eoctl.bench.brokers import choose_ports
 from tests.kafka.jars import tool
-from tests.spark.cluster import stop, wait_for
+from tests.spark.cluster import start_daemon, wait_for
 from tests.spark.left_over import MARK, wait_until_gone
 from tests.spark.yarn_libs import YARN_LIBS
 
@@ -102,17 +101,10 @@ def running_yarn(directory: Path) -> Iterator[Yarn]:
         with ExitStack() as stack:
 
             def start(name: str, server: str, up: str) -> None:
-                log = directory / f"{name}.log"
-                command = [
-                    *(str(java), "-cp", f"{conf}:{YARN_LIBS}/*", "-Xmx256m", "-XX:+UseSerialGC"),
-                    *("-XX:TieredStopAtLevel=1", f"{SERVER}.{server}"),
-                ]
-                with log.open("wb") as output:
-                    process = subprocess.Popen(
-                        command, env=environment, cwd=directory,
-                        stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    )  # fmt: skip
-                stack.callback(stop, process)
+                log = start_daemon(
+                    stack, directory / f"{name}.log", environment, f"{conf}:{YARN_LIBS}/*",
+                    f"{SERVER}.{server}", java=str(java),
+                )  # fmt: skip
                 wait_for(log, up)
 
             _write_site(conf / "core-site.xml", {})

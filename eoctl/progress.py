@@ -100,9 +100,18 @@ def log_bytes(selected: Iterable[Selected]) -> int:
 def start(*, is_wanted: bool) -> None:
     """Begin a command; without a terminal nothing is drawn, and nobody is told of reads."""
     _Meter.stop()
+    read_watch.on_stall(_report_stall)
     if is_wanted and _is_terminal():
         _Meter.drawn = _Line()
         read_watch.watch(_Meter.drawn)
+
+
+def _report_stall(path: str, seconds: float) -> None:
+    output.message(
+        f"eoctl: {path}: nothing was read for {seconds:.0f} s; still waiting\n"
+        "  try: Ctrl-C to end, and check the disk or the network mount",
+        level="warning",
+    )
 
 
 def is_drawn() -> bool:

@@ -1,1 +1,4 @@
-"""What to do about what is on disk: check, rebuild, plan, apply. No printing."""
+"""What to do about what is on disk: check, rebuild, plan, apply. No printing.
+
+From the entry down: pool.
+"""

@@ -214,7 +214,7 @@ def eoctl(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
     return runner(capfdbinary)
 
 
-@pytest.fixture(autouse=True)
-def _processes_always_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tests give to several processes is small: they would hardly ever be started."""
-    monkeypatch.setattr("recovery.rebuild.segment_workers.MIN_SHARED_BYTES", 0)
+@pytest.fixture
+def workers_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start workers for the smallest job, too: what tests read is small."""
+    monkeypatch.setattr("recovery.pool.MIN_SHARED_BYTES", 0)

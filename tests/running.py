@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import random
 import sys
-import threading
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
-from unittest.mock import patch
 
 import pytest
 
 from eoctl import output
 from eoctl.main import run
-from tests.drawn import IS_ALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-# Where they start processes, pyarrow is loaded.
-LOADING_PYARROW = {"export", "spark-audit"}
 
 
 class Outcome(NamedTuple):
@@ -45,7 +35,7 @@ def runner(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
 
     def call(*arguments: object) -> Outcome:
         capfdbinary.readouterr()
-        with _alone(str(arguments[0]) if arguments else ""), pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as ended:
             run([str(each) for each in arguments])
         sys.stdout.flush()
         sys.stderr.flush()
@@ -57,16 +47,3 @@ def runner(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
         return Outcome(0 if status is None else int(status), stdout, stderr)
 
     return call
-
-
-def _alone(command: str) -> AbstractContextManager[object]:
-    """Have a command fork as in a process of its own, though other tests have loaded pyarrow.
-
-    Processes that are started anew cost much more: one test in eight has them still, and all where
-    nothing is left out.
-    """
-    chooser = random.Random(f"{os.environ['EOCTL_SEED']} {os.environ.get('PYTEST_CURRENT_TEST')}")
-    is_anew = IS_ALL or chooser.randrange(8) == 0
-    if is_anew or command in LOADING_PYARROW or threading.active_count() > 1:
-        return nullcontext()
-    return patch("recovery.work.processes.start_method", return_value="fork")

@@ -24,6 +24,7 @@ PATHS = {
 # Modules that stand beside packages and are a room of their own -> that room.
 APART = {
     "storage": "storage (front)",
+    "recovery.pool": "recovery.pool",
     "eoctl.__main__": "eoctl (program)",
     "eoctl.start": "eoctl (program)",
     "eoctl.main": "eoctl (program)",
@@ -60,6 +61,7 @@ ROOMS: dict[str, set[str]] = {
     "storage (front)": {"storage.dirs", "storage.log"},
     # They know storage only.
     "recovery": set(),
+    "recovery.pool": set(),
     "recovery.changes.plans": set(),
     "recovery.changes.journals": {"recovery.changes.plans"},
     "recovery.changes": {"recovery.changes.journals", "recovery.changes.plans"},
@@ -67,10 +69,9 @@ ROOMS: dict[str, set[str]] = {
     "recovery.groups": {"recovery.cluster"},
     "recovery.replay": set(),
     "recovery.rules": set(),
-    "recovery.work": set(),
     # What is derived from a log, counted in it, or cut off it.
     "recovery.look": {"recovery.replay"},
-    "recovery.rebuild": {"recovery.changes.plans", "recovery.replay", "recovery.work"},
+    "recovery.rebuild": {"recovery.changes.plans", "recovery.pool", "recovery.replay"},
     "recovery.timeline": {"recovery.replay"},
     "recovery.summaries": {"recovery.replay", "recovery.timeline"},
     "recovery.truncate": {
@@ -93,11 +94,11 @@ ROOMS: dict[str, set[str]] = {
     },
     "recovery.duplicates": {"recovery.summaries", "recovery.transactions"},
     # What is made of all that: repairs, records, reports.
-    "recovery.audit": {"recovery.summaries", "recovery.timeline", "recovery.work"},
+    "recovery.audit": {"recovery.pool", "recovery.summaries", "recovery.timeline"},
     "recovery.records": {"recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
         "recovery.changes.plans", "recovery.checks", "recovery.rebuild", "recovery.replay",
-        "recovery.rules", "recovery.truncate", "recovery.work",
+        "recovery.rules", "recovery.truncate", "recovery.pool",
     },
     "recovery.start": {
         "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",
@@ -140,7 +141,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
     },
     "eoctl.report": {"eoctl.face"},
-    "eoctl.text": {"recovery.work"},
+    "eoctl.text": set(),
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
     "eoctl.clients.log": {

@@ -17,7 +17,7 @@ PACKAGES = ("eoctl", "recovery", "storage")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
 MAN_PAGES = sorted((ROOT / "man").glob("*.[1-9]"))
-LINES_MAX = 600
+LINES_MAX = 900
 
 # Package -> what it must not import. Imports go eoctl -> recovery -> storage; Spark is optional.
 FORBIDDEN_IMPORTS = {
@@ -70,7 +70,6 @@ EXCEPTIONS = {
         ".rename",
         ".symlink_to",
     },
-    "eoctl/text/pipeline.py": {"open for writing", "os.write"},  # pipes, and stdout by its number
 }
 MAY_PRINT = {"eoctl/output.py"}
 

@@ -113,8 +113,6 @@ def _print_bulk(
         end_offset=context.end_offset,
         resume=True,
         max_batch_bytes=options.max_batch_bytes,
-        jobs=options.jobs,
-        fd=output.stdout_fd(),
         on_error=printer.session.problem,
     )
     printer.continue_after(result.last_offset, result.non_consecutive.items())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.text import pipeline
 from eoctl.text.plain import as_it_stands
 from eoctl.text.record_lines import LineOptions
 from eoctl.text.renderers import DeepRenderer, HeaderRenderer
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from storage.errors import FormatError
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log.segment import Segment
-
-TWO_PROCESSES_MIN_BYTES = 32 << 20
 
 
 class LogDumpResult(NamedTuple):
@@ -54,8 +51,6 @@ def render_log(
     end_offset: int | None = None,
     resume: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-    jobs: int = 1,
-    fd: int | None = None,
 ) -> LogDumpResult:
     """Write the lines of all batches, and with `deep` of their records; nothing else.
 
@@ -74,9 +69,6 @@ def render_log(
         end_offset: as in `Segment.scan`.
         resume: as in `Segment.scan`; False ends where the broker's reader ends.
         max_batch_bytes: a batch that would decompress to more is an error.
-        jobs: processes to use, at most two.
-        fd: where `write` writes to, with nothing of it waiting in a buffer. Only with it, and for
-            a large file, a second process is used.
 
     Raises:
         AccessError: a batch that the plain path must read again cannot be read any more.
@@ -88,21 +80,14 @@ def render_log(
     if deep:
         options = LineOptions(print_data=print_data, skip_record_metadata=skip_record_metadata)
         renderer = DeepRenderer(segment, write, options, max_batch_bytes, on_error)
-    baton = pipeline.FIRST_BATON
-    if fd is not None and end_pos >= TWO_PROCESSES_MIN_BYTES and jobs > 1:
-        baton = pipeline.render_with_two(segment, renderer, fd, end_pos, end_offset)
-    # What comes next may contradict the offset of a batch that is written already.
-    start_pos, last_offset, leader_epoch = baton.sure
     scan = BulkScan(
         segment,
-        start_pos=start_pos,
         end_pos=end_pos,
         is_active=is_active,
         resume=resume,
         end_offset=end_offset,
     )
-    scan.continue_after(last_offset, leader_epoch)
-    renderer.render(_parts_from(baton.pos, scan))
+    renderer.render(_parts_of(scan))
     follower = renderer.follower
     last_offset = -1 if follower.last_offset is None else follower.last_offset
     return LogDumpResult(
@@ -114,12 +99,7 @@ def render_log(
     )
 
 
-def _parts_from(pos: int, scan: BulkScan) -> Iterator[BulkWindow | ScannedBatch]:
-    """Give the parts of a scan, and of a window the batches, from a position on."""
+def _parts_of(scan: BulkScan) -> Iterator[BulkWindow | ScannedBatch]:
+    """Yield the windows of a scan, and its single batches as they are on disk."""
     for part in scan.parts():
-        if isinstance(part, BulkWindow):
-            first = int(part.table.pos.searchsorted(pos))
-            if first < part.table.row_count:
-                yield part._replace(table=rows_of(part.table, first, part.table.row_count))
-        elif part.pos >= pos:
-            yield as_it_stands(scan, part)
+        yield part if isinstance(part, BulkWindow) else as_it_stands(scan, part)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from recovery.pool import map_unordered, paying_jobs, reading_bytes
 from recovery.summaries.codec import pack_piece, unpack_piece
 from recovery.summaries.partition import ReadPiece
 from recovery.summaries.segment import read_split
-from recovery.work.processes import map_unordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,10 +42,17 @@ def read_pieces(
         WorkerLostError: processes were killed again and again.
     """
     tasks = [*tasks_of(splits, task_bytes)]
-    for number, pieces in map_unordered(partial(_read_task, read), tasks, jobs):
+    jobs = paying_jobs(jobs, map(_reading_bytes, splits))
+    for number, pieces in map_unordered(
+        partial(_read_task, read), tasks, jobs, name_of=lambda task: task[0].place.path
+    ):
         if on_bytes is not None:
             on_bytes(sum(each.end_pos - each.start_pos for each in tasks[number]))
         yield from map(ReadPiece, tasks[number], map(unpack_piece, pieces))
+
+
+def _reading_bytes(split: Split) -> int:
+    return reading_bytes(split.place.path, split.end_pos - split.start_pos)
 
 
 def tasks_of(splits: Iterable[Split], task_bytes: int = TASK_BYTES) -> Iterator[list[Split]]:

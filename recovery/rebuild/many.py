@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.rebuild.diff import FileDifference, compare_files
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
-from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
-from recovery.work.processes import map_in_order
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition
@@ -67,7 +66,9 @@ def rebuild_many(work: Sequence[RebuildJob], jobs: int) -> Iterator[RebuildResul
     if jobs <= 1 or len(work) < jobs:
         yield from map(partial(rebuild_one, jobs=jobs), work)
         return
-    yield from map_in_order(rebuild_one, work, jobs)
+    yield from map_in_order(
+        rebuild_one, work, jobs, name_of=lambda job: job.selected.partition.path
+    )
 
 
 def rebuild_one(

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.changes.plans.changeable import require_same_segments
 from recovery.changes.plans.lowered_checkpoints import lower_checkpoints
 from recovery.changes.plans.plan import absolute_path, make_plan, source_of
-from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
+from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.repair.as_broker import plan_as_broker
 from recovery.repair.directory_files import topic_id_steps
 from recovery.repair.move_away import plan_move_away
 from recovery.repair.repaired import Repaired, with_missing
 from recovery.repair.salvage import plan_salvage
 from recovery.repair.strategies import Strategy
-from recovery.work.processes import map_in_order
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError
 
@@ -60,7 +59,11 @@ def repair_many(
     sizes_bytes = (each.selected.log_bytes() for each in work)
     jobs = paying_jobs(jobs, sizes_bytes, least_bytes=MIN_PARTITION_BYTES)
     one = partial(repair_one, jobs=jobs if len(work) == 1 else 1)
-    return [*map_in_order(one, work, jobs, on_done=on_done)]
+    return [*map_in_order(one, work, jobs, name_of=_path_of, on_done=on_done)]
+
+
+def _path_of(job: RepairJob) -> str:
+    return job.selected.partition.path
 
 
 def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # Readers skip what they need not see; beyond that it is another part of the file.
 GAP_BYTES = 32 << 20
@@ -28,6 +28,7 @@ class Watcher(Protocol):
 
 class _Watch:
     watcher: Watcher | None = None
+    on_stall: Callable[[str, float], None] | None = None
 
 
 def watch(watcher: Watcher | None) -> None:
@@ -38,6 +39,17 @@ def watch(watcher: Watcher | None) -> None:
 def watcher() -> Watcher | None:
     """Who is told now."""
     return _Watch.watcher
+
+
+def on_stall(listener: Callable[[str, float], None] | None) -> None:
+    """Call the listener when a worker process makes no progress; None: nobody."""
+    _Watch.on_stall = listener
+
+
+def report_stall(path: str, seconds: float) -> None:
+    """Report that the worker process that reads `path` made no progress for so many seconds."""
+    if _Watch.on_stall is not None:
+        _Watch.on_stall(path, seconds)
 
 
 class BrokenOffError(Exception):

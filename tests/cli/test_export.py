@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from eoctl.libraries import install_call
 from eoctl.runs.reports.engine import ChosenEngine, EngineRun
 from recovery.export.piece import PieceResult
-from recovery.work.processes import _Worker
+from recovery.pool import Worker
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import spark
 
@@ -323,13 +323,14 @@ def test_set_aside_is_told(eoctl: Callable[..., Any], kafka: Path) -> None:
 # --- processes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("workers_pay")
 def test_processes_that_are_killed_are_replaced(
     eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, a dead process was taken for the end of whoever reads stdout: status 0."""
     assert eoctl("export", kafka, "--to", "whole", "--jobs", "1").status == 0
     expected = files_of(tmp_path / "whole")
-    send = _Worker.send
+    send = Worker.send
     for how in ("between tasks", "during a task"):
         count = 0
 
@@ -345,7 +346,7 @@ def test_processes_that_are_killed_are_replaced(
                 send(self, value)
 
         with monkeypatch.context() as patch:
-            patch.setattr(_Worker, "send", killing)
+            patch.setattr(Worker, "send", killing)
             outcome = eoctl("export", kafka, "--to", how, "--jobs", "2")
         assert outcome.status == 0, outcome.errors
         assert outcome.stdout
@@ -356,17 +357,18 @@ def test_processes_that_are_killed_are_replaced(
         }
 
 
+@pytest.mark.usefixtures("workers_pay")
 def test_processes_that_are_always_killed(
     eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = _Worker.send
+    send = Worker.send
 
     def killing(self: Any, value: Any) -> None:
         self.process.kill()
         self.process.join()
         send(self, value)
 
-    monkeypatch.setattr(_Worker, "send", killing)
+    monkeypatch.setattr(Worker, "send", killing)
     outcome = eoctl("export", kafka, "--to", "out", "--jobs", "2", "--output", "jsonl")
     assert (outcome.status, outcome.stdout) == (3, b"")
     assert "was killed" in outcome.errors
@@ -423,7 +425,7 @@ def test_a_directory_that_is_not_shared(
     """Executors may write where the driver does not look."""
 
     class Elsewhere(EngineRun):
-        def map(self, function: Any, values: Any) -> Any:
+        def map(self, function: Any, values: Any, *_: Any) -> Any:
             self.chosen = ChosenEngine(True, "engine: spark, as asked for")
             for number, value in enumerate(values):
                 result = function(value)

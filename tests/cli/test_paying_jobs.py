@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.rebuild import segment_workers
-from recovery.rebuild.segment_workers import paying_jobs
-from recovery.work import processes as piece_workers
+from recovery import pool
+from recovery.pool import paying_jobs
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
@@ -32,17 +31,17 @@ COMMANDS = [
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions that are started in processes."""
     found: list[str] = []
-    start = piece_workers.ChildProcess.__init__
+    start = pool.Worker.__init__
 
-    def counted(child: piece_workers.ChildProcess, work: Any, *arguments: Any) -> None:
+    def counted(child: pool.Worker, work: Any, *arguments: Any) -> None:
         found.append(work.__module__)
         start(child, work, *arguments)
 
-    monkeypatch.setattr(piece_workers.ChildProcess, "__init__", counted)
+    monkeypatch.setattr(pool.Worker, "__init__", counted)
     return found
 
 
-@pytest.mark.share(3)
+@pytest.mark.usefixtures("workers_pay")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_small_job_starts_no_process(
     command: str,
@@ -63,7 +62,7 @@ def test_a_small_job_starts_no_process(
     assert started
     started.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(segment_workers, "MIN_SHARED_BYTES", 128 << 20)
+        patch.setattr(pool, "MIN_SHARED_BYTES", 128 << 20)
         small = outcome(2)
         assert not started
     assert with_two == small == outcome(1)
@@ -71,7 +70,7 @@ def test_a_small_job_starts_no_process(
 
 
 def test_no_more_is_asked_for_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_workers, "MIN_SHARED_BYTES", 100)
+    monkeypatch.setattr(pool, "MIN_SHARED_BYTES", 100)
     asked: list[int] = []
 
     def sizes() -> Iterator[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl import output, progress
-from recovery.work.processes import map_unordered
+from recovery.pool import map_unordered
 from storage.files import read_watch
 from storage.files.positioned_file import PositionedFile
 from tests.kafka.broker import copy_log_dir
@@ -166,11 +166,7 @@ def read_log(path: str) -> int:
         return sum(len(file.read_at(0, file.file_bytes).data) for _ in range(2))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_what_other_processes_read_is_told(
-    told: Told, kafka: Path, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recovery.work.processes.start_method", lambda: method)
+def test_what_other_processes_read_is_told(told: Told, kafka: Path) -> None:
     paths = [str(kafka / name / LOG) for name in ("txn-0", "txn-1", "plain-0", "plain-1")]
     sizes = {path: Path(path).stat().st_size for path in paths}
     results = dict(map_unordered(read_log, paths, 2))

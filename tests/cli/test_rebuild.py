@@ -7,7 +7,6 @@ import fcntl
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -338,29 +337,6 @@ def test_a_log_that_cannot_be_read_is_no_missing_one(crash: Path, eoctl: Callabl
     assert refused.status == 4
     assert "leads nowhere" in refused.errors
     assert {name for name in tree(crash) if name != ".lock"} == before.keys()
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
-def test_no_process_outlives_the_one_that_started_it(crash: Path, signal_number: int) -> None:
-    """A worker that waits to be read ends with its reader."""
-    script = (
-        "import os, sys, time\n"
-        "from multiprocessing import get_context\n"
-        "from recovery.work.processes import end_with\n"
-        "def work(parent):\n"
-        "    end_with(parent)\n"
-        "    print('ready', flush=True)\n"
-        "    time.sleep(60)\n"
-        "get_context('fork').Process(target=work, args=(os.getpid(),)).start()\n"
-        "time.sleep(60)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as output:
-        assert output.readline() == b"ready\n"
-        process.send_signal(signal_number)
-        process.wait()
-        assert output.read() == b""  # the child has it open as long as it lives
 
 
 def test_wrong_calls(crash: Path, eoctl: Callable) -> None:

@@ -120,7 +120,6 @@ def _say_in_bulk(segment: Segment, mode: Mode) -> Said:
         segment,
         out.extend,
         on_error=lambda error: faults.append(f"{type(error).__name__} {error}"),
-        jobs=1,
         **options,
     )
     return Said(

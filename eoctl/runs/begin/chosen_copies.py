@@ -15,11 +15,10 @@ from recovery.begin.adoption import TakenCopy
 from recovery.begin.coordinators import look_at_coordinators
 from recovery.begin.survey import SurveyJob, last_ids, survey_copy
 from recovery.checks.partition_check import CheckOptions
+from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.rebuild.derive import RebuildSettings
-from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
 from recovery.repair.mended_checkpoints import mend_checkpoints
 from recovery.repair.plan import RepairJob, repair_many
-from recovery.work.processes import map_in_order
 from storage.dirs.log_config import read_log_config
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.file_names import TopicPartition
@@ -217,7 +216,11 @@ def _survey(
     with Progress("reading", sum(sizes)) as progress:
         return [
             *map_in_order(
-                survey_copy, work, jobs, on_done=lambda each: progress.advance(each.log_bytes)
+                survey_copy,
+                work,
+                jobs,
+                name_of=lambda job: job.selected.partition.path,
+                on_done=lambda each: progress.advance(each.log_bytes),
             )
         ]
 

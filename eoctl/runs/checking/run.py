@@ -24,10 +24,9 @@ from recovery.checks.replay_check import ReplayLimits
 from recovery.fsck.causes import PlacedFinding
 from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
 from recovery.fsck.state import CheckState, key_of
-from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
+from recovery.pool import MIN_PARTITION_BYTES, map_unordered, paying_jobs
 from recovery.rules.findings import Finding, Severity
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
-from recovery.work.processes import map_unordered
 from storage.dirs.discovery import discover
 from storage.errors import (
     EXIT_ACCESS,
@@ -139,7 +138,9 @@ class CheckRun:
 
     def arriving(self, jobs: Sequence[CheckJob], jobs_count: int) -> Iterator[tuple[int, Any]]:
         """Give number and what `read` gives of each partition, as they come from processes."""
-        return map_unordered(self.read, jobs, jobs_count)
+        return map_unordered(
+            self.read, jobs, jobs_count, name_of=lambda job: job.selected.partition.path
+        )
 
     def is_apart(self, jobs_count: int, partitions_count: int) -> bool:
         """Whether partitions are read by other processes."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
 from eoctl.options import EngineName, process_count
-from recovery.work.processes import map_unordered
+from recovery.pool import map_unordered, paying_jobs
 from storage.errors import AccessError, UsageError
 from storage.files.uris import is_uri
 
@@ -146,12 +146,20 @@ class EngineRun:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def map(self, function: Callable[[T], R], values: Sequence[T]) -> Iterator[tuple[int, R]]:
+    def map(
+        self,
+        function: Callable[[T], R],
+        values: Sequence[T],
+        name_of: Callable[[T], object] = str,
+        bytes_of: Callable[[T], int] | None = None,
+    ) -> Iterator[tuple[int, R]]:
         """Give (index, result) for each value, in any order.
 
         Args:
             function: of a module, or a partial of one.
             values: what it is called for.
+            name_of: the path that errors print for a value.
+            bytes_of: the bytes to read per value; a few are read by this process.
 
         Raises:
             EoctlError: the function did, Spark does not start, or gave up.
@@ -159,7 +167,10 @@ class EngineRun:
         if not values:
             return
         if not self.choose().is_spark:
-            yield from map_unordered(anywhere(function), values, jobs_of(self._options))
+            jobs = jobs_of(self._options)
+            if bytes_of is not None:
+                jobs = paying_jobs(jobs, map(bytes_of, values))
+            yield from map_unordered(anywhere(function), values, jobs, name_of=name_of)
             return
         from eoctl.spark.mapping import map_on_spark
 

@@ -13,6 +13,7 @@ from recovery.export.files import require_target
 from recovery.export.piece import export_piece
 from recovery.export.plan import plan_export, run_stability
 from recovery.export.run import ExportSummary, run_export
+from recovery.pool import reading_bytes
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError
 from storage.kernels.protocol import VerdictKind
 
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from recovery.export.plan import ExportPiece, ExportPlan, StabilityJob
     from recovery.export.run import ExportResult
     from recovery.transactions.outcomes import Stability
+    from storage.places.splits import Split
 
 VERIFIED = "verified: checksums of all batches, and that their content decodes"
+# To decode and write a record takes as long as reading so many times its bytes.
+EXPORT_COST = 8
 # A client of NFS may know of a new file some seconds late.
 PATIENCE_S = (0.0, 0.5, 2.0, 5.0)
 
@@ -66,6 +70,14 @@ def _size_of(pieces: Iterable[ExportPiece]) -> int:
     return sum(each.data_bytes() for each in places.values())
 
 
+def _headers_bytes(job: StabilityJob) -> int:
+    return sum(reading_bytes(each.path, each.file_bytes) for each in job.places)
+
+
+def _export_cost(split: Split) -> int:
+    return EXPORT_COST * reading_bytes(split.place.path, split.end_pos - split.start_pos)
+
+
 class ExportRun:
     """Plans and exports, and keeps what is said at the end."""
 
@@ -79,12 +91,24 @@ class ExportRun:
         """Do all of it."""
 
         def stabilities(work: list[StabilityJob]) -> list[Stability]:
-            found = dict(engine.map(run_stability, work))
+            found = dict(
+                engine.map(
+                    run_stability,
+                    work,
+                    lambda job: job.places[0].directory,
+                    _headers_bytes,
+                )
+            )
             return [found[number] for number in range(len(work))]
 
         def execute(pieces: Sequence[ExportPiece], options: ExportOptions) -> Iterator[PieceResult]:
             export = partial(export_piece, options=options)
-            for _, result in engine.map(export, pieces):
+            for _, result in engine.map(
+                export,
+                pieces,
+                lambda piece: piece.split.place.path,
+                lambda piece: _export_cost(piece.split),
+            ):
                 if engine.chosen is not None and engine.chosen.is_spark and result.file_bytes:
                     require_file(options.to, result.piece.name, result.file_bytes)
                 yield result

@@ -14,10 +14,10 @@ from recovery.audit.local import read_pieces, tasks_of
 from recovery.audit.reports import COLUMNS, Audit, Audited
 from recovery.audit.state import SCHEMA, AuditState
 from recovery.cluster.transactional_ids import read_transactional_ids
+from recovery.pool import WorkerLostError
 from recovery.summaries.held import LoadedSummary
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
-from recovery.work.processes import WorkerLostError
 from storage.dirs.acknowledged import Acknowledged
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.places.find import list_places, open_place
@@ -275,6 +275,7 @@ def always_dying(split: Split) -> PieceSummary:
     return read_split(split)
 
 
+@pytest.mark.usefixtures("workers_pay")
 def test_a_killed_process_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EOCTL_TEST_DIED", str(tmp_path / "died"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

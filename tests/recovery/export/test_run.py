@@ -26,9 +26,9 @@ from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Un
 from recovery.export.piece import export_piece, result_of_entry
 from recovery.export.plan import ExportPiece, ExportPlan, plan_export, run_stability
 from recovery.export.run import run_export
+from recovery.pool import map_unordered
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
-from recovery.work.processes import map_unordered
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.files.fsio import FileSystem, OpenFile
 from storage.log.segment import open_segment

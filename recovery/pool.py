@@ -1,0 +1,628 @@
+"""Call a function for many values in worker processes.
+
+A server process forks the workers (multiprocessing's "forkserver"). This process never forks: the
+child of a process with threads can inherit a lock that no thread will release. Python does not see
+such threads, because librdkafka and Arrow start them natively. The server has one thread. It has
+imported the function's module, so a worker starts in a few milliseconds.
+
+Workers end with the iteration, also if the iteration is abandoned or this process is killed. They
+leave an interrupt to this process. If a worker dies, its value is tried once more. Results that
+have arrived stay. The progress line counts what workers read (`storage.files.read_watch`).
+
+A worker gets all values when it starts, and then only their numbers. Values of one command share
+much (the log directory, its checkpoints, the metadata of the cluster): it is sent once per worker.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from storage.errors import EXIT_ACCESS, EoctlError
+from storage.files import read_watch
+from storage.files.uris import is_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerContext
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ATTEMPTS_COUNT = 2  # per value whose worker dies
+# A worker has its next numbers while its last results travel, so small values do not wait for this
+# process. With few values, each worker would hold values that an idle worker could take.
+MAX_AHEAD_COUNT = 8
+VALUES_PER_AHEAD = 64
+TELL_SECONDS = 0.2  # between two messages of a worker about what it reads
+# This process reads less than that sooner. It is 0.6 s of work at 200 MB/s; starting two workers
+# costs 0.2 to 0.4 s of processor time.
+MIN_SHARED_BYTES = 128 << 20
+# Opening the smallest partition takes 2 ms, as long as reading so many bytes.
+MIN_PARTITION_BYTES = 512 << 10
+STALL_SECONDS = 30.0  # without a result or a read, until a worker is reported
+POLL_SECONDS = 1.0
+
+
+def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) -> int:
+    """Return `jobs` if so many workers pay for these values, else 1.
+
+    Args:
+        jobs: the most workers.
+        sizes_bytes: the bytes to read per value; only as many are taken as the answer needs.
+        least_bytes: the least cost of a value, as bytes to read.
+    """
+    if jobs <= 1:
+        return 1
+    total_bytes = 0
+    for each in sizes_bytes:
+        total_bytes += max(each, least_bytes)
+        if total_bytes >= MIN_SHARED_BYTES:
+            return jobs
+    return 1
+
+
+def reading_bytes(path: str, size_bytes: int) -> int:
+    """Return how many bytes on a local disk take as long to read as these."""
+    # Of a remote store the latency decides, and workers share it.
+    return MIN_SHARED_BYTES if is_uri(path) else size_bytes
+
+
+class WorkerLostError(EoctlError):
+    """A worker process died twice on the same value.
+
+    Attributes:
+        path: what it read, "" if unknown.
+    """
+
+    exit_status = EXIT_ACCESS
+
+    def __init__(self, path: str = "", how: str = "") -> None:
+        self.path = path
+        super().__init__(
+            f"{path}: the process that read it {how or 'ended before its work was done'}, twice",
+            next_step="the same command with --jobs 1, which needs less memory",
+        )
+
+
+class _LostError(Exception):
+    """A worker is gone; `_Pool` and `_Stream` try its value once more."""
+
+
+def map_unordered(
+    function: Callable[[T], R],
+    values: Sequence[T],
+    jobs: int,
+    *,
+    name_of: Callable[[T], object] = str,
+) -> Iterator[tuple[int, R]]:
+    """Yield (index, result) for each value, as results arrive. Raise what the function raises.
+
+    Args:
+        function: of a module, or a partial of such a function. It may be called again for a value
+            whose worker died.
+        values: taken in order.
+        jobs: number of workers. With 1 job or 1 value this process does the work.
+        name_of: the path that errors and stall reports print for a value.
+
+    Raises:
+        WorkerLostError: two workers died on the same value.
+    """
+    if jobs <= 1 or len(values) <= 1:
+        for number, value in enumerate(values):
+            yield number, function(value)
+        return
+    pool = _Pool(function, values, jobs, name_of)
+    try:
+        for _ in range(min(jobs, len(values))):
+            pool.add_worker()
+        while pool.is_busy:
+            yield from pool.results()
+    finally:
+        pool.stop()
+
+
+def map_in_order(
+    function: Callable[[T], R],
+    values: Sequence[T],
+    jobs: int,
+    *,
+    name_of: Callable[[T], object] = str,
+    on_done: Callable[[R], None] | None = None,
+) -> Iterator[R]:
+    """Yield the results in the order of the values; arguments as of `map_unordered`.
+
+    `on_done` gets each result when it arrives.
+    """
+    waiting: dict[int, R] = {}
+    next_number = 0
+    for number, result in map_unordered(function, values, jobs, name_of=name_of):
+        if on_done is not None:
+            on_done(result)
+        waiting[number] = result
+        while next_number in waiting:
+            yield waiting.pop(next_number)
+            next_number += 1
+
+
+def stream_in_order(
+    function: Callable[[T], Iterator[R]],
+    values: Sequence[T],
+    jobs: int,
+    *,
+    weight_of: Callable[[R], int],
+    max_weight: int,
+    name_of: Callable[[T], object] = str,
+) -> Iterator[Iterator[R]]:
+    """Yield an iterator of messages per value, in order. Raise errors of the function in place.
+
+    The workers take the values in turn and work ahead of the reader. The reader may leave a stream
+    before its end.
+
+    Args:
+        function: of a module, or a partial of such a function. For the same value it must yield the
+            same messages: a second worker skips those that the first has sent.
+        values: one stream each.
+        jobs: number of workers. With 1 job or 1 value this process does the work.
+        weight_of: the weight of a message.
+        max_weight: how much a worker keeps before it waits for the reader.
+        name_of: the path that errors and stall reports print for a value.
+
+    Raises:
+        WorkerLostError: in a stream: two workers died on its value.
+    """
+    if jobs <= 1 or len(values) <= 1:
+        yield from map(function, values)
+        return
+    streams = [
+        _Stream(function, values[first::jobs], weight_of, max_weight, name_of)
+        for first in range(min(jobs, len(values)))
+    ]
+    try:
+        for stream in streams:
+            stream.start()
+        for number in range(len(values)):
+            yield streams[number % len(streams)].following()
+    finally:
+        for stream in streams:
+            stream.stop()
+
+
+# --- values and results ---------------------------------------------------------------------------
+
+
+class _Pool:
+    """Workers, the values of each, and the values that are left."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        values: Sequence[Any],
+        jobs: int,
+        name_of: Callable[[Any], object],
+    ) -> None:
+        self._function = function
+        self._values = values
+        self._name_of = name_of
+        self._left = deque(range(len(values)))
+        self._ahead_count = min(len(values) // (jobs * VALUES_PER_AHEAD) + 1, MAX_AHEAD_COUNT)
+        self._lost_count: Counter[int] = Counter()  # per value
+        self._numbers: dict[Worker, deque[int]] = {}  # of values that a worker has
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._numbers)
+
+    def add_worker(self) -> None:
+        """Start a worker on the next values."""
+        worker = Worker(_work, (self._function, self._values), self._function)
+        self._numbers[worker] = deque()
+        self._selector.register(worker.connection, selectors.EVENT_READ, worker)
+        self._hand_out(worker)
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """Wait for workers; each continues before its result is yielded."""
+        ready = self._selector.select(POLL_SECONDS)
+        for worker, numbers in list(self._numbers.items()) if not ready else ():
+            try:
+                worker.look_stalled(str(self._name_of(self._values[numbers[0]])))
+            except _LostError:
+                self._replace(worker)
+        for key, _ in ready:
+            worker = key.data
+            try:
+                answer = worker.take()
+            except _LostError:
+                self._replace(worker)
+                continue
+            if isinstance(answer, ToldRead):
+                continue
+            is_right, value = answer
+            if not is_right:
+                raise value
+            number = self._numbers[worker].popleft()
+            self._hand_out(worker)
+            yield number, value
+
+    def _hand_out(self, worker: Worker) -> None:
+        numbers = self._numbers[worker]
+        while self._left and len(numbers) < self._ahead_count:
+            numbers.append(self._left.popleft())
+            try:
+                worker.send(numbers[-1])
+            except _LostError:
+                self._replace(worker)
+                return
+        if not numbers:
+            self._dismiss(worker)
+
+    def _replace(self, worker: Worker) -> None:
+        """Give the values of a dead worker to a new one. It died on the first of them."""
+        numbers = self._dismiss(worker)
+        self._lost_count[numbers[0]] += 1
+        if self._lost_count[numbers[0]] == ATTEMPTS_COUNT:
+            name = str(self._name_of(self._values[numbers[0]]))
+            raise WorkerLostError(name, worker.ending())
+        self._left.extendleft(reversed(numbers))
+        self.add_worker()
+
+    def _dismiss(self, worker: Worker) -> deque[int]:
+        self._selector.unregister(worker.connection)
+        worker.stop()
+        return self._numbers.pop(worker)
+
+    def stop(self) -> None:
+        self._selector.close()
+        for worker in self._numbers:
+            worker.stop()
+
+
+def _work(
+    function: Callable[[Any], Any],
+    values: Sequence[Any],
+    connection: Connection,
+) -> None:
+    while True:
+        try:
+            number = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer: tuple[bool, Any] = (True, function(values[number]))
+        except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
+            answer = (False, exc)
+        if isinstance(watcher := read_watch.watcher(), _Teller):
+            watcher.tell()
+        with suppress(OSError):  # nobody waits for it any more: seen above
+            connection.send(answer)
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+class _Stream:
+    """The values of one worker. It sends (True, message), (False, error), None after each value."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Iterator[Any]],
+        values: Sequence[Any],
+        weight_of: Callable[[Any], int],
+        max_weight: int,
+        name_of: Callable[[Any], object],
+    ) -> None:
+        self._function = function
+        self._values = values
+        self._limits = weight_of, max_weight
+        self._name_of = name_of
+        self._number = -1  # of the value that is read
+        self._taken_count = 0  # messages of this value
+        self._lost_number = -1  # of the value on which a worker has died
+        self._is_within = False
+        self._worker: Worker | None = None
+
+    def start(self) -> None:
+        """Start a worker on the values from the current one on, behind the messages taken."""
+        first = max(self._number, 0)
+        arguments = (self._function, self._values[first:], *self._limits, self._taken_count)
+        self._worker = Worker(_send_streams, arguments, self._function)
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def following(self) -> Iterator[Any]:
+        """Yield the messages of the next value."""
+        while self._is_within:  # the reader has left the one before
+            self._next()
+        self._is_within = True
+        self._number += 1
+        self._taken_count = 0
+        while True:
+            answer = self._next()
+            if answer is None:
+                return
+            yield answer[1]
+
+    def _next(self) -> tuple[bool, Any] | None:
+        answer = self._receive()
+        self._taken_count += 1
+        if answer is None:
+            self._is_within = False
+        elif not answer[0]:
+            raise answer[1]
+        return answer
+
+    def _receive(self) -> tuple[bool, Any] | None:
+        while True:
+            assert self._worker is not None
+            try:
+                answer: tuple[bool, Any] | None = self._worker.receive(self._name())
+            except _LostError:
+                self._worker.stop()
+                if self._lost_number == self._number:
+                    raise WorkerLostError(self._name(), self._worker.ending()) from None
+                self._lost_number = self._number
+                self.start()
+            else:
+                return answer
+
+    def _name(self) -> str:
+        return str(self._name_of(self._values[self._number]))
+
+
+def _send_streams(
+    function: Callable[[Any], Iterator[Any]],
+    values: Sequence[Any],
+    weight_of: Callable[[Any], int],
+    max_weight: int,
+    taken_count: int,
+    connection: Connection,
+) -> None:
+    with suppress(OSError):  # nobody waits for it any more; what a value raises is sent
+        for value in values:
+            answers = _ahead(_answers(function, value), weight_of, max_weight)
+            for number, answer in enumerate(answers):
+                if number >= taken_count:
+                    connection.send(answer)
+            taken_count = 0
+
+
+def _answers(
+    function: Callable[[Any], Iterator[Any]], value: object
+) -> Iterator[tuple[bool, Any] | None]:
+    try:
+        for message in function(value):
+            yield True, message
+    except Exception as exc:  # noqa: BLE001 - raised again where the stream is read
+        yield False, exc
+    yield None
+
+
+def _ahead(
+    answers: Iterator[tuple[bool, Any] | None], weight_of: Callable[[Any], int], max_weight: int
+) -> Iterator[tuple[bool, Any] | None]:
+    """Yield the answers late: as many as a weight allows are computed before they are sent."""
+    waiting: deque[tuple[tuple[bool, Any] | None, int]] = deque()
+    waiting_weight = 0
+    for answer in answers:
+        weight = weight_of(answer[1]) if answer is not None and answer[0] else 0
+        waiting.append((answer, weight))
+        waiting_weight += weight
+        while waiting_weight > max_weight:
+            oldest, weight = waiting.popleft()
+            yield oldest
+            waiting_weight -= weight
+    for answer, _ in waiting:
+        yield answer
+
+
+# --- one worker -----------------------------------------------------------------------------------
+
+
+class Worker:
+    """A worker process and the connection to it. Any failure of the connection: it is gone."""
+
+    def __init__(
+        self, work: Callable[..., None], arguments: tuple[Any, ...], function: Any = None
+    ) -> None:
+        """Call `work` in the worker with the arguments and its end of the connection.
+
+        Args:
+            work: of a module.
+            arguments: plain values.
+            function: what it will call; its module is imported before the first worker starts.
+        """
+        context = _start_server(function)
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(
+            target=_begin, args=(work, arguments, theirs, dict(os.environ)), daemon=True
+        )
+        self._heard_at = time.monotonic()
+        self._is_reported = False
+        with _interrupts_blocked(), suppress(OSError, EOFError):  # died at once: seen by `take`
+            self.process.start()
+        theirs.close()
+
+    def send(self, value: object) -> None:
+        """Send it a value; _LostError."""
+        try:
+            self.connection.send(value)
+        except OSError:
+            raise _LostError from None
+        self._heard_at = time.monotonic()
+
+    def receive(self, name: str) -> Any:
+        """Wait for a value that is no message about reads; _LostError."""
+        self._heard_at = time.monotonic()
+        while True:
+            if not self._has_more():
+                self.look_stalled(name)
+            elif not isinstance(value := self.take(), ToldRead):
+                return value
+
+    def _has_more(self) -> bool:
+        try:
+            return self.connection.poll(POLL_SECONDS)
+        except OSError:
+            raise _LostError from None
+
+    def take(self) -> Any:
+        """Take the next thing it has sent, a value or a message about reads; _LostError."""
+        try:
+            value = self.connection.recv()
+        except (EOFError, OSError):
+            raise _LostError from None
+        self._heard_at = time.monotonic()
+        self._is_reported = False
+        if isinstance(value, ToldRead) and (watcher := read_watch.watcher()) is not None:
+            watcher.read_elsewhere(value.path, value.read_bytes)
+        return value
+
+    def look_stalled(self, name: str) -> None:
+        """Report it once if it has made no progress for a while; _LostError if it was stopped."""
+        seconds = time.monotonic() - self._heard_at
+        if seconds < STALL_SECONDS:
+            return
+        if _is_stopped(self.process.pid):
+            raise _LostError
+        if not self._is_reported:
+            self._is_reported = True
+            read_watch.report_stall(name, seconds)
+
+    def stop(self) -> None:
+        """End it, whatever it does: it has nothing that would be lost."""
+        self.connection.close()
+        if self.process.pid is not None:
+            self.process.kill()
+            self.process.join(STALL_SECONDS)
+
+    def ending(self) -> str:
+        """Return how it ended, as the rest of a sentence, "" if unknown."""
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return "" if code is None else f"ended with status {code}"
+        return f"was killed by {signal.Signals(-code).name}"
+
+
+class ToldRead(NamedTuple):
+    """How much of a log a worker has read since its last message."""
+
+    path: str
+    read_bytes: int
+
+
+class _Teller:
+    """Watches what a worker reads, and sends it to the process that waits for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._count = read_watch.LogCount()
+        self._path = ""
+        self._told_bytes = 0
+        self._told_at = time.monotonic()
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        self._count.read(path, pos, count)
+        self._path = path
+        if time.monotonic() - self._told_at >= TELL_SECONDS:
+            self.tell()
+
+    def tell(self) -> None:
+        """Send how much it has read since the last message."""
+        self._told_at = time.monotonic()
+        told, self._told_bytes = self._told_bytes, self._count.count_bytes
+        if self._told_bytes != told:
+            with suppress(OSError):  # nobody waits for it any more
+                self._connection.send(ToldRead(self._path, self._told_bytes - told))
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        """Do nothing: a worker has no workers."""
+
+
+def _start_server(function: Any) -> ForkServerContext:
+    """Start the server unless it runs; return the context that starts workers.
+
+    The first caller's function decides what the server imports. What needs Arrow is left to each
+    worker: its import starts threads. numpy's would start some too, without the variable.
+    """
+    import multiprocessing
+    from multiprocessing import forkserver, resource_tracker
+
+    context = multiprocessing.get_context("forkserver")
+    modules = [__name__]
+    while hasattr(function, "func"):  # a partial
+        function = function.func
+    if function is not None and "pyarrow" not in sys.modules:
+        modules.append(function.__module__)
+    context.set_forkserver_preload(modules)
+    resource_tracker.ensure_running()  # its start ends a block of interrupts
+    with _interrupts_blocked(), _one_thread_in_numpy():
+        forkserver.ensure_running()
+    return context
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let new processes inherit a blocked SIGINT: an interrupt is for this process alone."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _one_thread_in_numpy() -> Iterator[None]:
+    name = "OPENBLAS_NUM_THREADS"
+    is_set = name in os.environ
+    os.environ.setdefault(name, "1")
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ[name]
+
+
+def _begin(
+    work: Callable[..., None],
+    arguments: tuple[Any, ...],
+    connection: Connection,
+    environment: dict[str, str],
+) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # The server has the environment of the moment in which it started.
+    os.environ.clear()
+    os.environ.update(environment)
+    read_watch.watch(_Teller(connection))
+    work(*arguments, connection)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it ends, whatever this worker is doing."""
+    from multiprocessing import connection, parent_process
+
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _is_stopped(pid: int | None) -> bool:
+    """Return whether a process was stopped by a signal (SIGSTOP), as far as /proc says."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[:1] == ["T"]

@@ -11,11 +11,15 @@ have arrived stay. The progress line counts what workers read (`storage.files.re
 
 A worker gets all values when it starts, and then only their numbers. Values of one command share
 much (the log directory, its checkpoints, the metadata of the cluster): it is sent once per worker.
+
+A worker imports the caller's main module, as all of multiprocessing's do: a program that calls this
+needs `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import selectors
 import signal
 import sys
@@ -33,7 +37,6 @@ from storage.files.uris import is_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from multiprocessing.connection import Connection
-    from multiprocessing.context import ForkServerContext
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -193,8 +196,7 @@ def stream_in_order(
         for number in range(len(values)):
             yield streams[number % len(streams)].following()
     finally:
-        for stream in streams:
-            stream.stop()
+        stop_all([stream.worker for stream in streams if stream.worker is not None])
 
 
 # --- values and results ---------------------------------------------------------------------------
@@ -218,6 +220,7 @@ class _Pool:
         self._lost_count: Counter[int] = Counter()  # per value
         self._numbers: dict[Worker, deque[int]] = {}  # of values that a worker has
         self._selector = selectors.DefaultSelector()
+        self._looked_at = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
@@ -233,11 +236,8 @@ class _Pool:
     def results(self) -> Iterator[tuple[int, Any]]:
         """Wait for workers; each continues before its result is yielded."""
         ready = self._selector.select(POLL_SECONDS)
-        for worker, numbers in list(self._numbers.items()) if not ready else ():
-            try:
-                worker.look_stalled(str(self._name_of(self._values[numbers[0]])))
-            except _LostError:
-                self._replace(worker)
+        if time.monotonic() - self._looked_at >= POLL_SECONDS:
+            self._look_at_others({key.data for key, _ in ready})
         for key, _ in ready:
             worker = key.data
             try:
@@ -254,6 +254,15 @@ class _Pool:
             self._hand_out(worker)
             yield number, value
 
+    def _look_at_others(self, ready: set[Worker]) -> None:
+        self._looked_at = time.monotonic()
+        for worker, numbers in [*self._numbers.items()]:
+            if worker not in ready:
+                try:
+                    worker.look_stalled(str(self._name_of(self._values[numbers[0]])))
+                except _LostError:
+                    self._replace(worker)
+
     def _hand_out(self, worker: Worker) -> None:
         numbers = self._numbers[worker]
         while self._left and len(numbers) < self._ahead_count:
@@ -261,7 +270,7 @@ class _Pool:
             try:
                 worker.send(numbers[-1])
             except _LostError:
-                self._replace(worker)
+                worker.kill()  # the end of its connection comes behind what it has sent
                 return
         if not numbers:
             self._dismiss(worker)
@@ -283,8 +292,7 @@ class _Pool:
 
     def stop(self) -> None:
         self._selector.close()
-        for worker in self._numbers:
-            worker.stop()
+        stop_all(self._numbers)
 
 
 def _work(
@@ -300,7 +308,7 @@ def _work(
         try:
             answer: tuple[bool, Any] = (True, function(values[number]))
         except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
-            answer = (False, exc)
+            answer = (False, _sendable(exc))
         if isinstance(watcher := read_watch.watcher(), _Teller):
             watcher.tell()
         with suppress(OSError):  # nobody waits for it any more: seen above
@@ -326,60 +334,65 @@ class _Stream:
         self._limits = weight_of, max_weight
         self._name_of = name_of
         self._number = -1  # of the value that is read
-        self._taken_count = 0  # messages of this value
+        self._taken = _Taken(0, 0)  # of this value
         self._lost_number = -1  # of the value on which a worker has died
         self._is_within = False
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None
 
     def start(self) -> None:
         """Start a worker on the values from the current one on, behind the messages taken."""
         first = max(self._number, 0)
-        arguments = (self._function, self._values[first:], *self._limits, self._taken_count)
-        self._worker = Worker(_send_streams, arguments, self._function)
-
-    def stop(self) -> None:
-        if self._worker is not None:
-            self._worker.stop()
-            self._worker = None
+        arguments = (self._function, self._values[first:], *self._limits, self._taken)
+        self.worker = Worker(_send_streams, arguments, self._function)
 
     def following(self) -> Iterator[Any]:
-        """Yield the messages of the next value."""
+        """Return an iterator over the messages of the next value."""
         while self._is_within:  # the reader has left the one before
-            self._next()
+            self._receive()
         self._is_within = True
         self._number += 1
-        self._taken_count = 0
-        while True:
-            answer = self._next()
-            if answer is None:
-                return
-            yield answer[1]
+        self._taken = _Taken(0, 0)
+        return self._messages()
 
-    def _next(self) -> tuple[bool, Any] | None:
-        answer = self._receive()
-        self._taken_count += 1
-        if answer is None:
-            self._is_within = False
-        elif not answer[0]:
-            raise answer[1]
-        return answer
+    def _messages(self) -> Iterator[Any]:
+        while (answer := self._receive()) is not None:
+            is_right, message = answer
+            if not is_right:
+                raise message
+            yield message
 
     def _receive(self) -> tuple[bool, Any] | None:
         while True:
-            assert self._worker is not None
+            assert self.worker is not None
             try:
-                answer: tuple[bool, Any] | None = self._worker.receive(self._name())
+                answer: tuple[bool, Any] | None = self.worker.receive(self._name())
             except _LostError:
-                self._worker.stop()
+                self.worker.stop()
                 if self._lost_number == self._number:
-                    raise WorkerLostError(self._name(), self._worker.ending()) from None
+                    self._is_within = False
+                    raise WorkerLostError(self._name(), self.worker.ending()) from None
                 self._lost_number = self._number
                 self.start()
             else:
+                self._taken = self._taken.with_answer(answer, self._limits[0])
+                self._is_within = answer is not None
                 return answer
 
     def _name(self) -> str:
         return str(self._name_of(self._values[self._number]))
+
+
+class _Taken(NamedTuple):
+    """How many messages of a value the reader has, and their weight."""
+
+    answers: int
+    weight: int
+
+    def with_answer(
+        self, answer: tuple[bool, Any] | None, weight_of: Callable[[Any], int]
+    ) -> _Taken:
+        weight = weight_of(answer[1]) if answer is not None and answer[0] else 0
+        return _Taken(self.answers + 1, self.weight + weight)
 
 
 def _send_streams(
@@ -387,16 +400,24 @@ def _send_streams(
     values: Sequence[Any],
     weight_of: Callable[[Any], int],
     max_weight: int,
-    taken_count: int,
+    taken: _Taken,
     connection: Connection,
 ) -> None:
+    """Send all answers, of the first value those behind what the reader has.
+
+    End if the first value has other messages than for the worker that died: the file has changed.
+    """
     with suppress(OSError):  # nobody waits for it any more; what a value raises is sent
         for value in values:
-            answers = _ahead(_answers(function, value), weight_of, max_weight)
-            for number, answer in enumerate(answers):
-                if number >= taken_count:
+            skipped = _Taken(0, 0)
+            for answer in _ahead(_answers(function, value), weight_of, max_weight):
+                if skipped.answers < taken.answers:
+                    skipped = skipped.with_answer(answer, weight_of)
+                    if answer is None or (skipped.answers == taken.answers and skipped != taken):
+                        return
+                else:
                     connection.send(answer)
-            taken_count = 0
+            taken = _Taken(0, 0)
 
 
 def _answers(
@@ -406,8 +427,17 @@ def _answers(
         for message in function(value):
             yield True, message
     except Exception as exc:  # noqa: BLE001 - raised again where the stream is read
-        yield False, exc
+        yield False, _sendable(exc)
     yield None
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return an error that survives the way to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - its own bytes
+    except Exception:  # noqa: BLE001 - whatever its class does
+        return EoctlError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _ahead(
@@ -445,15 +475,22 @@ class Worker:
             function: what it will call; its module is imported before the first worker starts.
         """
         context = _start_server(function)
+        with suppress(AttributeError, ValueError):  # as multiprocessing does, but errors are raised
+            sys.stdout.flush()
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
             target=_begin, args=(work, arguments, theirs, dict(os.environ)), daemon=True
         )
-        self._heard_at = time.monotonic()
-        self._is_reported = False
-        with _interrupts_blocked(), suppress(OSError, EOFError):  # died at once: seen by `take`
-            self.process.start()
-        theirs.close()
+        self._heard_at = self._looked_at = time.monotonic()
+        self._is_reported = self._was_stopped = False
+        try:
+            with suppress(ConnectionError, EOFError):  # died at once: seen by `take`
+                self.process.start()
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            theirs.close()
 
     def send(self, value: object) -> None:
         """Send it a value; _LostError."""
@@ -465,7 +502,7 @@ class Worker:
 
     def receive(self, name: str) -> Any:
         """Wait for a value that is no message about reads; _LostError."""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._looked_at = time.monotonic()
         while True:
             if not self._has_more():
                 self.look_stalled(name)
@@ -474,7 +511,7 @@ class Worker:
 
     def _has_more(self) -> bool:
         try:
-            return self.connection.poll(POLL_SECONDS)
+            return bool(self.connection.poll(POLL_SECONDS))
         except OSError:
             raise _LostError from None
 
@@ -492,28 +529,54 @@ class Worker:
 
     def look_stalled(self, name: str) -> None:
         """Report it once if it has made no progress for a while; _LostError if it was stopped."""
-        seconds = time.monotonic() - self._heard_at
+        now = time.monotonic()
+        if now - self._looked_at > 5 * POLL_SECONDS:  # this process was away itself (Ctrl-Z)
+            self._heard_at = now
+        self._looked_at = now
+        seconds = now - self._heard_at
         if seconds < STALL_SECONDS:
             return
         if _is_stopped(self.process.pid):
+            self._was_stopped = True
             raise _LostError
         if not self._is_reported:
             self._is_reported = True
             read_watch.report_stall(name, seconds)
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """End it, whatever it does: it has nothing that would be lost."""
-        self.connection.close()
         if self.process.pid is not None:
             self.process.kill()
-            self.process.join(STALL_SECONDS)
+
+    def stop(self) -> None:
+        """End it and its connection."""
+        stop_all([self])
 
     def ending(self) -> str:
         """Return how it ended, as the rest of a sentence, "" if unknown."""
         code = self.process.exitcode
+        if self._was_stopped:
+            return "was stopped"
         if code is None or code >= 0:
             return "" if code is None else f"ended with status {code}"
-        return f"was killed by {signal.Signals(-code).name}"
+        names = {each.value: each.name for each in signal.Signals}
+        return f"was killed by {names.get(-code, f'signal {-code}')}"
+
+
+def stop_all(workers: Iterable[Worker]) -> None:
+    """End workers and their connections, in a second at most."""
+    from multiprocessing import process
+
+    workers = [*workers]
+    for each in workers:
+        each.kill()
+        each.connection.close()
+    deadline = time.monotonic() + POLL_SECONDS
+    for each in workers:
+        if each.process.pid is not None:
+            each.process.join(max(deadline - time.monotonic(), 0))
+            if each.process.is_alive():  # a disk keeps it: the end of Python would wait for it
+                process._children.discard(each.process)  # type: ignore[attr-defined] # noqa: SLF001
 
 
 class ToldRead(NamedTuple):
@@ -543,33 +606,40 @@ class _Teller:
         """Send how much it has read since the last message."""
         self._told_at = time.monotonic()
         told, self._told_bytes = self._told_bytes, self._count.count_bytes
-        if self._told_bytes != told:
-            with suppress(OSError):  # nobody waits for it any more
-                self._connection.send(ToldRead(self._path, self._told_bytes - told))
+        with suppress(OSError):  # nobody waits for it any more
+            self._connection.send(ToldRead(self._path, self._told_bytes - told))
 
     def read_elsewhere(self, path: str, count: int) -> None:
         """Do nothing: a worker has no workers."""
 
 
-def _start_server(function: Any) -> ForkServerContext:
+def _start_server(function: Any) -> Any:
     """Start the server unless it runs; return the context that starts workers.
 
     The first caller's function decides what the server imports. What needs Arrow is left to each
-    worker: its import starts threads. numpy's would start some too, without the variable.
+    worker: its import starts threads. numpy's would start some too, without the variable. Without a
+    place for the server's socket (a full disk, a long TMPDIR), and on macOS, whose numerical
+    libraries may not be forked, each worker starts anew.
     """
     import multiprocessing
     from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
-    modules = [__name__]
+    modules = [__name__, "numpy"]
     while hasattr(function, "func"):  # a partial
         function = function.func
     if function is not None and "pyarrow" not in sys.modules:
         modules.append(function.__module__)
     context.set_forkserver_preload(modules)
     resource_tracker.ensure_running()  # its start ends a block of interrupts
-    with _interrupts_blocked(), _one_thread_in_numpy():
-        forkserver.ensure_running()
+    if sys.platform == "darwin":
+        return multiprocessing.get_context("spawn")
+    try:
+        # Workers inherit what the server blocks.
+        with _interrupts_blocked(), _one_thread_in_numpy():
+            forkserver.ensure_running()
+    except OSError:
+        return multiprocessing.get_context("spawn")
     return context
 
 
@@ -602,6 +672,7 @@ def _begin(
     environment: dict[str, str],
 ) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # The server has the environment of the moment in which it started.
     os.environ.clear()
     os.environ.update(environment)

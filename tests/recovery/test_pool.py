@@ -25,8 +25,9 @@ from recovery.pool import (
     map_unordered,
     stream_in_order,
 )
-from storage.errors import AccessError, UsageError
+from storage.errors import AccessError, EoctlError, UsageError
 from storage.files import read_watch
+from tests.drawn import times
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def test_results_and_errors() -> None:
 # --- workers that die -----------------------------------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
 @pytest.mark.parametrize("values", [[10, 1, 2, 3], [1, 10, 2, 11, 3]])
 def test_a_value_whose_worker_died_is_tried_once_more(
@@ -134,6 +136,7 @@ def test_workers_that_cannot_even_start(monkeypatch: pytest.MonkeyPatch) -> None
         list(map_unordered(double, [1, 2, 4], 2))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("error", [BrokenPipeError(), ConnectionResetError(), OSError(5, "I/O")])
 def test_an_error_of_a_connection_is_a_lost_worker(
     monkeypatch: pytest.MonkeyPatch, error: OSError
@@ -178,6 +181,17 @@ def slow(folder: Path, value: int) -> int:
     return 2 * value
 
 
+def slow_or_reading(folder: Path, value: int) -> int:
+    """Wait for the report with 10; the others read all the time until then."""
+    watcher = read_watch.watcher()
+    assert watcher is not None
+    while not (folder / "reported").exists():
+        if value != 10:
+            watcher.read(f"{folder}/{value}.log", 0, 1)
+        time.sleep(0.01)
+    return 2 * value
+
+
 def slow_stream(folder: Path, value: int) -> Iterator[int]:
     yield slow(folder, value)
 
@@ -205,6 +219,13 @@ def test_what_a_worker_waits_for_is_reported_once(tmp_path: Path, stalls: list[s
     function = partial(slow, tmp_path)
     assert len(list(map_unordered(function, values, 2, name_of=lambda each: f"log-{each}"))) == 4
     assert stalls.count("log-10") == 1
+
+
+def test_a_busy_worker_does_not_hide_a_stalled_one(tmp_path: Path, stalls: list[str]) -> None:
+    function = partial(slow_or_reading, tmp_path)
+    found = map_unordered(function, [10, 1], 2, name_of=lambda each: f"log-{each}")
+    assert sorted(found) == [(0, 20), (1, 2)]
+    assert "log-10" in stalls
 
 
 def test_what_a_stream_waits_for_is_reported(tmp_path: Path, stalls: list[str]) -> None:
@@ -370,11 +391,44 @@ def test_a_program_with_native_threads_may_use_the_pool(
     script.write_text(BESIDE_A_PRODUCER)
     log_dir = copy_log_dir(golden("kafka-4.3.1") / "clean", tmp_path / "kafka")
     done = subprocess.run(
-        [sys.executable, script, log_dir, "200"],
+        [sys.executable, script, log_dir, str(times(200, 10))],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+class OddError(Exception):
+    """An error that cannot be restored in another process."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} of {second}")
+
+
+def raising_odd(value: int) -> int:
+    raise OddError(value, 9)
+
+
+def test_an_error_that_cannot_travel_is_told_in_words() -> None:
+    with pytest.raises(EoctlError, match=r"OddError: \d of 9"):
+        list(map_unordered(raising_odd, [1, 2], 2))
+
+
+@pytest.mark.parametrize("place", ["short", "x" * 100])
+def test_without_a_place_for_its_socket_workers_start_anew(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).mkdir()
+    script = tmp_path / "program.py"
+    script.write_text(
+        "from recovery.pool import map_unordered\n"
+        "if __name__ == '__main__':\n"
+        "    print(sorted(map_unordered(abs, [-1, -2], 2)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / place)},
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[(0, 1), (1, 2)]\n"), done.stderr
 
 
 # --- settings, reads ------------------------------------------------------------------------------
@@ -430,6 +484,7 @@ def streams(
     )
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("jobs, max_weight", [*itertools.product([1, 2, 9], [0, 100]), (2, 3)])
 def test_each_value_has_its_messages_in_order(jobs: int, max_weight: int) -> None:
     values = [3, 0, 5, 1, 4]
@@ -451,6 +506,7 @@ def test_an_error_comes_where_it_belongs() -> None:
         next(failing)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("max_weight", [0, 3, 100])
 def test_a_stream_goes_on_behind_what_a_dead_worker_sent(tmp_path: Path, max_weight: int) -> None:
     function = partial(counting_until_killed, tmp_path, 1)
@@ -464,3 +520,33 @@ def test_the_error_names_the_stream_that_two_workers_died_on(tmp_path: Path) -> 
     assert list(next(opened)) == [1, 2]
     with pytest.raises(WorkerLostError, match=r"log-8: .* SIGKILL, twice"):
         list(next(opened))
+
+
+def counting_less(folder: Path, value: int) -> Iterator[int]:
+    """Be killed the first time behind the third message of 8, and have fewer the second time."""
+    for number in counting(2 if value == 8 and any(folder.iterdir()) else value):
+        if value == 8 and number == 4:
+            (folder / str(os.getpid())).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield number
+
+
+def test_a_file_that_changed_between_two_attempts_is_an_error(tmp_path: Path) -> None:
+    """The messages of the next value must not be taken for this one's."""
+    opened = streams([8, 1, 5, 1], 2, 0, partial(counting_less, tmp_path))
+    with pytest.raises(WorkerLostError, match="log-8"):
+        list(next(opened))
+    assert list(next(opened)) == [1]
+    assert list(next(opened)) == [1, 2, 3, 4, 5]
+
+
+def test_an_error_of_a_stream_that_was_left_is_not_the_next_ones() -> None:
+    opened = streams([7, 1, 5, 2], 2, 0)
+    assert next(next(opened)) == 1
+    assert [list(stream) for stream in opened] == [[1], [1, 2, 3, 4, 5], [1, 2]]
+
+
+def test_a_stream_that_was_never_begun_shifts_none() -> None:
+    opened = streams([3, 1, 5, 2], 2, 0)
+    next(opened)
+    assert [list(stream) for stream in opened] == [[1], [1, 2, 3, 4, 5], [1, 2]]

@@ -13,8 +13,8 @@ BENCH_BROKERS =
 
 help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
-	echo "make test    every test, the long ones with a share that is drawn anew, then the linters"
-	echo "make test-all  every test with all of it, more kills and mutants: for the night"
+	echo "make test    the tests and the linters, the same each time: ten minutes on two processors"
+	echo "make test-all  every case, every kill, 20,000 mutants, drawn anew: for the night"
 	echo "make check-fast  the linters, and the tests of what differs from the branch main"
 	echo "make lint    the linters alone"
 	echo "make rules   docs/rules, written from the rules in the code"
@@ -39,40 +39,31 @@ help:
 # PYTHONDONTWRITEBYTECODE is set.
 env:
 	scripts/setup-env.sh all
-	$(BIN)/python -m compileall -q eoctl storage recovery
+	$(BIN)/python -m compileall -q -j 2 eoctl storage recovery
 
 demo:
 	scripts/setup-env.sh demo
 	scripts/demo.sh
 
-# Asserts are rewritten for pytest: without its cache of that each process would do it again (10 s).
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
-# What runs on the native kernel where there is one is tried without it as well.
-KERNEL_TESTS = tests/storage/kernels tests/text tests/cli/test_dump_segment.py
+# The same tests each time, and the linters beside them; docs/testing.md says what test-all adds.
+test:
+	scripts/test.sh $(PYTEST_ARGS)
 
-# Java, Maven, mandoc, zsh and fish come from outside. The tests that need a missing one are left out, and
-# pytest says so at its end; with EOCTL_REQUIRE=java,broker their absence is a failure.
-test: env
-	scripts/require-tool.sh java >/dev/null || :
-	for tool in mandoc zsh fish chromium; do scripts/require-tool.sh $$tool >/dev/null || :; done
-	scripts/fetch-kafka-libs.sh || :
-	$(BIN)/python -m tests.kafka.classes || :
-	$(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
-	EOCTL_KERNEL=numpy $(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci -q $(KERNEL_TESTS)
-	$(MAKE) --no-print-directory lint
+# pytest keeps rewritten asserts as bytecode: without, each process rewrites them again (10 s).
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
+# What runs on the native kernel where it is there runs on the numpy kernel, too.
+KERNEL_TESTS = tests/storage/kernels tests/text tests/cli/test_dump_segment.py tests/cli/test_dump_golden.py
 
-# What `make test` draws a share of is tried whole here: see docs/testing.md.
 test-all: test-whole mutants lint
 
-test-whole: env kafka-libs
-	$(BIN)/python -m tests.kafka.older_releases || :
-	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 \
-		EOCTL_LEASE_SECONDS=20 EOCTL_REQUIRE=java,broker $(PYTEST) -n 2 --dist worksteal \
-		--hypothesis-profile=ci $(PYTEST_ARGS)
+test-whole: env kafka-libs older-kafka-libs
+	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 \
+		EOCTL_REQUIRE=java,broker $(PYTEST) --hypothesis-profile=all $(PYTEST_ARGS)
+	EOCTL_TESTS=all EOCTL_KERNEL=numpy $(PYTEST) --hypothesis-profile=all -q $(KERNEL_TESTS)
 
 check-fast: lint
 	names=$$($(BIN)/python -m tests.changed) && { [ -z "$$names" ] || \
-		$(PYTEST) -n 2 --dist worksteal -q -x -m "not broker and not slow" $$names; }
+		$(PYTEST) -q -x -m "not broker and not slow" $$names; }
 
 lint: env
 	$(BIN)/ruff check .

@@ -23,8 +23,9 @@ venv=$PWD/.venv
 home="$venv $("$python" -c 'import sys; print(sys.version, sys.base_prefix)')"
 key="$home $(cat pyproject.toml constraints.txt | sha256sum)"
 
+# Python compiles what is imported, when it is; pip would compile all of it, 20 s for Spark's.
 pip_install() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile \
         --constraint constraints.txt "$@" </dev/null
 }
 
@@ -71,6 +72,10 @@ rm -f .venv/eoctl-demo .venv/eoctl-all
 echo "installing into .venv (the first time takes a few minutes)" >&2
 # Building needs only setuptools, so it is pinned and installed like everything else.
 pip_install setuptools
-pip_install --no-build-isolation --editable ".$extras"
+# The kernel compiles beside the packages: pip mostly waits for the disk.
+make_native &
+native=$!
+pip_install --no-build-isolation --editable ".$extras" && status=0 || status=$?
+wait $native
+[ $status = 0 ] || exit $status
 echo "$key" >".venv/eoctl-$scope"
-make_native

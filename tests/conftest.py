@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
+import signal
 import stat
 import tarfile
+import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from storage.kernels.select import native_module
-from tests.drawn import not_their_turn, outside_share, seed_of_the_sources
+from tests.drawn import examples, outside_share, seed_of_this_run
 from tests.kafka import jars
 from tests.kafka.metadata_shell import missing_shell
 from tests.once import once_per_run
@@ -23,13 +27,19 @@ from tests.running import Outcome, runner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# A shell starts background jobs with interrupts ignored, and programs that tests start inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 GOLDEN_DIR = Path(__file__).parent / "golden"
 
-# `local` (pytest by hand) and `ci` (make test) draw the same examples in every run; `fuzz` does not.
+# `local` (pytest by hand) and `ci` (make test) draw the same examples in every run; `all` (make
+# test-all) and `fuzz` do not.
 _SHARED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("all", database=None, print_blob=True, **_SHARED)
+_SHARED["max_examples"] = examples(100)
 settings.register_profile("ci", derandomize=True, database=None, print_blob=True, **_SHARED)
 settings.register_profile("local", derandomize=True, database=None, **_SHARED)
-settings.register_profile("fuzz", max_examples=5000, **_SHARED)
+settings.register_profile("fuzz", **{**_SHARED, "max_examples": 5000})
 settings.load_profile("local")
 
 
@@ -143,14 +153,17 @@ _MISSING: dict[str, Callable[[], str]] = {
 }
 _REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
-_NOT_DRAWN = "not drawn"
+# A run shorter than that ends without its times.
+SHORT_SECONDS = 60.0
+SLOWEST_COUNT = 20
+_LEFT_TO_ALL = "left to make test-all"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run without what EOCTL_REQUIRE names; choose the seed of this run."""
     config.stash[_LEFT_OUT] = {}
     if not hasattr(config, "workerinput"):
-        os.environ.setdefault("EOCTL_SEED", str(seed_of_the_sources()))
+        os.environ.setdefault("EOCTL_SEED", str(seed_of_this_run()))
         if unknown := _REQUIRED - set(_MISSING):
             raise pytest.UsageError(f"EOCTL_REQUIRE: {sorted(unknown)}, known: {sorted(_MISSING)}")
         # Where something is required, nothing at all may be left out.
@@ -164,9 +177,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = []
     left_out = config.stash[_LEFT_OUT]
     is_named = any("::" in argument for argument in config.args)
-    not_drawn = set() if is_named else {*outside_share(items), *not_their_turn(items)}
+    not_drawn = set() if is_named else set(outside_share(items))
     if not_drawn:
-        left_out[_NOT_DRAWN] = len(not_drawn)
+        left_out[_LEFT_TO_ALL] = len(not_drawn)
     for item in items:
         if item in not_drawn:
             continue
@@ -176,10 +189,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         kept.append(item)
     if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        chosen = set(kept)
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     # First of all, so that one worker does them (`--dist worksteal` steals from the other end):
     # they are the longest, and one broker at a time is enough.
     items[:] = sorted(kept, key=lambda item: item.get_closest_marker("broker") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector ten thousand items, which live as long as the run."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -195,14 +215,36 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out and why, and how to repeat this run."""
+    """Say where the time went, what was left out and why, and how to repeat this run."""
     config = terminalreporter.config
+    _write_times(terminalreporter)
     left_out = dict(config.stash[_LEFT_OUT])
-    if count := left_out.pop(_NOT_DRAWN, 0):
-        terminalreporter.write_line(f"not drawn: {count} cases; EOCTL_TESTS=all runs them too")
+    if count := left_out.pop(_LEFT_TO_ALL, 0):
+        terminalreporter.write_line(f"{_LEFT_TO_ALL}: {count} cases")
     for name, count in left_out.items():
         terminalreporter.write_line(f"left out: {count} {name} tests: {_MISSING[name]()}")
     terminalreporter.write_line(f"random data: EOCTL_SEED={os.environ['EOCTL_SEED']} repeats it")
+
+
+def _write_times(terminalreporter: pytest.TerminalReporter) -> None:
+    """Write the seconds of each folder, and the slowest tests."""
+    tests: dict[str, float] = {}
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            tests[report.nodeid] = tests.get(report.nodeid, 0.0) + report.duration
+    if sum(tests.values()) < SHORT_SECONDS:
+        return
+    folders: dict[str, list[float]] = {}
+    for test, seconds in tests.items():
+        folder = "/".join(test.partition("::")[0].split("/")[:-1][:2])
+        folders.setdefault(folder, []).append(seconds)
+    terminalreporter.write_line("seconds of the workers, tests, folder:")
+    for folder, each in sorted(folders.items(), key=lambda item: -sum(item[1])):
+        terminalreporter.write_line(f"{sum(each):7.1f} {len(each):6} {folder}")
+    terminalreporter.write_line(f"{sum(tests.values()):7.1f} {len(tests):6} all")
+    terminalreporter.write_line("slowest tests:")
+    for test in sorted(tests, key=lambda each: -tests[each])[:SLOWEST_COUNT]:
+        terminalreporter.write_line(f"{tests[test]:7.1f} {test}")
 
 
 # --- the program ----------------------------------------------------------------------------------
@@ -212,6 +254,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def eoctl(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
     """A function that calls `eoctl ARGUMENTS...` in this process."""
     return runner(capfdbinary)
+
+
+@pytest.fixture
+def other_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory in another file system than the test's."""
+    for place in map(Path, ("/dev/shm", "/var/tmp", GOLDEN_DIR)):
+        if place.is_dir() and place.stat().st_dev != tmp_path.stat().st_dev:
+            with tempfile.TemporaryDirectory(prefix="eoctl-test-", dir=place) as path:
+                yield Path(path)
+            return
+    pytest.skip("no second file system here")
 
 
 @pytest.fixture

@@ -1,20 +1,17 @@
-"""A share of what is to be tried, another one at each landing; all of it in `make test-all`.
+"""What `make test` leaves to `make test-all`.
 
-A share is drawn with EOCTL_SEED, which the end of a test run prints: the same seed draws the same.
-EOCTL_TESTS=all leaves nothing out.
+`make test` runs the same tests each time. Its random data have a fixed seed, and so have the samples
+of what is enumerated (crash states, damaged places, combinations). `make test-all` (EOCTL_TESTS=all)
+runs all of it, with a new seed in each run, which the end of the run prints. EOCTL_SEED repeats a run.
 
-`@pytest.mark.share(2)` runs two of the cases of a parametrised test. `@pytest.mark.in_turn` is for
-tests that take long by themselves (most with a broker or Spark): half of all that have it run. A test
-that is named on the command line, with `::`, runs whole.
+`@pytest.mark.exhaustive` marks a test for `make test-all` alone. `@pytest.mark.share(2)` runs two
+cases of a parametrised test. A test that is named on the command line, with `::`, runs whole.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import subprocess
-import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -26,36 +23,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IS_ALL = os.environ.get("EOCTL_TESTS", "") == "all"
+FIXED_SEED = 1
 
 
-def seed_of_the_sources() -> int:
-    """Return a seed that each committed state of the sources has of its own.
-
-    So a landing draws other shares, and who tries a commit again sees what failed in it. Where
-    sources have changes that are not committed, or without git, it is another one in every run.
-    """
-    git = ["git", "-C", str(Path(__file__).parents[1])]
-    packages = ("storage", "recovery", "eoctl")
-    try:
-        changed = subprocess.run(
-            [*git, "diff", "--quiet", "HEAD", "--", *packages],
-            stderr=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-        trees = subprocess.run(
-            [*git, "rev-parse", *(f"HEAD:{package}" for package in packages)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except OSError:
-        return random.SystemRandom().randrange(2**32)
-    if changed.returncode or trees.returncode:
-        return random.SystemRandom().randrange(2**32)
-    return zlib.crc32(trees.stdout)
+def seed_of_this_run() -> int:
+    """Return the seed of all that is random in this run."""
+    return random.SystemRandom().randrange(2**32) if IS_ALL else FIXED_SEED
 
 
 def drawn(choices: Iterable[T], count: int, *what_for: object) -> list[T]:
-    """`count` of the choices, in their order; all of them where nothing is left out.
+    """Return `count` of the choices, in their order; all of them in `make test-all`.
 
-    What for, and the test that runs, are in the seed: not all draw the same places.
+    What for and the running test are part of the seed, so tests draw different places.
     """
     every = list(choices)
     if IS_ALL or len(every) <= count:
@@ -67,12 +46,16 @@ def drawn(choices: Iterable[T], count: int, *what_for: object) -> list[T]:
 
 
 def outside_share(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The cases of tests marked with `share` that this run leaves to the runs of all tests."""
+    """Return the tests and cases that only `make test-all` runs."""
+    if IS_ALL:
+        return []
+    left: list[pytest.Item] = []
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("share"):
+        if item.get_closest_marker("exhaustive"):
+            left.append(item)
+        elif item.get_closest_marker("share"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left: list[pytest.Item] = []
     for test, found in cases.items():
         mark = found[0].get_closest_marker("share")
         assert mark is not None
@@ -81,16 +64,11 @@ def outside_share(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     return left
 
 
-def not_their_turn(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The cases of tests marked with `in_turn` that this run leaves to others: half of the tests."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("in_turn"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    chosen = drawn(cases, (len(cases) + 1) // 2, "in turn")
-    return [item for test, found in cases.items() if test not in chosen for item in found]
+def examples(whole: int) -> int:
+    """Return how many examples a property test draws."""
+    return whole if IS_ALL else max(whole // 6, 5)
 
 
 def times(whole: int, share: int) -> int:
-    """How often something random is tried."""
+    """Return how often something random is tried."""
     return whole if IS_ALL else share

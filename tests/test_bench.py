@@ -79,6 +79,7 @@ def test_compressed_segments_can_be_read(tmp_path: Path, codec: str) -> None:
     assert 0 not in counts
 
 
+@pytest.mark.exhaustive
 def test_a_made_metadata_log_is_whole(tmp_path: Path) -> None:
     """Its offsets follow each other, its records are known, and each round ends as it began."""
     path = tmp_path / "__cluster_metadata-0"

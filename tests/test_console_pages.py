@@ -22,6 +22,7 @@ SECTIONS = [
 ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("page", "section"), SECTIONS)
 def test_a_reader_sees_what_the_page_shows(
     page: str, section: str, golden: Callable[[str], Path], tmp_path: Path

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import drawn
+
 ROOT = Path(__file__).parents[1]
-BROKER_TESTS = "tests/broker/test_partitioner.py"
+BROKER_TESTS = "tests/broker/test_one_broker.py"
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,6 +29,7 @@ def _pytest(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "worksteal")])
 def test_they_are_left_out_and_the_summary_says_why(workers: tuple[str, ...]) -> None:
     done = _run(*workers)
@@ -50,21 +53,21 @@ def test_a_misspelt_requirement_is_refused() -> None:
 
 
 def _collected(*arguments: str, tests: str = "") -> tuple[list[str], str]:
-    """The cases that pytest would run, and what it says of the others."""
-    done = _pytest("--collect-only", *arguments, EOCTL_SEED="7", EOCTL_TESTS=tests)
+    """Return the cases that pytest would run, and what it says of the others."""
+    done = _pytest("--collect-only", *arguments, EOCTL_TESTS=tests)
     assert done.returncode == 0, done.stdout
     lines = done.stdout.splitlines()
-    said = [line for line in lines if line.startswith("not drawn: ")]
+    said = [line for line in lines if line.startswith("left to make test-all: ")]
     return [line for line in lines if "::" in line], "".join(said)
 
 
-def test_cases_that_are_not_drawn() -> None:
-    """A seed draws the same again; what is named is run."""
+def test_cases_outside_the_share() -> None:
+    """The same share each time; what is named is run."""
     file = "tests/damage/test_segment_faults.py"
     share, said = _collected(file)
     every, nothing = _collected(file, tests="all")
     assert {*share} < {*every}
-    assert said == f"not drawn: {len(every) - len(share)} cases; EOCTL_TESTS=all runs them too"
+    assert said == f"left to make test-all: {len(every) - len(share)} cases"
     assert nothing == ""
     tests = {name.partition("[")[0] for name in every}
     assert {name.partition("[")[0] for name in share} == tests
@@ -73,14 +76,23 @@ def test_cases_that_are_not_drawn() -> None:
     assert _collected(f"{file}::test_cut_tails") == (named, "")
 
 
-def test_tests_whose_turn_it_is_not() -> None:
-    """Half of those that take long; the others of their file run, and all where one is named."""
-    file = "tests/cli/test_bombs.py"
+@pytest.mark.exhaustive
+def test_exhaustive_tests() -> None:
+    """They run in make test-all, and if they are named."""
+    file = "tests/cli/test_export.py"
     share, said = _collected(file)
     every, nothing = _collected(file, tests="all")
     assert said
     assert nothing == ""
     assert {*share} < {*every}
     left = {name.partition("[")[0] for name in every} - {name.partition("[")[0] for name in share}
-    (test,) = left
-    assert {*_collected(test)[0]} == {name for name in every if name.partition("[")[0] == test}
+    for test in left:
+        named = {name for name in every if name.partition("[")[0] == test}
+        assert {*_collected(test)[0]} == named
+
+
+def test_the_seed_of_a_run_is_fixed_unless_all_of_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn, "IS_ALL", False)
+    assert drawn.seed_of_this_run() == drawn.seed_of_this_run() == drawn.FIXED_SEED
+    monkeypatch.setattr(drawn, "IS_ALL", True)
+    assert len({drawn.seed_of_this_run() for _ in range(5)}) == 5

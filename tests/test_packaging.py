@@ -122,7 +122,7 @@ def _as_one_file(_wheel: Path, home: Path) -> list[str]:
     return [getattr(sys, "_base_executable", sys.executable), str(home / "eoctl.pyz")]
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("install", [_in_an_environment, _as_one_file])
 def test_it_runs_where_nothing_else_is(

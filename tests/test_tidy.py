@@ -490,12 +490,3 @@ def test_the_greatest_numbers_stand_in_one_place() -> None:
         if name != "storage/limits.py"
         for line in _written_limits(_tree(name))
     ] == []
-
-
-def test_a_class_name_stands_once() -> None:
-    """Who reads `Session` shall not have to ask whose."""
-    places: dict[str, list[str]] = {}
-    for path in MODULES:
-        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE):
-            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Cli = Callable[..., Outcome]
     Golden = Callable[[str], Path]
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 TIMEOUT_S = 90
 QUIET = ("-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")

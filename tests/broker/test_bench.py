@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 WAIT_S = 240
 # Brokers that live for seconds: what takes long is to compile what is used once.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 # Brokers that live for seconds: what takes long is to compile what is used once.
 QUICK = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

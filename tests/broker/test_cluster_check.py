@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 BROKERS = (0, 1, 2)
 
 

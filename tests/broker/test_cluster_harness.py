@@ -15,7 +15,7 @@ from tests.kafka.cluster import Cluster
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn, pytest.mark.share(1)]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive, pytest.mark.share(1)]
 
 
 @pytest.mark.parametrize("combined", [False, True], ids=["controller apart", "combined"])

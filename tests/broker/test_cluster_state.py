@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 WAIT_S = 60.0
 QUIET = ("-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")

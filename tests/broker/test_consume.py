@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -31,26 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 ROOT = Path(__file__).parents[2]
-KINDS = {"CreateTime": 1, "LogAppendTime": 2}
 ISOLATIONS = (client.READ_UNCOMMITTED, client.READ_COMMITTED)
 TIMEOUT_S = 60
-
-
-def incoming(line: bytes) -> client.Incoming:
-    """A line of JSON with base64 as what the client says of a record."""
-    row = json.loads(line)
-
-    def decoded(text: str | None) -> bytes | None:
-        return None if text is None else base64.b64decode(text)
-
-    return client.Incoming(
-        row["offset"],
-        KINDS[row["timestamp_type"]],
-        row["timestamp_ms"],
-        decoded(row["key"]),
-        decoded(row["value"]),
-        tuple((name, decoded(value)) for name, value in row["headers"]),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +53,7 @@ def names_in(log_dir: Path) -> list[str]:
     )  # fmt: skip
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_it_is_what_the_client_is_given(
     isolation: str, fresh_log_dir: FreshLogDir, served: Broker, eoctl: Eoctl
@@ -85,7 +66,7 @@ def test_it_is_what_the_client_is_given(
         call = ("consume", fresh_log_dir.clean / name, "--isolation", isolation)
         outcome = eoctl(*call, "--output", "jsonl", "--bytes", "base64")
         assert outcome.status == 0, outcome.errors
-        found = [incoming(line) for line in outcome.stdout.split(b"\n")[:-1]]
+        found = [client.from_json(line) for line in outcome.stdout.split(b"\n")[:-1]]
         assert found == expected.records, name
         assert f"next offset {expected.end_offset};" in outcome.errors, name
         if isolation == client.READ_COMMITTED:
@@ -104,7 +85,7 @@ CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PRINTED = ("timestamp", "partition", "offset", "headers", "key")
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("topic", ["plain", "append-time", "codec-zstd"])
 def test_text_is_that_of_the_console_consumer(
     topic: str, fresh_log_dir: FreshLogDir, served: Broker, eoctl: Eoctl
@@ -132,7 +113,7 @@ def test_text_is_that_of_the_console_consumer(
         assert ours.stdout == theirs.stdout
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_running_broker_is_followed(tmp_path: Path) -> None:
     """Records come when their transaction is committed; the client is given the same."""
     log_dir = tmp_path / "log-dir"
@@ -156,7 +137,7 @@ def test_a_running_broker_is_followed(tmp_path: Path) -> None:
                 except subprocess.TimeoutExpired:  # where SIGINT is ignored, it would never end
                     follower.kill()
                     raise
-        assert [incoming(line) for line in lines] == expected
+        assert [client.from_json(line) for line in lines] == expected
         assert follower.returncode == 130
         assert f"in use by process {broker.pid}" in errors.decode()
         assert len(list((log_dir / "live-0").glob("*.log"))) > 1

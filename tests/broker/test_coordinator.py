@@ -64,7 +64,7 @@ def wait_for(bootstrap: str, topic: str, value: bytes) -> None:
         assert time.monotonic() < deadline_s, found.end_offset
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_broker_goes_on_with_our_transactions(
@@ -143,7 +143,7 @@ def test_a_broker_goes_on_with_our_transactions(
     assert consumed(eoctl, log_dir / f"{TARGET}-0") == [*told[0], "ours"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_ours_goes_on_with_a_brokers(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:
@@ -173,7 +173,7 @@ def test_ours_goes_on_with_a_brokers(
     assert values == [each or "" for each in consumed(eoctl, log_dir / "txn-0")]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_goes_on_with_what_was_completed_for_it(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:

@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_it_still_says_what_is_noted() -> None:
     """To write it anew: python -c "from tests import coordinator_cases as c; c.note_answers()"."""
     noted = coordinator_answers.noted()
@@ -28,7 +28,7 @@ def test_it_still_says_what_is_noted() -> None:
     assert differing == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_rows_of_requests() -> None:
     cases = list(rows(Random(int(os.environ["EOCTL_SEED"])), 300, 30))
     answers = coordinator_answers.ask(cases)

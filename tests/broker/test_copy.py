@@ -63,7 +63,7 @@ def require_loaded(broker: Broker, names: list[str]) -> None:
         assert not re.search(r"ERROR|WARN|Truncating|orrupt|Exception|[Ss]tray", said), said
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_takes_the_copies_over(
     fresh_log_dir: FreshLogDir, tmp_path: Path, eoctl: Eoctl
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_broker_takes_the_copies_over(
         require_loaded(second, names)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_source_that_a_broker_is_writing(tmp_path: Path, eoctl: Eoctl) -> None:
     """Followed, interrupted, gone on with; then the broker of the copy, and on behind it."""
     target = make_target(tmp_path / "target", {"copy": 1})

@@ -17,7 +17,7 @@ ATTEMPTS = 3
 
 
 @pytest.mark.broker
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(2)
 @pytest.mark.parametrize("name", COURSES)
 def test_real_brokers_do_the_same(tmp_path: Path, name: str) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 
 def best_order(eoctl: Callable[..., Outcome], root: Path) -> tuple[Order, Order]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.dump import DumpResult
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 
 def differences(
@@ -34,7 +34,7 @@ def differences(
     return different, lines
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_every_file_with_all_its_records(
     fresh_dumps: dict[Path, DumpResult], eoctl: Callable
 ) -> None:

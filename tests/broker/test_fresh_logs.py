@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.kafka.dump import DumpResult
     from tests.kafka.fresh import FreshLogDir
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 
 def _names(state: Path, pattern: str) -> set[str]:

@@ -97,6 +97,7 @@ def rows(eoctl: Cli, call: str, kind: str, *arguments: object) -> list[dict[str,
     return rows_of(outcome, kind)
 
 
+@pytest.mark.exhaustive
 def test_the_same_answers(stopped: Path, tmp_path: Path, eoctl: Cli) -> None:
     """Offsets, ends, lags, members and states, of a broker that has just loaded the same files."""
     log_dir = copy_log_dir(stopped, tmp_path / "log-dir")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Cli = Callable[..., Outcome]
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 WAIT_S = 60.0
 DAY_MS = 86_400_000

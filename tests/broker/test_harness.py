@@ -46,7 +46,7 @@ def _runs(pid: int) -> bool:
     return True
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_fresh_directory_from_format_to_crash(tmp_path: Path) -> None:
     log_dir = tmp_path / "log-dir"
     sent = [client.Outgoing("t", 0, b"k", b"v%d" % n, (("h", None),)) for n in range(20)]
@@ -80,7 +80,7 @@ def test_a_fresh_directory_from_format_to_crash(tmp_path: Path) -> None:
         assert _lock_is_free(log_dir)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_golden_directory_and_a_partition_put_under_it(
     golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
     assert not broker.log_file.exists()
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_several_log_directories(tmp_path: Path) -> None:
     log_dirs = [tmp_path / "one", tmp_path / "two"]
     with Broker(log_dirs) as broker:
@@ -129,7 +129,7 @@ def test_several_log_directories(tmp_path: Path) -> None:
     assert sorted(spread) == ["spread-0", "spread-1", "spread-2", "spread-3"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_many_files_in_one_call_read_like_a_call_for_each(golden: Callable[[str], Path]) -> None:
     """In `crash` there are problems to report, and indexes on which the tool dies."""
     crash = golden("kafka-4.3.1") / "crash"

@@ -41,6 +41,7 @@ def features_of(eoctl: Callable[..., Outcome], log_dir: Path) -> list[str]:
     return re.findall(r'"type":"FEATURE_LEVEL_RECORD","version":0,"data":(\{.*?\})', dumped.text)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("release", RELEASES)
 def test_its_features_are_those_of_a_formatted_log_dir(
     release: str, eoctl: Callable[..., Outcome], tmp_path: Path
@@ -65,6 +66,7 @@ def test_its_features_are_those_of_a_formatted_log_dir(
     assert ours == {name for name in theirs if not name.startswith("#")}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_broker_serves_it(release: str, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
     require_served(release, eoctl, tmp_path)

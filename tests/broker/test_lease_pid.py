@@ -56,7 +56,7 @@ def consumed(broker: Broker) -> list[tuple[Any, Any]]:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_keeps_it_and_we_go_on(
     acquire: Callable[..., dict[str, Any]],
     eoctl: Callable[..., Outcome],
@@ -107,7 +107,7 @@ def test_a_broker_keeps_it_and_we_go_on(
     assert acquire("c")["producer_id"] == FIRST_ID + 2
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_holder_writes_and_the_broker_fences(
     acquire: Callable[..., dict[str, Any]],
     eoctl: Callable[..., Outcome],
@@ -132,7 +132,7 @@ def test_the_holder_writes_and_the_broker_fences(
     assert f"producerId: {FIRST_ID} producerEpoch: 1".encode() in snapshot
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_topic_that_the_cluster_does_not_know_is_set_aside(
     acquire: Callable[..., dict[str, Any]], eoctl: Callable[..., Outcome], log_dir: Path
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_topic_that_the_cluster_does_not_know_is_set_aside(
         assert len(consumed(broker)) == 3
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_topic_that_is_not_compacted_is_refused(
     eoctl: Callable[..., Outcome], log_dir: Path
 ) -> None:

@@ -175,6 +175,7 @@ def _printed(path: Path, option: str) -> dict[int, str]:
     return {int(line[1]): line[2] for line in found if line}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", TOPICS)
 def test_decoders(tmp_path: Path, name: str) -> None:
     topic = TOPICS[name]

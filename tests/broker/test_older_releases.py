@@ -37,7 +37,7 @@ def use_brokers_of(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.kafka.broker.quick_start", list)  # an archive is of its own jars
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("release", VERSIONS)
 def test_what_init_made(
@@ -47,7 +47,7 @@ def test_what_init_made(
     test_init.require_served(release, eoctl, tmp_path)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("release", VERSIONS)
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_real_client_chooses_the_same_partitions(tmp_path: Path) -> None:
     keys = [bytes((n * k) % 256 for k in range(n % 23)) for n in range(400)]
     with Broker(tmp_path / "log-dir") as broker:

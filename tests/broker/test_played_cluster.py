@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 PARTITIONS = 2
 PROBLEMS = (b"Mismatches in", b"timestamp in :", b"not found in", b"Non-consecutive", b"xception")

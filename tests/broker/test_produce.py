@@ -111,7 +111,7 @@ def produced(eoctl: Callable[..., Outcome], tmp_path: Path) -> Produced:
     return Produced(log_dir, before, appended, reports)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_takes_it_over(
     produced: Produced, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:

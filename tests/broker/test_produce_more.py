@@ -348,7 +348,7 @@ def go_on(bootstrap: str, places: list[tuple[str, int]], ends: dict) -> dict:
     return {place: ends[place] + 20 + 6 for place in places}
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_and_its_clients_take_it_over(
     produced: Produced, eoctl: Callable[..., Outcome]
 ) -> None:

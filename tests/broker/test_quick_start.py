@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=off",)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("content", [None, b"", bytes(10_000)])
 def test_what_is_no_archive_is_passed_over_in_silence(
     content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

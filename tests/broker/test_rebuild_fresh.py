@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
     from tests.kafka.fresh import FreshLogDir
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 

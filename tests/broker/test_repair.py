@@ -91,7 +91,7 @@ def trimmed(data: bytes) -> bytes:
     return data.rstrip(b"\0")
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_client_reads_what_a_salvage_kept(
     made: CutTopic, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_client_reads_what_a_salvage_kept(
     assert [name for name, data in repaired.items() if trimmed(after[name]) != trimmed(data)] == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_as_broker_is_what_the_broker_does(
     made: CutTopic, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:
@@ -149,7 +149,7 @@ def test_as_broker_is_what_the_broker_does(
     assert [name for name in found if found[name] != expected[name]] == []
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_loads_what_it_could_not(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:

@@ -35,7 +35,7 @@ def read_all(broker: Broker) -> list[client.Consumed]:
     ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_takes_rejoined_logs_for_its_own(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 SECONDS = 300
 REPORTS = 3

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.broker
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_real_broker_knows_the_last_batch_after_a_start(tmp_path: Path) -> None:
     now_ms = int(time.time() * 1000)
     sent = [batch(3, (7, 0, 3 * number), timestamp_ms=now_ms) for number in range(4)]

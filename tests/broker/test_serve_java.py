@@ -72,7 +72,7 @@ def _partition(line: str) -> list[str]:
     return line.split("\t")[:2]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_they_read_all(
@@ -82,7 +82,7 @@ def test_they_read_all(
     require_all_read([golden(archive) / each for each in names], eoctl)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("archive", "names"),

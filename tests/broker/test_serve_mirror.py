@@ -88,7 +88,7 @@ def end_offsets(bootstrap: str, places: list[tuple[str, int]]) -> dict[tuple[str
         return {}
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_living_cluster_gets_every_record(golden: Callable[[str], Path], tmp_path: Path) -> None:
     """Those of aborted transactions, and of one that is open, do not come."""
     work, log_dir = tmp_path / "connect", golden("kafka-4.3.1") / "clean"

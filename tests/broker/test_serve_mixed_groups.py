@@ -76,7 +76,7 @@ def settle(bootstrap: str, group: str, members: int, clients: list[Consumer]) ->
         assert time.monotonic() < deadline_s, (state, protocol, shares)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("assignor", [*JAVA_ASSIGNORS])
 def test_clients_of_both_kinds_share_a_group(
     assignor: str, golden: Callable[[str], Path], tmp_path: Path

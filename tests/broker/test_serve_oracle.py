@@ -48,7 +48,7 @@ def every_question(broker: Broker) -> tuple[list[Question], list[dict[str, objec
         return asked, [ask(theirs, each) for each in asked]
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_beside_a_broker(
     archive: str, names: tuple[str, ...], golden: Callable[[str], Path], tmp_path: Path
@@ -80,7 +80,7 @@ def require_cut_off(bootstrap: str) -> None:
                 assert not topics
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_after_it_was_killed(fresh_log_dir: FreshLogDir, tmp_path: Path) -> None:
     """With members in groups and a transaction open: what it answered last, and what it left."""
     log_dir = copy_log_dir(fresh_log_dir.clean, tmp_path / "log-dir")

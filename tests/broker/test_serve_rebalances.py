@@ -183,7 +183,7 @@ def static(group: Group) -> None:
     again.beats()
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("play", [come_and_go, wrong, die, static])
 def test_members_are_told_the_same(both: tuple[str, str], play: Callable[[Group], None]) -> None:
     """Answers in their order, with generations, assignments and errors."""
@@ -202,7 +202,7 @@ OLDER = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("play", "versions"),

@@ -220,7 +220,7 @@ def _in_order(value: object) -> object:
     return value
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_they_print_the_same(

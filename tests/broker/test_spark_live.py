@@ -153,7 +153,7 @@ def ours(spark: SparkSession, log_dir: Path, topics: str, **options: str) -> Any
     return stream.option("subscribe", topics).options(**options).load(str(log_dir))
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_streams_beside_a_broker_that_writes(spark: SparkSession, tmp_path: Path) -> None:
     """Everything is given once and in order, as consumers and Spark's own source have it."""
     register(spark)
@@ -230,7 +230,7 @@ def _require_theirs(spark: SparkSession, broker: Broker, query: Query, isolation
     assert given == rows_of(spark.read.parquet(str(theirs.sink)))
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_deletes_what_a_stream_has_not_given(spark: SparkSession, tmp_path: Path) -> None:
     """Below where it stands it may; above, the query fails with both offsets, or passes over."""
     register(spark)

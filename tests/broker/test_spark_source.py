@@ -76,7 +76,7 @@ def rows_of(frame: Any) -> list[Any]:
     return sorted(frame.collect(), key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_same_rows(golden: Callable[[str], Path], spark: SparkSession, tmp_path: Path) -> None:
     log_dir = copy_log_dir(golden("kafka-4.3.1") / "clean", tmp_path / "log-dir")
     register(spark)
@@ -110,7 +110,7 @@ def test_the_same_rows(golden: Callable[[str], Path], spark: SparkSession, tmp_p
         assert len(ours) > 1000
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_same_rows_from_what_is_served(
     golden: Callable[[str], Path], spark: SparkSession
 ) -> None:

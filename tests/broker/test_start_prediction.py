@@ -333,8 +333,7 @@ def compare(before: dict[Path, str], after: dict[Path, str], rows: list[dict[str
             assert path.stat().st_size == each["size_bytes"], path
 
 
-@pytest.mark.in_turn
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("state", FAULTS)
 def test_a_start_does_what_was_predicted(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Any], state: str
@@ -398,7 +397,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("state", "name", "plant", "words", "check_id"), REFUSALS, ids=[r[4] for r in REFUSALS]

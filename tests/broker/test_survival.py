@@ -18,7 +18,7 @@ from tests.kafka.deaths import IN_TURN, TOPICS, Order, begin, bring_back, send, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn, pytest.mark.share(1)]
+pytestmark = [pytest.mark.broker, pytest.mark.exhaustive, pytest.mark.share(1)]
 ELR = pytest.mark.parametrize("elr", [True, False], ids=["elr", "no-elr"])
 
 

@@ -250,6 +250,7 @@ def require_read(read: list[Read], wanted: list[Expected]) -> None:
         assert committed.records == each.committed, each.target
 
 
+@pytest.mark.exhaustive
 def test_the_reference_is_what_a_client_reads(made: CutTopic) -> None:
     """Of the whole log, so that it may judge what is left of it; prints the targets."""
     logs, wanted = read_logs(made.log_dir), expect(made)
@@ -268,7 +269,7 @@ def test_the_reference_is_what_a_client_reads(made: CutTopic) -> None:
         )
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_and_its_clients_go_on(
     made: CutTopic, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:
@@ -293,7 +294,7 @@ def test_a_broker_and_its_clients_go_on(
     require_no_undo(eoctl, log_dir)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_undo_and_a_broker_that_ran_in_between(
     made: CutTopic, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:

@@ -100,7 +100,7 @@ def rows(outcome: Outcome, kind: str) -> list[dict[str, Any]]:
     return [each for each in found if each["kind"] == kind]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_client_reads_past_it_and_the_id_goes_on(

@@ -136,7 +136,7 @@ def end_of(partition: Path) -> int:
     return end
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("kind", REQUEST)
 def test_it_is_committed_as_a_broker_commits_it(
@@ -199,7 +199,7 @@ def test_it_is_committed_as_a_broker_commits_it(
     assert "a newer producer or transaction has the id" in refused.errors
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_all_replicas_of_three_brokers(tmp_path: Path, eoctl: Callable[..., Outcome]) -> None:
     """All brokers are killed with a transaction in doubt; each of them gets the same."""
     with Cluster(tmp_path / "cluster") as cluster:

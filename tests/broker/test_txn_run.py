@@ -33,7 +33,7 @@ def read(broker: Broker, topic: str, isolation: str) -> list[int]:
     return [int(each.value or b"") for each in found.records]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(2)
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("dies_at", ["decide", "_complete"])

@@ -184,7 +184,7 @@ def require_agreement(log_dir: Path, name: str) -> None:
     writer.close()
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_the_broker_goes_on(tmp_path: Path, is_clean: bool) -> None:
@@ -211,7 +211,7 @@ def test_the_broker_goes_on(tmp_path: Path, is_clean: bool) -> None:
 MINUTE_MS = 60_000
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_broker_takes_the_same_timestamps(tmp_path: Path) -> None:
     """By default up to an hour ahead, and as old as they like (KIP-1030)."""
     log_dir = tmp_path / "log-dir"

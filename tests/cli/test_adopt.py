@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -238,6 +237,7 @@ def test_a_saved_plan(dead: Path, eoctl: Cli) -> None:
     assert eoctl("apply", "second").status == 0
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("there", ["nothing", "directory", "lock"])
 def test_a_stale_plan_leaves_what_was_there(there: str, dead: Path, eoctl: Cli) -> None:
     """Neither a directory nor a lock: nothing was changed, as it says."""
@@ -404,6 +404,7 @@ def test_offsets_beyond_the_end(golden: Golden, eoctl: Cli) -> None:
     assert len(told) == len(beyond) > 0
 
 
+@pytest.mark.share(11)
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -462,12 +463,8 @@ def test_a_disk_that_is_too_small(dead: Path, eoctl: Cli, monkeypatch: pytest.Mo
     assert "bytes are needed there, 40,960 are free" in outcome.errors
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/dev/shm")
-def test_links_reach_no_other_disk(dead: Path, eoctl: Cli) -> None:
-    shm = Path("/dev/shm")
-    if not shm.is_dir() or shm.stat().st_dev == dead.stat().st_dev:
-        pytest.skip("one disk only")
-    target = shm / f"eoctl-{os.getpid()}"
+def test_links_reach_no_other_disk(dead: Path, eoctl: Cli, other_disk: Path) -> None:
+    target = other_disk / "new"
     for way in ("--link", "--move"):
         outcome = eoctl("adopt", dead, "--to", target, way, "--apply")
         assert outcome.status == 4
@@ -605,6 +602,7 @@ def leave_swaps(partition: Path, *, old: str) -> None:
                 path.rename(f"{path}.deleted")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("way", ["--copy", "--link", "--move"])
 @pytest.mark.parametrize("old", ["all", "second", "none"])
 def test_a_compaction_that_did_not_end(old: str, way: str, dead: Path, eoctl: Cli) -> None:

@@ -137,6 +137,7 @@ def test_the_answer_comes_first(diverged: Path) -> None:
     assert any(each.startswith("Next    start brokers 1, 2 one after") for each in shown[4:10])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "options", [(), ("--gone", 2), ("--settings",), ("--topic", "div"), ("--limit", 1)]
 )

@@ -205,6 +205,7 @@ STALE: list[tuple[str, Callable[[Path], object], str]] = [
 ]
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(("name", "change", "words"), STALE, ids=[each[0] for each in STALE])
 def test_a_stale_plan(
     name: str,
@@ -313,25 +314,19 @@ def test_a_journal_elsewhere_is_only_known_there(plan: Path, kafka: Path, eoctl:
     assert [row["was_applied_before"] for row in rows_of(again, "applied_plan")] == [True]
 
 
-def test_a_place_on_another_disk(plan: Path, kafka: Path, eoctl: Callable) -> None:
+def test_a_place_on_another_disk(
+    plan: Path, kafka: Path, eoctl: Callable, other_disk: Path
+) -> None:
     """There a link cannot be: whole files are copied, and come back the same."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == kafka.stat().st_dev:
-        pytest.skip("no second file system here")
     before = tree_of(kafka)
-    place = memory / f"eoctl-test-{os.getpid()}"
-    place.mkdir()
-    try:
-        assert eoctl("apply", plan, "--backup-dir", place).status == 0
-        (journal,) = place.iterdir()
-        kinds = {
-            row["backup"] for row in rows_of(eoctl("journal", "show", journal, "--output", "jsonl"))
-        }
-        assert kinds == {"copy", "cut", "none"}
-        assert eoctl("undo", journal).status == 0
-        assert difference(before, tree_of(kafka)) == []
-    finally:
-        shutil.rmtree(place)
+    assert eoctl("apply", plan, "--backup-dir", other_disk).status == 0
+    (journal,) = other_disk.iterdir()
+    kinds = {
+        row["backup"] for row in rows_of(eoctl("journal", "show", journal, "--output", "jsonl"))
+    }
+    assert kinds == {"copy", "cut", "none"}
+    assert eoctl("undo", journal).status == 0
+    assert difference(before, tree_of(kafka)) == []
 
 
 def test_an_owner_that_cannot_be_kept(
@@ -342,6 +337,7 @@ def test_an_owner_that_cannot_be_kept(
     refuses(eoctl, kafka, "could not get the owner and group of their directory", plan)
 
 
+@pytest.mark.share(2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize(
     "name", [LOG, "replication-offset-checkpoint", f"txn-0/{329:020d}.snapshot"]
@@ -456,6 +452,7 @@ ELSEWHERE = {
 }
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_a_plan_that_leads_elsewhere(name: str, plan: Path, kafka: Path, eoctl: Callable) -> None:
     """Refused before a lock is taken or a file is looked at."""
@@ -798,6 +795,7 @@ def test_a_link_that_came_later(plan: Path, kafka: Path, eoctl: Callable) -> Non
 # --- times beyond 64 bits -------------------------------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("year", [1902, 1969, 2262, 2300, 2400])
 def test_times_long_ago_and_far_ahead(year: int, kafka: Path, eoctl: Callable) -> None:
     """What a broken clock has left: saved, applied and taken back like any other."""

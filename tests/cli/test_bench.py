@@ -335,6 +335,7 @@ def test_each_record_is_followed() -> None:
     assert sent.errors == {}
 
 
+@pytest.mark.exhaustive
 def test_records_are_sent_for_a_time() -> None:
     sent = played(PLAYED, seconds=1.0).send()
     assert sent.records_count > 0
@@ -342,6 +343,7 @@ def test_records_are_sent_for_a_time() -> None:
     assert (sent.status == ACKNOWLEDGED).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [{"records": 700}, {"seconds": 1.0}])
 def test_the_bare_loop_has_times_of_its_own(size: dict[str, Any]) -> None:
     """A clock is read now and then: what lies between two readings has its share of both."""
@@ -373,6 +375,7 @@ def test_transactions_are_answered_by_their_ends() -> None:
     assert played(cell, records=25).send_transactions(10, 2, 500).records_count == 25
 
 
+@pytest.mark.exhaustive
 def test_records_that_fail_are_named() -> None:
     """Nobody listens: they are given up."""
     settings = producer_settings("127.0.0.1:1", PLAYED) | {"message.timeout.ms": 200}
@@ -404,6 +407,7 @@ def test_an_interrupt_within_an_answer_is_one() -> None:
 # --- percentiles ----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=300), st.integers(1, 10_000))
 def test_percentiles_are_samples(samples: list[int], share: int) -> None:
     """The smallest one that at least that share does not exceed; numpy's where it is exact."""
@@ -545,6 +549,7 @@ def test_stretches_say_each_record_once(data: st.DataObject) -> None:
     assert sum(each.records_count for each in found) == len(told)
 
 
+@pytest.mark.exhaustive
 @given(st.data())
 def test_judging_as_a_plain_loop_does(data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 12))

@@ -50,7 +50,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "command",
     [
@@ -70,7 +70,7 @@ def test_memory_is_bounded(command: str, partition: Path, tmp_path: Path) -> Non
     assert peak_mib < MOST_MIB
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(4)
 @pytest.mark.parametrize("huge", [False, True])
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ def test_saved_and_applied(name: str, prepared: Callable[..., Prepared], eoctl: 
     assert contents() == after
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", EVERY)
 def test_applied(name: str, prepared: Callable[..., Prepared], eoctl: Cli) -> None:
     """The way back comes before anything else that is said, and is one."""
@@ -174,6 +175,7 @@ def test_applied_twice(prepared: Callable[..., Prepared], eoctl: Cli) -> None:
     assert difference(before, state()) == []
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", [*PLANNED, "apply"])
 def test_interrupted_and_run_again(
     name: str, prepared: Callable[..., Prepared], eoctl: Cli, monkeypatch: pytest.MonkeyPatch
@@ -258,7 +260,7 @@ def test_a_broker_holds_the_lock(name: str, prepared: Callable[..., Prepared], e
     assert difference(before, state()) == []
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", EVERY)
 def test_nobody_reads_the_rows(name: str, prepared: Callable[..., Prepared], eoctl: Cli) -> None:
     """It is done all the same, and the way back is told."""

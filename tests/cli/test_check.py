@@ -396,6 +396,7 @@ def _with_rows(state: Path, change: Callable[[list[Any]], None]) -> None:
     state.write_bytes(zlib.compress(msgpack.packb([name, version, program, rows])))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "change",
     [

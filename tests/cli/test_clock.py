@@ -31,7 +31,7 @@ def rows_of(outcome: Any, kind: str) -> list[dict[str, Any]]:
     return [each for each in rows if each["kind"] == kind]
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(3)
 @pytest.mark.usefixtures("years_later")
 @pytest.mark.parametrize(
     "arguments",

@@ -51,6 +51,7 @@ def _buffered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PYTHONUNBUFFERED", request.param)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("_buffered")
 def test_findings_stay_findings(damaged: Path) -> None:
     """Whether all was looked at before somebody noticed, or not."""
@@ -68,6 +69,7 @@ def test_what_was_looked_at_as_a_whole_is_clean(kafka: Path) -> None:
     assert b"0 errors" in done.stderr
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -98,7 +100,7 @@ REFUSED = (
 )  # fmt: skip
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("more", [(), ("--single-copy",)])
 @pytest.mark.parametrize("call", [in_a_closed_pipe, after_one_line])
 def test_why_a_change_ended_is_told(
@@ -116,6 +118,7 @@ def test_why_a_change_ended_is_told(
     assert (outcome[0], outcome[1].splitlines()[-2:]) == (expected.returncode, last_words)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("more", [(), ("--single-copy",)])
 def test_why_a_change_ended_is_told_beside_a_full_disk(kafka: Path, more: tuple[str, ...]) -> None:
     """Both errors are told, the status is that of the change."""
@@ -127,6 +130,7 @@ def test_why_a_change_ended_is_told_beside_a_full_disk(kafka: Path, more: tuple[
     assert expected.stderr.splitlines()[-2] in done.stderr
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [

@@ -116,6 +116,7 @@ def test_a_consumer_that_commits_nothing_cannot_be_killed(eoctl: Run, play: Path
     assert not (play / "history-1.jsonl").exists()
 
 
+@pytest.mark.exhaustive
 def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> None:
     """Counted as failed alone it could have been the brokers'."""
     call = [
@@ -203,6 +204,7 @@ def test_a_directory_that_was_changed_is_condemned(eoctl: Run, play: Path) -> No
     }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_one_seed_is_one_course_of_events_in_every_process(tmp_path: Path) -> None:
     """On the disk too, byte for byte, whatever the hashes of texts are."""
     found = []
@@ -250,6 +252,7 @@ def test_without_healing_it_ends_as_it_is(eoctl: Run, play: Path) -> None:
     assert "may still come" in checked.errors
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("faults", ["kill follower at 90%", "kill all at 10%, start all at 90%"])
 @pytest.mark.parametrize("rate", [0, 1])
 def test_a_run_takes_all_its_records_however_long_that_takes(
@@ -272,6 +275,7 @@ def test_a_run_takes_all_its_records_however_long_that_takes(
     assert eoctl("cluster", "check", "play").status == 0
 
 
+@pytest.mark.exhaustive
 def test_records_that_were_never_given_are_told(
     eoctl: Run, play: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +285,7 @@ def test_records_that_were_never_given_are_told(
     assert "of 7 records 0 were given to the producer" in ran.errors
 
 
+@pytest.mark.exhaustive
 def test_the_messages_rule_flaps_under_bursts(eoctl: Run, tmp_path: Path) -> None:
     """REPL-5, and why Kafka 0.9 went over to time: followers that keep up are thrown out."""
     counts = {}
@@ -379,6 +384,7 @@ def test_a_broker_that_runs_is_left_alone(eoctl: Run, play: Path) -> None:
     assert not (play / "history-1.jsonl").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, play: Path) -> None:
     code = (
         "import os\n"
@@ -451,6 +457,7 @@ def repeated(eoctl: Run, errors: str, root: Path) -> set[str]:
     return {each["kind"] for each in rows(checked)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "kind"),
     [
@@ -474,6 +481,7 @@ def test_what_loses_is_found_and_repeated_by_the_calls_that_are_printed(
     assert kind in repeated(eoctl, text.errors, tmp_path / "again")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

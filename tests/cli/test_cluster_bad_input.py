@@ -165,7 +165,7 @@ def _tree(root: Path) -> dict[str, bytes]:
     return {str(each): each.read_bytes() for each in sorted(root.rglob("*")) if each.is_file()}
 
 
-@pytest.mark.share(24)
+@pytest.mark.share(8)
 @pytest.mark.parametrize(("make", "call", "status", "words", "next_step"), BAD)
 def test_what_cannot_be_taken_is_told_with_what_to_do(
     eoctl: Run,

@@ -32,6 +32,7 @@ def witness(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path / "witness.json"
 
 
+@pytest.mark.exhaustive
 def test_a_witness_is_repeated_and_condemned(eoctl: Run, witness: Path) -> None:
     saved = json.loads(witness.read_text())
     assert 1 <= len(saved["faults"]) <= 12
@@ -43,6 +44,7 @@ def test_a_witness_is_repeated_and_condemned(eoctl: Run, witness: Path) -> None:
     assert {each["kind"] for each in rows(checked)} == {*saved["kinds"]}
 
 
+@pytest.mark.exhaustive
 def test_what_was_run_or_is_another_cluster_is_refused(eoctl: Run, witness: Path) -> None:
     assert eoctl("cluster", "init", "new", "--min-insync-replicas", 2).status == 0
     other = eoctl("cluster", "run", "new", "--replay", witness)
@@ -58,6 +60,7 @@ def test_what_was_run_or_is_another_cluster_is_refused(eoctl: Run, witness: Path
     assert "is there already" in twice.errors
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -74,6 +77,7 @@ def test_wrong_calls(eoctl: Run, witness: Path, options: list[str], words: str) 
     assert not (witness.parent / "play").exists()
 
 
+@pytest.mark.exhaustive
 def test_files_that_are_no_course(eoctl: Run, witness: Path) -> None:
     whole = json.loads(witness.read_text())
     for name, content in (
@@ -93,6 +97,7 @@ def test_files_that_are_no_course(eoctl: Run, witness: Path) -> None:
     assert not (witness.parent / "play").exists()
 
 
+@pytest.mark.exhaustive
 def test_another_course_than_the_saved_one_is_told(eoctl: Run, witness: Path) -> None:
     saved = json.loads(witness.read_text())
     saved["digest"] = "0" * 64

@@ -114,6 +114,7 @@ def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "play"
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("faults", ["", "kill leader at 1%, start all at 2%"])
 def test_a_run_is_kept_as_far_as_it_went_and_the_next_one_goes_on(
     eoctl: Run, play: Path, faults: str
@@ -176,6 +177,7 @@ def _state_of(root: Path) -> dict[Path, tuple[int, int]]:
     return {path: (each.st_size, each.st_mtime_ns) for path, each in stats.items()}
 
 
+@pytest.mark.exhaustive
 def test_a_check_changes_nothing_and_can_be_called_again(
     eoctl: Run, play: Path, tmp_path: Path
 ) -> None:

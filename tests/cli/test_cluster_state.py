@@ -242,6 +242,7 @@ def test_refusals(
     assert (done.status, words in done.errors) == (status, True), done.errors
 
 
+@pytest.mark.exhaustive
 def test_on_a_terminal_of_80_columns(diverged: Path) -> None:
     for options in ((), ("--history",), ("--acknowledged", "div-0:40")):
         shown = on_terminal("cluster-state", *ALL, *options, streams=("stdout",)).lines

@@ -59,6 +59,7 @@ def test_it_is_interrupted(long_log: Path, output: str) -> None:
     assert b"Traceback" not in words
 
 
+@pytest.mark.exhaustive
 def test_progress_is_drawn_while_the_newest_rows_are_looked_for(long_log: Path) -> None:
     shown = at_once("cluster-state", long_log, "--history", width=120)
     drawn = [each for each in lines_drawn(shown) if each.startswith("reading")]

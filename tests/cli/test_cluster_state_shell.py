@@ -134,7 +134,7 @@ _BROKER_COLUMNS = (
 )  # fmt: skip
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("release", ["3.9.1", "4.3.1-two-dirs"])
 def test_a_snapshot(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Any], release: str
@@ -149,6 +149,7 @@ def test_a_snapshot(
     assert of_ours(eoctl("cluster-state", directory, *JSONL)) == theirs
 
 
+@pytest.mark.exhaustive
 def test_what_a_cluster_begins_with(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
     log_dir = tmp_path / "kafka"
     settings = ("--config", "orders:retention.ms=5", "--config", "orders:min.insync.replicas=1")
@@ -159,7 +160,7 @@ def test_what_a_cluster_begins_with(tmp_path: Path, eoctl: Callable[..., Any]) -
     assert of_ours(eoctl("cluster-state", log_dir, *JSONL)) == theirs
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("offset", [63, 97, 130, 164])
 def test_after_a_record_of_three_brokers(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Any], offset: int

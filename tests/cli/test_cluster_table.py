@@ -41,6 +41,7 @@ def test_one_call_says_what_may_be_lost_and_how(eoctl: Run) -> None:
     assert any("was acknowledged" in each or "was read" in each for each in told)
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_has_the_answer_first_and_80_columns() -> None:
     shown = on_terminal("cluster", "table", *ASKED, "--no-pager", "-q", rows=200)
     assert shown.status == 0

@@ -59,6 +59,7 @@ def values_in(eoctl: Run, log: Path) -> list[str]:
     return [each["value"] for each in rows(outcome)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("faults", [(), FAULTS])
 def test_what_is_committed_is_what_every_reader_is_given(
     eoctl: Run, play: Path, faults: tuple[object, ...]
@@ -133,6 +134,7 @@ def test_who_is_refused_to_abort_is_not_said_to_be_aborted(
     assert _transactions(result).endswith(words)
 
 
+@pytest.mark.exhaustive
 def test_a_decided_transaction_without_markers_fences_nobody(eoctl: Run, play: Path) -> None:
     """All brokers are dead: its producer waits, and the coordinator has aborted nothing."""
     ran = eoctl(
@@ -263,6 +265,7 @@ REOPENED = (
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_what_is_committed_and_open_again_is_lost_whoever_ends_it(
     eoctl: Run, tmp_path: Path
 ) -> None:
@@ -290,6 +293,7 @@ def test_what_is_committed_and_open_again_is_lost_whoever_ends_it(
     assert all("has passed over it" in each["words"] for each in lost)
 
 
+@pytest.mark.exhaustive
 def test_explore_plays_transactions_and_prints_the_calls_that_repeat_them(
     eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def offsets_in(eoctl: Eoctl, partition: Path, *options: object) -> list[int]:
 # --- the protocol ---------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_each_record_once(
@@ -406,7 +407,7 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.share(2)
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_kills_at_random_moments(mode: str, eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
@@ -448,6 +449,7 @@ def test_kills_at_random_moments(mode: str, eoctl: Eoctl, clean: Path, tmp_path:
         assert keeper.saved()["state"] == expected
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_kill_in_the_middle(mode: str, eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
     """Of both, in the third hand-over: what it costs is what the mode says."""

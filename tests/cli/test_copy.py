@@ -54,6 +54,7 @@ def copy(eoctl: Eoctl, tmp_path: Path) -> Copy:
 # --- real directories -----------------------------------------------------------------------------
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_it_is_what_a_real_client_was_given(
@@ -75,7 +76,7 @@ def test_it_is_what_a_real_client_was_given(
     assert eoctl("check", log_dir, "--fail-on", "note").status == 0
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("state", STATES)
 def test_logs_of_brokers_that_were_killed(
@@ -160,6 +161,7 @@ def _places(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
         pos += header.batch_bytes
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "segment_bytes"),
     [("rolled-0", 300_000), ("txn-0", 3_000), ("plain-0", 9_000), ("txn-1", 3_000),

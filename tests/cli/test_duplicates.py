@@ -265,6 +265,7 @@ def large(tmp_path: Path) -> Path:
     return write_log(tmp_path / "large-0", batches)
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk(eoctl: Callable[..., Any], large: Path, tmp_path: Path) -> None:
     spill = tmp_path / "spill"
     spill.mkdir()
@@ -339,6 +340,7 @@ def test_a_chain_is_one_group(eoctl: Callable[..., Any], tmp_path: Path) -> None
     assert {each["value"] for each in groups} == {"v" * 64}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("memory", ["1", "256"])
 @pytest.mark.parametrize("more", [(), ("--across-partitions",), ("--id", "key")])
 def test_each_pair_is_in_one_group(

@@ -109,6 +109,7 @@ def test_what_lies_below_the_log_start_is_not_missed(start: int, rolled: Path, e
     assert eoctl("consume", rolled).status == (5 if start == 10 else 0)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("indexes", ["empty", "zeros", "none"])
 @pytest.mark.parametrize("base", [0, 25])
 def test_without_entries_it_may_be_a_cleaners_work(

@@ -50,7 +50,7 @@ def files_of(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("spark")
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
@@ -270,7 +270,7 @@ def many(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("jobs", "how", "wanted"),
     [("1", signal.SIGKILL, 11), ("2", signal.SIGINT, 5), ("2", signal.SIGKILL, 20)],
@@ -323,6 +323,7 @@ def test_set_aside_is_told(eoctl: Callable[..., Any], kafka: Path) -> None:
 # --- processes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("workers_pay")
 def test_processes_that_are_killed_are_replaced(
     eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -390,7 +391,7 @@ pyarrow.fs.FileSystem = FileSystem
 """
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_uris_with_several_processes(kafka: Path, tmp_path: Path, isolation: str) -> None:
     """Python itself prepares each process, so that all of them know of another file system."""

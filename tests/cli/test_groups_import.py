@@ -23,6 +23,7 @@ from storage.producers.java_hash import coordinator_partition
 from tests import groups
 from tests.changes import held, in_80_columns, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
+from tests.drawn import examples
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
@@ -238,7 +239,9 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 
 
 @settings(
-    max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(6),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(st.dictionaries(
     st.tuples(NAMES, st.sampled_from([("plain", 0), ("plain", 1), ("txn", 1)])),

@@ -311,7 +311,7 @@ def _named(text: str, names: dict[str, str]) -> str:
     return re.sub("|".join(names), lambda found: names[found[0]], text)
 
 
-@pytest.mark.share(24)
+@pytest.mark.share(12)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("call", CALLS)
 def test_the_examples_run(

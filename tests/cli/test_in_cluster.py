@@ -44,6 +44,7 @@ def row_of(outcome: Any) -> dict[str, Any]:
     return next(each for each in rows_of(outcome, "partition"))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("archive", "place", "nodes", "count"), CLUSTERS)
 def test_all_say_what_cluster_state_says(
     golden: Callable[[str], Path],
@@ -87,6 +88,7 @@ def test_min_insync_replicas_that_a_topic_has(
     assert found["two"] == (2, "topic")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "call",
     [
@@ -120,6 +122,7 @@ def test_a_note_and_no_finding(diverged: Path, eoctl: Callable[..., Any]) -> Non
         )
 
 
+@pytest.mark.exhaustive
 def test_for_people(diverged: Path) -> None:
     shown = on_terminal("check", "broker-2/div-0", "--now", "0", cwd=diverged)
     assert (
@@ -159,6 +162,7 @@ def is_unknown(row: dict[str, Any], standing: str | None = None) -> bool:
     return [row[each] for each in FIELDS] == [None] * 4 and row["standing"] == standing
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("verb", ["describe", "check"])
 @pytest.mark.parametrize("kind", ["alone", "disk", "no metadata", "empty", "other topic"])
 def test_nothing_is_invented(

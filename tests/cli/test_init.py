@@ -93,6 +93,7 @@ def test_what_is_made(eoctl: Cli) -> None:
     assert rows[1]["settings"] == "cleanup.policy=compact,segment.bytes=1048576"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("release", "has_directory_id", "version"),
     [("3.3", False, 0), ("3.6", False, 0), ("3.7", True, 1), ("4.0", True, 2), ("4.3", True, 2)],

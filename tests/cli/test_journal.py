@@ -240,6 +240,7 @@ def test_where_journals_are_found(
     assert [Path(each).parent.name for each in paths] == ["place", "kafka.eoctl"]  # by time
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
@@ -266,6 +267,7 @@ def test_wrong_calls(
     assert difference(before, tree_of(kafka.parent)) == []
 
 
+@pytest.mark.exhaustive
 def test_on_a_terminal_and_without_a_reader(journal: Path, kafka: Path, eoctl: Callable) -> None:
     """80 columns are enough for each command; a closed pipe ends it quietly, and it is done."""
     plan = journal / "plan.json"
@@ -477,6 +479,7 @@ PAGES = ("eoctl-truncate.1", "eoctl-apply.1", "eoctl-undo.1", "eoctl-journal.1")
 PLACE = "/var/lib/kafka"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("page", PAGES)
 def test_what_the_pages_show_of_changes(page: str, kafka: Path, eoctl: Callable) -> None:
     """Those that change something, in their order, on one log dir; ids and places are its own."""
@@ -527,6 +530,7 @@ def put(path: Path, how: str | bytes) -> None:
         IN_THE_WAY[how](path)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("how", ["fifo", "directory", "huge", *IS_NO_PATH])
 def test_a_note_of_an_unfinished_plan_that_is_none(
     how: str | bytes, journal: Path, kafka: Path, eoctl: Callable
@@ -558,6 +562,7 @@ def test_a_note_of_an_unfinished_plan_that_is_none(
     assert eoctl("undo", journal).status == 0
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", ["journal", "plan.json"])
 @pytest.mark.parametrize("how", [*IN_THE_WAY, bytes(1000)])
 def test_a_journal_that_is_no_file(

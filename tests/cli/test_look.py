@@ -84,6 +84,7 @@ def test_a_table_on_demand(eoctl: Callable[..., Outcome], monkeypatch: pytest.Mo
     assert max(map(len, shown.splitlines()[:8])) <= 40
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -162,6 +163,7 @@ def test_records_have_no_columns(eoctl: Callable[..., Outcome]) -> None:
 # --- colours --------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_colours(eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     call = ("describe", "clean/txn-0", "clean/plain-0")
     assert "\x1b[32mok" in on_terminal(*call).raw
@@ -207,6 +209,7 @@ def test_what_is_longer_than_the_screen_is_paged(pager: tuple[dict[str, str], Pa
     assert kept.read_text() == plain.raw
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("environment", "rows"),
     [

@@ -130,6 +130,7 @@ def told_wrongly(eoctl: Callable[..., Any], log_dir: Path, name: str, offsets: s
     return wrong
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES)
 def test_each_reader_tells_what_is_missing(
     eoctl: Callable[..., Any],
@@ -165,6 +166,7 @@ def test_repair_has_it_in_its_price(
         assert outcome.status == (0 if name == "plain-0" else SKIPPED)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("damage", "name", "offsets"), [LOSSES[1], LOSSES[3], LOSSES[4]])
 def test_after_a_crash_too(
     eoctl: Callable[..., Any],
@@ -195,6 +197,7 @@ def test_above_all_that_was_acknowledged_a_crash_may_cut(
         assert (reader, outcome.status) == (reader, 0), outcome.errors
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["clean", "crash"])
 @pytest.mark.parametrize("tail", [b"\x01", bytes(4096), b"\0" * 11 + b"\xff" * 200])
 def test_bytes_behind_the_end(
@@ -326,6 +329,7 @@ def test_a_copy_tells_what_its_source_lacks(
         assert outcome.status == SKIPPED, outcome.errors
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("damage", "name", "offsets"), [LOSSES[0], *LOSSES[2:]])
 def test_a_program_between_two_topics_is_told_too(
     eoctl: Callable[..., Any],

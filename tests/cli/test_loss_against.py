@@ -142,6 +142,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_a_change_has_made(
     eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path, name: str

@@ -48,6 +48,7 @@ def messages_of(outcome: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in outcome.errors.splitlines()]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("damage", "name", "offsets"), [*LOSSES, (flip, "plain-0", "54 to 71")])
 def test_counts_are_those_of_the_other_readers(
     eoctl: Callable[..., Any],
@@ -98,6 +99,7 @@ def test_counts_are_those_of_the_other_readers(
             assert (row["base_offset"], row["last_offset"]) in places
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("state", STATES)
 def test_nothing_is_lost_of_what_a_real_broker_left(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], state: str

@@ -106,7 +106,7 @@ def arguments_of(command: str, log_dir: Path, scratch: Path) -> list[str]:
     return given
 
 
-@pytest.mark.share(5)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_partition_more_costs_the_same(
     command: str, log_dirs: list[Path], tmp_path: Path, eoctl: Callable[..., Outcome]
@@ -121,7 +121,7 @@ def test_a_partition_more_costs_the_same(
     assert 0 < many <= MOST_GROWTH * few, costs
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("command", ["rebuild --jobs 1", "repair --jobs 1 --strategy salvage"])
 def test_a_partition_more_to_be_changed_costs_the_same(
     command: str, log_dirs: list[Path], tmp_path: Path, eoctl: Callable[..., Outcome]

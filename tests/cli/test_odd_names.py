@@ -53,7 +53,7 @@ def in_shell(command: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
 def test_nothing_reaches_a_terminal_as_it_is(
     odd: Path, eoctl: Callable[..., Outcome], call: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -86,6 +86,7 @@ def test_machines_are_told_names_as_they_are(killed: Path, eoctl: Callable[..., 
     assert told["message"].startswith(str(odd))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("words", [["describe"], ["dump-segment"], ["txn", "list"]])
 def test_commands_that_read_no_uris_say_so(words: list[str]) -> None:
     for path, is_told in (("s3a://bucket/logs", True), ("nothing/here", False)):

@@ -41,6 +41,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.usefixtures("workers_pay")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_small_job_starts_no_process(

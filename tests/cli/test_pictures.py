@@ -67,7 +67,7 @@ def drawn(draw: Callable[..., None], model: Model, *rest: Any, **options: Any) -
 # --- the numbers are those of the tables ----------------------------------------------------------
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", STATES, indirect=True)
 def test_offsets_are_those_of_describe(state: Path, eoctl: Callable[..., Outcome]) -> None:
     done = eoctl("describe", state, "--picture", *ALL)
@@ -110,7 +110,7 @@ def tallies(text: str) -> Counter[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.share(3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("state", STATES, indirect=True)
 def test_transactions_are_those_of_txn_list(state: Path, eoctl: Callable[..., Outcome]) -> None:
     clock = ("--now", "dir")
@@ -236,6 +236,7 @@ def test_each_value_of_an_axis_has_a_place(first: int) -> None:
 # --- who sees it ----------------------------------------------------------------------------------
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("has_unicode", [True, False])
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_move_nothing(model: Model, text: str, has_unicode: bool) -> None:
@@ -271,6 +272,7 @@ def test_hostile_names_move_nothing(model: Model, text: str, has_unicode: bool) 
         assert all(cell_len(each) <= 80 for each in bars)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("width", [1, 40, 80, 200, 10_000])
 def test_lines_fit(model: Model, width: int) -> None:
     for text in (

@@ -81,6 +81,7 @@ def test_a_cut_is_told_done_and_taken_back(killed: Path, eoctl: Callable[..., An
     assert (killed / "plain-0" / LOG).read_bytes() == before
 
 
+@pytest.mark.exhaustive
 def test_strategies_beside_each_other(damaged: Path, eoctl: Callable[..., Any]) -> None:
     """What each loses is what its own plan says."""
     shown = on_terminal("repair", "killed", width=100)

@@ -61,7 +61,7 @@ CALLS = {
 BOTH = ("stdout", "stderr")
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("what", "streams"), [*((each, BOTH) for each in CALLS), ("checking", ("stderr",))]
 )
@@ -85,6 +85,7 @@ def test_it_is_drawn_and_cleared(
         assert lines_drawn(quiet) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("call", "count", "unit"),
     [
@@ -108,6 +109,7 @@ def test_what_is_played_is_counted_and_is_no_bytes(
     assert not any(" B" in each or "iB" in each for each in drawn)
 
 
+@pytest.mark.exhaustive
 def test_a_wide_line_is_cut_where_it_says_least(kafka: Path, tmp_path: Path) -> None:
     for width in (100, 40, 20):
         drawn = lines_drawn(at_once("describe", "kafka/rolled-0", cwd=tmp_path, width=width))

@@ -368,6 +368,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_whole_batch_that_no_broker_loads(kafka: Path, eoctl: Cli, name: str) -> None:
     """It goes like a corrupt one: the rest of the log is good, and loads then."""
@@ -508,6 +509,7 @@ def test_what_a_start_reads_before_it_derives_anything(
     assert eoctl(*check).status == 0
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["crash", "clean"])
 @pytest.mark.parametrize("touched", [(), (5,)])
 def test_a_log_start_beyond_the_log(

@@ -326,6 +326,7 @@ def test_different_log_starts(rolled: tuple[Path, Path], eoctl: Callable, later:
     assert [each for each in batches_of(one) if each[0] >= 25] == wanted
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

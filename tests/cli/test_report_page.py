@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-pytestmark = [pytest.mark.browser, pytest.mark.in_turn]
+pytestmark = [pytest.mark.browser, pytest.mark.exhaustive]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 LIMIT_S = 180  # of whatever is waited for: only a page that hangs takes so long
 READY = "document.documentElement.dataset.ready === 'yes'"

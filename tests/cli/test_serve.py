@@ -115,9 +115,9 @@ def test_librdkafka_is_given_what_a_real_broker_gave(
     ] == [(row["offset"], row["timestamp_ms"], row["key"], row["value"]) for row in rows]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("state", ["clean", "crash", "hard", "tv2"])
-@pytest.mark.share(4)
 def test_what_is_served_is_what_consume_gives(
     golden: Callable[[str], Path], tmp_path: Path, state: str, isolation: str
 ) -> None:
@@ -259,6 +259,7 @@ def test_missing_offsets_are_told_and_decide_the_status(kafka: Path, eoctl: Eoct
 # --- other directories
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["v0-none-0", "v0-gzip-0", "v1-snappy-0", "v1-lz4-0"])
 def test_old_message_formats_are_read_by_librdkafka(
     golden: Callable[[str], Path], legacy: Served, name: str

@@ -149,6 +149,7 @@ def test_an_error_of_ours_cuts_off_one_client(monkeypatch: pytest.MonkeyPatch) -
     assert (found.problem, found.is_our_bug) == ("internal error: ValueError: a bug", True)
 
 
+@pytest.mark.exhaustive
 def test_who_is_silent_or_slow_is_cut_off_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is that has not come for a long time, in each case."""
     api = wire.api_named("ApiVersions")
@@ -193,6 +194,7 @@ def test_the_line_of_a_client_says_why_it_was_cut_off(clean: Path) -> None:
 # --- large requests
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_topics_in_one_request(served: Served) -> None:
     names = [f"topic-{each}" for each in range(100_000)]
     with Wire(served.bootstrap) as connection:
@@ -307,6 +309,7 @@ def test_too_many_clients_are_turned_away_and_the_others_served(clean: Path) -> 
     assert re.search(r"served .* connections; \d+ clients turned away", ended.stderr)
 
 
+@pytest.mark.exhaustive
 def test_thousands_of_connections_hold(clean: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 10_000 if IS_ALL else 1_000

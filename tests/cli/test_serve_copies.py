@@ -137,6 +137,7 @@ def test_clients_are_given_that_copy_up_to_there(eoctl: Eoctl, brokers: list[Pat
             assert beyond["errorCode"] == 1
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("number", BROKERS)
 def test_a_preferred_copy_ends_where_all_agree(
     eoctl: Eoctl, brokers: list[Path], number: int
@@ -152,6 +153,7 @@ def test_a_preferred_copy_ends_where_all_agree(
     assert done.status == (5 if is_parted else 0)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("number", BROKERS)
 def test_a_diverged_copy_is_served_to_its_end(
     eoctl: Eoctl, brokers: list[Path], number: int

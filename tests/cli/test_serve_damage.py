@@ -240,7 +240,7 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(topic, damage, number, id=f"{topic}-{damage.__name__}-{number}")
 
 
-@pytest.mark.share(16)
+@pytest.mark.share(6)
 @pytest.mark.parametrize(("topic", "damage", "number"), [*cases()])
 def test_what_is_served_of_a_damaged_log(
     golden: Callable[[str], Path],

@@ -132,6 +132,7 @@ def guarded(request: pytest.FixtureRequest, kafka: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(kafka)], check=True)
 
 
+@pytest.mark.share(1)
 def test_nothing_is_written_whoever_may(guarded: Path, request: pytest.FixtureRequest) -> None:
     """Files, listing, owners, modes and times are the same after everything was asked for."""
     may_write = "[writable]" in request.node.name
@@ -178,7 +179,7 @@ def given(bootstrap: str, topic: str, offset: int) -> tuple[int, int]:
         return answer["errorCode"], len(answer["records"] or b"")
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("is_read_before", [True, False])
 @pytest.mark.parametrize(
     "change",
@@ -230,6 +231,7 @@ def flip(path: Path, pos: int) -> None:
         file.write(bytes([byte ^ 0x40]))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kernel", ["native", "pure"])
 @pytest.mark.parametrize("is_skipped", [False, True])
 def test_what_was_verified_is_verified_again_when_it_is_sent(

@@ -240,7 +240,7 @@ def test_librdkafka_begins_nowhere(kafka: Path) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_console_consumer_begins_nowhere(kafka: Path) -> None:
     """It ends, with an error and without a record; without a group it reads, as it is told."""
     flip(kafka / f"__consumer_offsets-{BROKEN_NUMBER}")

@@ -93,6 +93,7 @@ def test_internal_topics_only_if_asked_for(clean: Path) -> None:
             assert connection.ask("ListGroups", 4, {})["groups"]
 
 
+@pytest.mark.exhaustive
 def test_the_preferred_copy_is_served(diverged: Path) -> None:
     """Up to where all agree: the choice of a copy alone is no reason to serve more."""
     dirs = [diverged / f"broker-{each}" for each in (1, 2, 3)]
@@ -135,6 +136,7 @@ def test_topics_that_appear_meanwhile_are_not_served(kafka: Path) -> None:
     assert "appeared" not in ended.stdout + ended.stderr
 
 
+@pytest.mark.exhaustive
 def test_metadata_from_elsewhere(clean: Path, tmp_path: Path) -> None:
     """Topics, their ids, and partitions that are not here are known by them alone."""
     bare = tmp_path / "bare"
@@ -209,6 +211,7 @@ def test_it_ends_by_itself(clean: Path) -> None:
     assert re.match(r"served [\d.]+ KiB over 1 connection", lines[-1])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["idle", "connected"])
 def test_an_interrupt_is_a_clean_end(clean: Path, moment: str, number: signal.Signals) -> None:
@@ -259,6 +262,7 @@ run()
 """
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("module", STARTING)
 def test_an_interrupt_while_it_starts(clean: Path, module: str, number: signal.Signals) -> None:
@@ -458,7 +462,7 @@ def test_the_call_of_kcat_works_as_pasted(clean: Path) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_call_of_the_console_consumer_works_as_pasted(clean: Path) -> None:
     """The script is a shell around this class; as it is, it waits for more at the end."""
     with Served(clean, "--topic", "plain") as served:

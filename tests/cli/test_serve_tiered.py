@@ -41,6 +41,7 @@ def producers(served: Served) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("state", ["clean", "crash"])
 def test_what_is_remote_only_is_told(golden: Callable[[str], Path], state: str) -> None:
     with Served(golden(ARCHIVE) / state, "--for-seconds", "1") as served:

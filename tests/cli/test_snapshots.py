@@ -117,6 +117,7 @@ def arguments_of(call: str) -> list[str]:
     return words if words[0] in CLOCKLESS or "--now" in words else [*words, *NOW]
 
 
+@pytest.mark.share(9)
 @pytest.mark.parametrize("name", READERS)
 def test_in_80_columns(name: str, place: Path) -> None:
     call = READERS[name]
@@ -124,6 +125,7 @@ def test_in_80_columns(name: str, place: Path) -> None:
     held_against(f"{name}-80", call, shown, shown.text)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("kind", LOCALES)
 def test_pictures(name: str, kind: str, place: Path) -> None:
@@ -135,6 +137,7 @@ def test_pictures(name: str, kind: str, place: Path) -> None:
     assert kind != "ascii" or shown.raw.isascii()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("name", "width"), WIDER)
 def test_in_more_columns(name: str, width: int, place: Path) -> None:
     call = READERS[name]
@@ -143,6 +146,7 @@ def test_in_more_columns(name: str, width: int, place: Path) -> None:
     assert all(len(line) <= width for line in shown.lines if line.startswith(" "))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["describe", "txn-hanging"])
 def test_in_colours(name: str, place: Path) -> None:
     r"""Escapes as \e; without them it is the same."""

@@ -87,7 +87,7 @@ def test_golden_states(
     check_state(outcome, golden, state)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.java
@@ -176,6 +176,7 @@ def test_examples_of_the_man_page(eoctl: Callable[..., Any], golden: Callable[[s
 # --- reports --------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("chunk_rows", [1, 2, CHUNK_ROWS])
 def test_all_reports(
     eoctl: Callable[..., Any],
@@ -530,7 +531,7 @@ def test_an_empty_log_dir_starts_nothing(
     assert notes_of(outcome) == [VERIFIED, "engine: spark, as asked for"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.java
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")

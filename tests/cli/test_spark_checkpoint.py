@@ -46,6 +46,7 @@ def parts(checkpoint: Path) -> list[str]:
     return sorted(each.name for each in checkpoint.glob("part-*.state"))
 
 
+@pytest.mark.exhaustive
 def test_what_is_done_is_not_read_again(eoctl: Cli, tmp_path: Path) -> None:
     """Nothing of the files is read then: they may hold anything, and tell the same.
 
@@ -67,6 +68,7 @@ def test_what_is_done_is_not_read_again(eoctl: Cli, tmp_path: Path) -> None:
     assert (again.stdout, again.status, taken(again.errors)) == (whole.stdout, whole.status, count)
 
 
+@pytest.mark.exhaustive
 def test_a_part_is_not_larger_than_what_may_be_held(
     eoctl: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_part_is_not_larger_than_what_may_be_held(
         assert len(read) > count
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("change", ["grown", "touched", "another segment", "a segment less"])
 def test_a_directory_that_has_changed_is_read_again(
     eoctl: Cli, tmp_path: Path, change: str
@@ -161,6 +164,7 @@ def test_what_could_not_be_read_is_tried_again(
     )
 
 
+@pytest.mark.exhaustive
 def test_damaged_and_foreign_parts(eoctl: Cli, tmp_path: Path) -> None:
     """What is damaged is read again, and said; what is something else is left as it is."""
     root, checkpoint = tmp_path / "logs", tmp_path / "checkpoint"
@@ -229,7 +233,7 @@ def kill_after_a_part(command: list[str], checkpoint: Path) -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.xdist_group("spark")
 def test_a_killed_driver_of_spark(eoctl: Cli, tmp_path: Path) -> None:
     """The next run reads the rest, and tells what an audit tells that was never killed."""

@@ -42,7 +42,7 @@ def pages(eoctl: Callable[..., Outcome], tmp_path: Path) -> Callable[..., tuple[
 # --- the same page --------------------------------------------------------------------------------
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     "state",
     [
@@ -61,7 +61,7 @@ def test_real_directories(
     assert ours == theirs
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_damaged_directories(
     golden: Callable[[str], Path],
@@ -77,6 +77,7 @@ def test_damaged_directories(
     assert ours == theirs
 
 
+@pytest.mark.exhaustive
 def test_copies_of_three_brokers(
     golden: Callable[[str], Path], pages: Callable[..., tuple[bytes, bytes]]
 ) -> None:
@@ -86,12 +87,14 @@ def test_copies_of_three_brokers(
     assert b"part at offset 36" in ours
 
 
+@pytest.mark.exhaustive
 def test_some_topics(crash: Path, pages: Callable[..., tuple[bytes, bytes]]) -> None:
     ours, theirs = pages(crash, "--topic", "txn")
     assert ours == theirs
     assert b"many-producers" not in ours
 
 
+@pytest.mark.exhaustive
 def test_paths_as_they_are_given(
     crash: Path,
     pages: Callable[..., tuple[bytes, bytes]],
@@ -108,6 +111,7 @@ def test_paths_as_they_are_given(
     assert to.read_bytes() == wanted
 
 
+@pytest.mark.exhaustive
 def test_names_that_cannot_be_sent(
     killed: Path, pages: Callable[..., tuple[bytes, bytes]], tmp_path: Path
 ) -> None:
@@ -145,6 +149,7 @@ def test_equal_calls_give_equal_bytes(
 # --- what is kept for the next run ----------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_state_has_timelines_once_they_were_asked_for(
     killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
@@ -168,6 +173,7 @@ def test_a_state_has_timelines_once_they_were_asked_for(
     assert first == (tmp_path / "o.html").read_bytes() == (tmp_path / "r.html").read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_a_state_of_another_log_start_is_not_used(
     killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
@@ -186,6 +192,7 @@ def test_a_state_of_another_log_start_is_not_used(
 # --- what could not be read, and what must not be -------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_what_the_audit_alone_could_not_read_is_at_the_top(
     crash: Path,
     eoctl: Callable[..., Outcome],
@@ -249,7 +256,7 @@ def test_wrong_calls(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["here", "mine.html"]
 
 
-@pytest.mark.share(3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(8))
 def test_random_damage(killed: Path, pages: Callable[..., tuple[bytes, bytes]], seed: int) -> None:
     rng = random.Random(seed)

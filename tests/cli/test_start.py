@@ -34,7 +34,7 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=["module", "script"])
 def test_an_interrupt_while_modules_are_imported(

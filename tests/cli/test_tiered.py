@@ -76,6 +76,7 @@ def test_everything_that_the_broker_derived_is_right(
     assert set(files.values()) == {"equal"}
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", STARTS)
 @pytest.mark.parametrize("options", [(), ("--from-scratch",)])
 def test_the_producers_up_to_the_local_log_are_those_of_the_snapshot(
@@ -260,6 +261,7 @@ def test_leader_epochs_that_begin_at_the_local_log_leave_nothing_remote(
     assert Partition.of(select_partition(directory / "tiered-0")).remote_range is None
 
 
+@pytest.mark.exhaustive
 def test_what_is_said_is_in_the_same_order_every_time(golden: Callable[[str], Path]) -> None:
     """Whatever seed Python hashes with."""
     arguments = [sys.executable, "-m", "eoctl", "loss", golden(ARCHIVE) / "clean"]

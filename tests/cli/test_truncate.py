@@ -624,6 +624,7 @@ def test_what_is_damaged_is_unknown_and_never_zero(kafka: Path, eoctl: Callable)
 # --- what is refused ------------------------------------------------------------------------------
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

@@ -69,6 +69,7 @@ def partitions_of(dump: Path) -> list[Path]:
     return [each for each in sorted(dump.iterdir()) if re.search(r"-\d+$", each.name)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("state", STATES)
 def test_list_finds_exactly_the_open_ones(
     state: str, golden: Callable[[str], Path], eoctl: Callable

@@ -217,6 +217,7 @@ FILES = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", FILES)
 def test_several_from_a_file(name: str, kafka: Path, eoctl: Callable) -> None:
     (kafka.parent / "decided").write_bytes(FILES[name])
@@ -325,6 +326,7 @@ def test_another_producer_is_refused(kafka: Path, eoctl: Callable) -> None:
     require_refused(eoctl, "a newer producer or transaction has the id", call=call("open-1", 40, 0))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -372,17 +374,18 @@ def test_data_that_was_ended_or_lost_is_refused(kafka: Path, eoctl: Callable) ->
 def test_data_of_another_epoch_or_with_a_hole_is_refused(
     kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.producers.producer_state._check_sequence", lambda *_: None)
-    with session(kafka, "sink", version=2, timeout_ms=600_000) as begun:
+    with (
+        monkeypatch.context() as patch,
+        session(kafka, "sink", version=2, timeout_ms=600_000) as begun,
+    ):
+        patch.setattr("storage.producers.producer_state._check_sequence", lambda *_: None)
         begun.send("txn", 1, b"one", b"two")
         begun.send("txn", 1, b"four", base_sequence=3)
         producer = begun.transactional.producer
-    monkeypatch.undo()
     call = (
         *("txn", "commit", "kafka", "--transactional-id", "sink"),
         *("--producer-id", producer.producer_id, "--producer-epoch", producer.producer_epoch),
     )
-    os.chdir(kafka.parent)
     require_refused(eoctl, "a part of its data, from offset", call=call)
 
 
@@ -514,6 +517,7 @@ def test_two_clusters_are_refused(two_nodes: Path, eoctl: Callable) -> None:
     assert "of several clusters" in outcome.errors
 
 
+@pytest.mark.exhaustive
 def test_in_80_columns_and_in_a_closed_pipe(kafka: Path) -> None:
     text = in_80_columns(*COMMIT)
     assert "commit 1 transaction: 1 COMMIT marker" in text

@@ -45,7 +45,7 @@ def both(eoctl: Callable[..., Any], path: Path, *clock: object) -> tuple[set[Any
     )
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("log_dir", LOG_DIRS)
 def test_check_agrees(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], log_dir: str

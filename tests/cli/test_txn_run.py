@@ -394,6 +394,7 @@ def test_names_that_no_record_can_hold(
     assert [each for each in difference(before, after) if ".lock" not in str(each)] == []
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_keys_choose_the_partition(
     kafka: Path, eoctl: Callable[..., Outcome], version: int
@@ -467,6 +468,7 @@ def test_several_topics_in_one_transaction(kafka: Path, eoctl: Callable[..., Out
     assert rows_of(eoctl(*SEVERAL, "--exec", IN_TURN, "--output", "jsonl"), "sink") == []
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -101,6 +101,7 @@ def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> Non
     applied.require_restored()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "target"), [("rolled-0", "12"), ("trimmed-0", "7"), ("txn-1", "0"), ("plain-0", "90")]
 )
@@ -187,6 +188,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_was_changed_since(name: str, applied: Applied, kafka: Path, eoctl: Callable) -> None:
     """As a broker does that runs; a look says the same."""
@@ -303,6 +305,7 @@ def test_an_interrupted_run_is_rolled_back(
         assert leftovers(kafka) == []
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("method", "name", "call"),
     [
@@ -499,6 +502,7 @@ def test_a_copy_with_another_owner_is_for_that_one_alone(
     assert difference(before, tree_of(kafka)) == []
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("is_copied", [False, True])
 @pytest.mark.parametrize("change", ["chmod", "chown", "utime"])
 def test_backups_with_other_modes_owners_and_times(

@@ -181,7 +181,7 @@ def state_of(root: Path) -> dict[str, Entry]:
     } | {name: found[name]._replace(mtime_ns=0) for name in WORKS if name in found}
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", APPENDS)
 def test_what_was_appended_is_taken_back(
     name: str, place: Callable[[Situation], Path], eoctl: Cli
@@ -273,7 +273,7 @@ def test_the_newest_comes_first(place: Callable[..., Path], eoctl: Cli) -> None:
         assert difference(trees.pop(), state_of(root)) == []
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "method", "call"),
     [

@@ -14,6 +14,7 @@ from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.checker.rules import RULES, Family
 from tests.cluster.histories import BESIDE, COMMITTED, ENDED, PLANTED, Story, judged
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,7 @@ def with_invokes(lines: list[dict[str, Any]], wanted: Iterable[int]) -> list[dic
     ]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(SEEDS)
 def test_what_is_sound_is_never_condemned(seed: int) -> None:
     story = Story(random.Random(seed))
@@ -48,8 +49,9 @@ def test_what_is_sound_is_never_condemned(seed: int) -> None:
     assert verdict.is_healed
 
 
+@pytest.mark.share(10)
 @pytest.mark.parametrize("kind", PLANTED)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(seed=SEEDS)
 def test_what_is_planted_is_condemned(kind: str, seed: int) -> None:
     story = Story(random.Random(seed))

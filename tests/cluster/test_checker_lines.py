@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.histories import Story, judged
+from tests.drawn import examples
 
 SEND = {"topic": "t", "partition": 0, "value": "a"}
 
@@ -108,14 +109,10 @@ def test_values_may_be_numbers_and_records_may_have_none() -> None:
     assert (verdict.counts, verdict.problems, verdict.reads_count) == ({}, (), 3)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["t-0", "t-1", "x", ""]), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+NAMES = st.sampled_from(["t-0", "t-1", "x", ""])
+FLAT = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(NAMES, PLAIN, max_size=3)
+JSON = FLAT | st.lists(FLAT, max_size=3) | st.dictionaries(NAMES, FLAT, max_size=3)
 FIELDS = (
     "type", "process", "id", "time_us", "op", "topic", "partition", "value", "offset", "leader",
     "leader_epoch", "records", "seek", "position", "high_watermark", "transaction", "final",
@@ -123,7 +120,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     seed=st.integers(0, 2**32),
     changes=st.lists(st.tuples(st.integers(0), st.sampled_from(FIELDS), JSON)),
@@ -141,7 +138,7 @@ def test_whatever_a_line_holds_it_is_judged_or_named(
     assert all(each.words for each in verdict.findings)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     seed=st.integers(0, 2**32), place=st.integers(0), byte=st.integers(0, 255), cut=st.booleans()
 )

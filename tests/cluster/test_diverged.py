@@ -82,6 +82,7 @@ def files_of(path: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for pattern in PATTERNS for each in path.glob(pattern)}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("topic", ["div", "calm"])
 def test_repl_10_played_brokers_make_of_them_what_their_own_brokers_made(

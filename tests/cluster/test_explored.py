@@ -84,6 +84,7 @@ def test_no_seed_is_begun_after_the_time(played: Played) -> None:
     assert played == []
 
 
+@pytest.mark.exhaustive
 def test_what_a_new_seed_finds_is_told_and_kept(
     played: Played, capsys: pytest.CaptureFixture[str]
 ) -> None:

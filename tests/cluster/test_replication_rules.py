@@ -332,7 +332,7 @@ COMMITTING = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("commit", "faults"), COMMITTING)
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_repl_12_who_commits_before_loses_and_who_commits_after_is_given_again(

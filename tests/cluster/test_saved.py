@@ -142,6 +142,7 @@ def test_a_file_may_have_what_the_options_may() -> None:
     assert not problem_of(RunSettings())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", script_names())
 def test_a_script_finds_what_it_says(name: str) -> None:
     script = load_script(name)

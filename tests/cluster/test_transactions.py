@@ -441,6 +441,7 @@ KINDS = ("kill", "power", "partition", "stop", "kill-in-turn", "rejoin", "slow-o
 SAFE = PAIR._replace(fsync="batch", has_elr=True)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(80 if IS_ALL else 8))
 def test_what_is_committed_is_there_and_what_is_aborted_is_not(seed: int) -> None:
     """With faults of any kind, drawn settings, and small segments: `.txnindex` has several."""
@@ -467,6 +468,7 @@ def test_what_is_committed_is_there_and_what_is_aborted_is_not(seed: int) -> Non
     assert course.result.counts["begin", "ok"] > 1
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", range(40 if IS_ALL else 13))
 def test_what_a_killed_producer_has_begun_is_aborted(tmp_path: Path, seed: int) -> None:
     """At any moment of a transaction: nobody reads half of it, and the next session goes on."""
@@ -636,6 +638,7 @@ def test_the_coordinator_is_cut_off_with_the_controller(tmp_path: Path) -> None:
         assert not simulation._network.is_cut(each.name, "broker 0")
 
 
+@pytest.mark.exhaustive
 def test_what_was_committed_and_is_open_again_is_condemned() -> None:
     """A marker that one of two replicas had, and that lost power before it was on its disk."""
     settings = PlaySettings(nodes=2, replication_factor=2)

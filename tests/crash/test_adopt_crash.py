@@ -125,7 +125,7 @@ def adopted(
     return lambda way: way(CHANGES["rebuild"], clean, eoctl, monkeypatch, scratch / RUN_NAME)
 
 
-@pytest.mark.share(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS)
 def test_every_state_leads_back_and_on(
     way: type[Adopted], adopted: Callable[[type[Adopted]], Adopted], scratch: Path
@@ -153,8 +153,8 @@ def needed_syncs(scenario: Scenario, scratch: Path) -> list[str]:
     ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.share(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_each_fsync_is_needed(
     way: type[Adopted], adopted: Callable[[type[Adopted]], Adopted], scratch: Path

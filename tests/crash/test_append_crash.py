@@ -195,6 +195,7 @@ SCENARIOS: dict[str, Callable[[dict[str, Entry]], Scenario]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_state_can_be_taken_back(name: str, before: dict[str, Entry], scratch: Path) -> None:
     report = check_scenario(
@@ -205,6 +206,7 @@ def test_every_state_can_be_taken_back(name: str, before: dict[str, Entry], scra
     assert report.states_count > 50
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", ["append, then undo", "undo"])
 def test_each_fsync_is_needed(
     name: str, before: dict[str, Entry], scratch: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,19 +13,18 @@ import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from eoctl.cluster.guarantees import scratch as scratch_module
 from eoctl.cluster.world.settings import MARKER_NAME
-from tests.drawn import times
 from tests.writing import partition_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", times(100, 16)))
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "100"))
 FAULTS = "kill leader at 20%, start all at 40%, stop any at 60%, start all at 80%"
 IMPORTED: dict[str, dict[str, Any]] = {
     "eoctl.runs.cluster.judge": {},
@@ -46,6 +45,7 @@ def require_readable(play: Path) -> None:
         assert wrong in ([], [len(placed) - 1])
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer) -> None:
     """First a kind of call, the rarest until now, then one of its calls; at times twice."""
     chooser = random.Random(os.environ["EOCTL_SEED"])
@@ -87,6 +87,7 @@ def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer
         assert run("check", play)["status"] == 0, (os.environ["EOCTL_SEED"], per_kind)
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_whose_making_was_killed_is_none(scratch: Path, server: KillServer) -> None:
     """Its marker comes last: without it nothing is touched, and it is said so."""
     chooser = random.Random(os.environ["EOCTL_SEED"])
@@ -96,7 +97,7 @@ def test_a_cluster_whose_making_was_killed_is_none(scratch: Path, server: KillSe
         return server.run("cluster", "init", play, settings=IMPORTED, everywhere=True, **more)
 
     calls = make()["calls"]
-    for _ in range(times(40, 8)):
+    for _ in range(40):
         shutil.rmtree(play, ignore_errors=True)
         made = make(operation=chooser.randrange(len(calls)), moment=chooser.choice(MOMENTS))
         assert made["killed"]
@@ -110,6 +111,7 @@ def test_a_cluster_whose_making_was_killed_is_none(scratch: Path, server: KillSe
             assert make()["status"] == (0 if is_empty else 4)
 
 
+@pytest.mark.exhaustive
 def test_an_exploration_that_was_killed_is_done_again_and_leaves_nothing(
     scratch: Path, server: KillServer
 ) -> None:
@@ -131,7 +133,7 @@ def test_an_exploration_that_was_killed_is_done_again_and_leaves_nothing(
     count = len(known["calls"])
     assert count > 500
     left_count = 0
-    for _ in range(times(60, 10)):
+    for _ in range(60):
         # At times one of the last calls: they write the file.
         operation = chooser.choice([chooser.randrange(count), count - 1 - chooser.randrange(8)])
         killed = explore(witness, operation=operation, moment=chooser.choice(MOMENTS))

@@ -17,7 +17,7 @@ from tests.crash.faults import FailingFileSystem, UnsyncedFileSystem
 from tests.crash.kills import KillServer
 from tests.crash.states import RUN_NAME
 from tests.crash.trees import difference, leftovers, tree_of
-from tests.drawn import IS_ALL, drawn, times
+from tests.drawn import IS_ALL, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.crash.trees import Entry
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES)
-KILLS_COUNT = times(200, 54)
+KILLS_COUNT = 200
 FAILURES_SHARE = 24  # of each change and its undo
 # What an error says of the state that things are in.
 AS_AT_START = ("nothing was touched", "nothing was changed")
@@ -69,7 +69,7 @@ def require_told(
         assert "eoctl undo" in errors
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("what", ["apply", "undo"])
 def test_every_call_may_fail(
@@ -123,6 +123,7 @@ def server() -> Iterator[KillServer]:
     started.close()
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_moment(
     runs: Callable[[str], Runs], scratch: Path, server: KillServer
 ) -> None:

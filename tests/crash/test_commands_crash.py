@@ -98,7 +98,7 @@ def runs(
     return lambda name: Crashes(CHANGES[name], clean, eoctl, monkeypatch, scratch / RUN_NAME)
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_state_leads_back_and_on(
     name: str,
@@ -123,7 +123,7 @@ def test_every_state_leads_back_and_on(
         assert report.states_count > 20
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_fsync_is_needed(name: str, runs: Callable[[str], Crashes], scratch: Path) -> None:

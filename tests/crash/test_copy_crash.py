@@ -28,7 +28,7 @@ SMALL = ("--segment-bytes", 500, "--index-interval-bytes", 100, "--no-compare")
 BATCHES_COUNT = 3
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("fsync", ["batch", "segment", "never"])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_every_state_leads_on(

@@ -16,7 +16,6 @@ import pytest
 
 from storage.dirs.log_config import LogConfig
 from tests.copying import contents, require_sequences
-from tests.drawn import times
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, NOW_MS, batch, make_log_dir, open_writer, tail_at
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", times(104, 60)))
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "104"))
 KILLS_OF_A_KIND = 15  # a kind of call among so many at least
 ROUNDS_COUNT = 6
 # An anchor after each block, blocks of a few batches, and whatever is imported once.
@@ -120,7 +119,7 @@ class World:
             tail_at(copy, SMALL)  # it is closed
 
 
-@pytest.mark.share(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_killed_at_any_moment_and_begun_again(
     scratch: Path, case: Case, server: KillServer

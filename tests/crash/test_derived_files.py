@@ -39,7 +39,7 @@ def small_log_dir(source: Path, target: Path) -> None:
     (target / PARTITION / MISSING).unlink()
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.broker
 def test_a_broker_starts_on_what_a_crash_leaves(
     golden: Callable[[str], Path],

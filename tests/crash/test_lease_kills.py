@@ -7,6 +7,8 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
+
 from storage.writing.producer_ids import ProducerIds
 from tests.writing import NOW_MS, TOPIC_ID, batch, make_log_dir, open_writer
 
@@ -112,6 +114,7 @@ def choose_call(chooser: random.Random, state: State, now_ms: int) -> tuple[obje
     return (*call, "--expiry-ms", EXPIRY_MS) if kind == "renew" else call
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer) -> None:
     """Until it is answered a change holds or not; then it holds. First the rarest kind of call."""
     chooser = random.Random(os.environ["EOCTL_SEED"])

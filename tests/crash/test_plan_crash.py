@@ -196,7 +196,7 @@ SCENARIOS: dict[str, Callable[[Made], Scenario]] = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_state_leads_on_and_back(
     name: str, made: Made, scratch: Path, record_property: Callable[[str, object], None]
@@ -222,7 +222,7 @@ NEEDED: dict[str, Callable[[Made], tuple[Scenario, ...]]] = {
 }
 
 
-@pytest.mark.share(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NEEDED)
 def test_each_fsync_is_needed(name: str, made: Made, scratch: Path) -> None:
     survivors = drawn_syncs(NEEDED[name](made)[0], scratch, 6)

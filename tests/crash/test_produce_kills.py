@@ -18,7 +18,6 @@ from eoctl.clients.producing.partitioner import partition_for_key
 from storage.dirs.discovery import discover
 from storage.dirs.log_tail import read_tail
 from storage.dirs.partition import Partition
-from tests.drawn import times
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, make_log_dir
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = times(300, 96)
+KILLS_COUNT = 300
 LINES_COUNT = 60
 # Saved after each block of records, and whatever is imported once.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -120,7 +119,7 @@ class World:
             assert not found.undecided
 
 
-@pytest.mark.share(2)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_killed_at_any_moment_and_begun_again(
     scratch: Path, case: Case, server: KillServer
@@ -167,14 +166,15 @@ def test_killed_at_any_moment_and_begun_again(
         shutil.rmtree(world.root)
     print(f"{case.name}: killed at {dict(per_kind)}")
     # A file is renamed, a directory made or synced at most a few times in a run.
-    assert min(per_kind[each] for each in {*calls}) >= times(2, 1)
+    assert min(per_kind[each] for each in {*calls}) >= 2
 
 
-INTERRUPTS_COUNT = times(8, 3)
+INTERRUPTS_COUNT = 8
 SIZE = 20  # of a transaction
 LARGE = ("--segment-bytes", "100000")
 
 
+@pytest.mark.exhaustive
 def test_interrupted_at_any_moment(scratch: Path) -> None:
     """No transaction has two outcomes, the partitions are closed, and what was begun is aborted."""
     chooser = random.Random(os.environ["EOCTL_SEED"])

@@ -130,6 +130,7 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_state(scratch: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_log, "COMPACT_BYTES", NEVER)
@@ -181,6 +182,7 @@ def killed_and_gone_on(fs: KilledFileSystem, root: Path) -> None:
     one(fs, root)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("earlier", [0, 2])
 def test_every_crash_state_after_a_kill(scratch: Path, earlier: int) -> None:
     after_kill = scenario(cast("Any", killed_and_gone_on), earlier)

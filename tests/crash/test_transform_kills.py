@@ -13,7 +13,6 @@ import pytest
 from recovery.cluster.group_offsets import find_group_offsets
 from storage.dirs.log_dir import read_log_dir
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
-from tests.drawn import times
 from tests.read_log import read_log
 from tests.transactional import open_partitions
 from tests.writing import NEW_TOPIC, make_log_dir, partition_at
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", times(240, 60)))
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "240"))
 LINES_COUNT = 60
 PARTITIONS_COUNT = 2
 GROUP = "g"
@@ -103,7 +102,7 @@ def require_exactly_once(root: Path, sinks: Sinks, wanted: list[bytes]) -> None:
     assert (committed.group, committed.offset, committed.is_pending) == (GROUP, end_offset, False)
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "version"), [("one", 1), ("one", 2), ("several", 1), ("several", 2)]
 )

@@ -147,6 +147,7 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_state(tmp_path: Path, name: str) -> None:
     report = check_scenario(SCENARIOS[name], tmp_path)

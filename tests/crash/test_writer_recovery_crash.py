@@ -214,7 +214,7 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_state(scratch: Path, name: str) -> None:
     report = check_scenario(SCENARIOS[name], scratch, combinations_max=COMBINATIONS_MAX, share=60)

@@ -84,6 +84,7 @@ def test_truncated_at_a_batch_boundary(maker: FaultMaker, path: Path) -> None:
         assert result.verdict[:3] == ("ok", 0, end_pos)
 
 
+@pytest.mark.exhaustive
 def test_truncated_under_a_large_batch(maker: FaultMaker, path: Path) -> None:
     """Batches beyond the largest window are checksummed in pieces: the end comes in between."""
     first = maker.batches[0]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-MUTANTS_COUNT = times(300, 120)
+MUTANTS_COUNT = times(300, 60)
 PARTS_COUNT = 2  # for as many processes of the test run
 BY_COMMAND_COUNT = 6
 

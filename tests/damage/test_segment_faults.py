@@ -125,6 +125,7 @@ def test_undamaged_files_are_ok(maker: FaultMaker, log_path: Path) -> None:
     assert scan.suspicions == []
 
 
+@pytest.mark.share(2)
 def test_every_header_bit(maker: FaultMaker, log_path: Path) -> None:
     faults = _check_all(log_path, maker.bit_flips())
     unseen = Counter(fault.unseen for fault in faults if fault.unseen)
@@ -134,6 +135,7 @@ def test_every_header_bit(maker: FaultMaker, log_path: Path) -> None:
         assert bool(fault.unseen) == (not fault.verdicts and not fault.suspicions), fault.label
 
 
+@pytest.mark.share(2)
 def test_cut_tails(maker: FaultMaker, log_path: Path) -> None:
     faults = _check_all(log_path, maker.cut_tails())
     assert len(faults) == maker.batches[-1].size
@@ -188,6 +190,7 @@ def test_unreadable_stretches(maker: FaultMaker, log_path: Path) -> None:
             assert plain.verdict[:2] == ("unreadable", fault.verdicts[0][2])
 
 
+@pytest.mark.share(2)
 def test_random_damage_never_ends_in_a_traceback(maker: FaultMaker, log_path: Path) -> None:
     """Rows and verdicts cover every byte, in order, and what is sound of the file survives."""
     draw = random.Random(maker.name)

@@ -33,7 +33,7 @@ def corpus(golden: Callable[[str], Path]) -> Corpus:
     return Corpus(golden)
 
 
-@pytest.mark.share(26)
+@pytest.mark.share(20)
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes_give_a_value_or_a_format_error(name: str, corpus: Corpus) -> None:
     target = TARGETS[name]
@@ -44,6 +44,7 @@ def test_any_bytes_give_a_value_or_a_format_error(name: str, corpus: Corpus) -> 
     assert report.runs_count == runs_count > len(seeds)
 
 
+@pytest.mark.share(20)
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_seeds_are_good(name: str, corpus: Corpus) -> None:
     """What begins with an error hardly ever gets behind it."""

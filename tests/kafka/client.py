@@ -5,6 +5,8 @@ Every call waits for its result; what the broker refuses is raised as KafkaExcep
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -207,6 +209,23 @@ def _incoming(message: Message) -> Incoming:
     timestamp_type, timestamp_ms = got.timestamp()
     where = (got.offset(), timestamp_type, timestamp_ms)
     return Incoming(*where, got.key(), got.value(), headers)
+
+
+def from_json(line: bytes) -> Incoming:
+    """Return a row of `eoctl consume --output jsonl --bytes base64` as the client gives a record."""
+    row = json.loads(line)
+
+    def decoded(text: str | None) -> bytes | None:
+        return None if text is None else base64.b64decode(text)
+
+    return Incoming(
+        row["offset"],
+        {"CreateTime": 1, "LogAppendTime": 2}[row["timestamp_type"]],
+        row["timestamp_ms"],
+        decoded(row["key"]),
+        decoded(row["value"]),
+        tuple((name, decoded(value)) for name, value in row["headers"]),
+    )
 
 
 def delete_groups(bootstrap: str, groups: list[str]) -> None:

@@ -108,6 +108,7 @@ def garbled(path: Path) -> None:
     path.write_text("0\n1\nplain 0\n")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("plant", [dangling, directory, garbled])
 @pytest.mark.parametrize("name", CHECKPOINTS[1:])
 def test_who_reads_one_partition(

@@ -63,7 +63,7 @@ def check_engines(eoctl: Callable[..., Any], *call: object, split_bytes: int) ->
     assert len(one.stdout.splitlines()) > 100
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("split_bytes", [1, 128 << 20])
 def test_real_directories(
@@ -77,7 +77,7 @@ def test_real_directories(
     check_engines(eoctl, *paths, split_bytes=split_bytes)
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("split_bytes", "run_segments"), [(1, 2), (200, 3), (1 << 20, 16)])
 def test_planted_faults(
     eoctl: Callable[..., Any],

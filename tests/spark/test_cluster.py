@@ -76,7 +76,7 @@ def locally(logs: list[str], cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_executors_have_none_of_our_packages(cluster: Cluster, tmp_path: Path) -> None:
     check = "import numpy, pyarrow, crc32c; import eoctl"
     done = run(cluster, [cluster.environment["PYSPARK_PYTHON"], "-c", check], tmp_path)
@@ -113,7 +113,7 @@ def by_spark_submit(cluster: Cluster, logs: list[str], tmp_path: Path) -> str:
     return "".join(f"{each}\n" for each in lines)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("way", [by_itself, by_spark_submit])
 def test_the_same_answer(
@@ -125,7 +125,7 @@ def test_the_same_answer(
     assert way(cluster, logs, tmp_path) == locally(logs, cluster.directory)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_page_of_a_report(
     cluster: Cluster, golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -171,7 +171,7 @@ print("kernels", kernels_of(spark.master(sys.argv[1]).getOrCreate()))
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("master", ["local[2]", "standalone"])
 @pytest.mark.parametrize("demanded", ["", "numpy"])
 def test_executors_say_which_kernel_they_use(
@@ -195,7 +195,7 @@ def test_executors_say_which_kernel_they_use(
     assert done.stdout.splitlines()[-1] == f"kernels {found}"
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("is_bare", [False, True])
 def test_a_plain_script(
@@ -233,7 +233,7 @@ def test_a_directory_that_executors_have_not(tmp_path: Path) -> None:
     assert seen == (socket.gethostname(), sys.executable, (), (str(tmp_path / "nowhere"),))
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("what", ["library", "package", "python"])
 def test_what_an_executor_lacks_is_named(

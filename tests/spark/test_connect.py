@@ -126,7 +126,7 @@ for name in ("kafka-log-batches", "kafka-log-records"):
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_audit_and_the_sources(
     server: Server, golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -151,7 +151,7 @@ def test_the_audit_and_the_sources(
     assert "Spark Connect takes no functions of ours" in refused.stderr
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_audits_that_go_on(server: Server, golden: Callable[[str], Path], tmp_path: Path) -> None:
     """State and checkpoint are kept where the audit is called."""
     logs = str(golden("kafka-4.3.1") / "clean")
@@ -187,7 +187,7 @@ except UsageError as exc:
 """
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_streams(golden: Callable[[str], Path], tmp_path: Path) -> None:
     """The sources go where the server has our packages; an audit as a stream does not, and says so.
 
@@ -204,7 +204,7 @@ def test_streams(golden: Callable[[str], Path], tmp_path: Path) -> None:
     assert "an audit that goes on keeps its state through the JVM" in refused
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("option", "words"),
@@ -230,6 +230,7 @@ def test_what_is_refused_before_the_work(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_cluster_mode_of_a_standalone_cluster(tmp_path: Path) -> None:
     """What docs/spark.md says of it: spark-submit refuses, before it looks for the cluster."""
     import pyspark

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.drawn import examples
+
 pytest.importorskip("pyspark")
 
 from hypothesis import HealthCheck, given, settings
@@ -90,6 +92,7 @@ def test_planning_opens_no_segment(golden: Callable[[str], Path], opened: type[O
         opened.paths.clear()
 
 
+@pytest.mark.exhaustive
 def test_planning_looks_into_few_time_indexes(
     golden: Callable[[str], Path], opened: type[Opened], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +135,7 @@ def test_what_a_broker_appends_to_is_cut_where_it_is_planned(
 # --- rows -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_golden_logs(golden_log_dirs: dict[str, list[Path]]) -> None:
     assert sum(check_rows(each, 20_000) for each in chain(*golden_log_dirs.values())) > 1000
 
@@ -145,7 +148,8 @@ def test_damaged_logs(fault: Fault, copied: Callable[[Fault], Path]) -> None:
     check_rows(log_dir, 8000)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.exhaustive
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=logs(), damage=damaged_logs(), lies=lies, split_bytes=st.integers(1, 400),
     kept=st.sets(st.integers(0, 30)),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.drawn import drawn
+
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
@@ -329,7 +331,7 @@ def test_bounds(golden: Callable[[str], Path]) -> None:
     everything = read(RecordsReader, root, columns=columns)
     times = sorted(row["timestamp_ms"] for row in everything)
     early, late = times[len(times) // 3], times[len(times) // 2]
-    for bounds in (
+    every = (
         {"from_offset": 100},
         {"to_offset": 120},
         {"from_offset": 100, "to_offset": 120},
@@ -337,7 +339,8 @@ def test_bounds(golden: Callable[[str], Path]) -> None:
         {"from_time_ms": early, "to_time_ms": late},
         {"from_offset": 9, "to_time_ms": late},
         {"from_offset": 1 << 40},
-    ):
+    )
+    for bounds in drawn(every, 3):
         expected = [
             row
             for row in everything
@@ -372,6 +375,7 @@ def filters_of(rows: list[Row], offset_name: str) -> list[list[Any]]:
     ]
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("cls", "offset_name"),
     [
@@ -394,7 +398,7 @@ def test_filters_lose_no_row(
         times = sorted(row["timestamp_ms"] for row in everything)
         wanted.append([GreaterThan(("timestamp_ms",), times[-20])])
         wanted.append([EqualTo(("timestamp_ms",), times[-1])])
-    for filters in wanted:
+    for filters in drawn(wanted, 3):
         reader = source(cls, root, **options)
         assert [*reader.pushFilters(filters)] == filters  # Spark looks at every row again
         assert set(splits_in(reader)) < all_splits or isinstance(filters[0], Not), filters
@@ -580,6 +584,7 @@ def test_what_a_client_consumed_on_spark(
         assert sorted(rows, key=key) == sorted(alone, key=key)
 
 
+@pytest.mark.exhaustive
 @on_spark
 def test_filters_choose_the_files_on_spark(
     spark: SparkSession, golden: Callable[[str], Path]

@@ -67,6 +67,7 @@ def run(eoctl: Callable[..., Any], command: str) -> str:
     return listed(outcome.text, pattern[1])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("spark")
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
@@ -118,10 +119,10 @@ def as_script(
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 @pytest.mark.slow
-@pytest.mark.share(1)
 @pytest.mark.parametrize("number", range(len(scripts())))
 def test_each_example_is_a_plain_script(
     golden: Callable[[str], Path], tmp_path: Path, number: int
@@ -137,7 +138,7 @@ def test_each_example_is_a_plain_script(
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_audit_that_goes_on_is_a_plain_script(
     golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ pytestmark = [*SPARK_MARKS, pytest.mark.slow]
 BEGUN_SECONDS = 300.0
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("at_work", ["deploy.SparkSubmit", "pyspark.daemon"])
 def test_nothing_is_left(golden: Callable[[str], Path], tmp_path: Path, at_work: str) -> None:
     """The first is a JVM that Spark is not connected with yet; it stayed for ever."""

@@ -56,6 +56,7 @@ def counts(frame: DataFrame) -> set[tuple[int, int]]:
     return {(int(own), int(alive)) for own, alive in found}
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("known", ["100", "7"])
 def test_a_task_of_many_groups_has_the_rows_of_one(spark: SparkSession, known: str) -> None:
     """As many at a time as are set otherwise: that this test sees."""
@@ -72,6 +73,7 @@ def test_a_task_of_many_groups_has_the_rows_of_one(spark: SparkSession, known: s
         spark.conf.unset(UDF_ROWS)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("groups_count", "expected"), [(2, "100"), (3, "1")])
 def test_an_audit_whose_tasks_join_many_groups_hands_them_over_one_by_one(
     spark: SparkSession,

@@ -79,6 +79,7 @@ def test_a_process_that_is_no_worker_is_left_alone() -> None:
     assert gc.get_freeze_count() == before
 
 
+@pytest.mark.share(2)
 @pytest.mark.usefixtures("in_task")
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.format_name)
 def test_a_task_of_each_source_does_it(source: type[_Source], tmp_path: Path) -> None:

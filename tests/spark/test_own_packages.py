@@ -94,7 +94,7 @@ print("rows", spark.read.format("kafka-log-batches").load(sys.argv[1]).count())
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_another_python_in_a_local_spark(
     golden: Callable[[str], Path], tmp_path: Path, *, is_ours: bool

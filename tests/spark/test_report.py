@@ -37,7 +37,7 @@ def require_same(eoctl: Callable[..., Any], tmp_path: Path, *paths: object) -> b
     return ours.read_bytes()
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("state", ["crash", "clean", "tv2"])
 def test_partitions_of_a_broker(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path, state: str
@@ -46,7 +46,7 @@ def test_partitions_of_a_broker(
     require_same(eoctl, tmp_path, *(log_dir / name for name in PARTITIONS))
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
     "state",
@@ -62,7 +62,7 @@ def test_real_directories(
     require_same(eoctl, tmp_path, golden(name) / rest)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_damaged_directories(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path, fault: Fault
@@ -75,6 +75,7 @@ def test_damaged_directories(
     require_same(eoctl, tmp_path, *(there or [log_dir]))
 
 
+@pytest.mark.exhaustive
 def test_a_task_that_is_killed_is_done_again(
     spark: SparkSession,
     eoctl: Callable[..., Any],

@@ -80,6 +80,7 @@ def persisted(session: SparkSession) -> int:
 SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
 
 
+@pytest.mark.exhaustive
 def test_one_directory_takes_few_tasks_however_many_a_cluster_has(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +122,7 @@ def write_logs(golden: Callable[[str], Path], root: Path) -> str:
     return f"{root}/*"
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_any_bound(
     eoctl: Callable[..., Any],
     spark: SparkSession,
@@ -169,6 +170,7 @@ def test_any_bound(
             assert persisted(spark) == 0
 
 
+@pytest.mark.exhaustive
 def test_what_was_read_is_not_read_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +221,7 @@ def max_result(session: SparkSession, size: str) -> Iterator[None]:
         conf.set(MAX_RESULT, before)
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_one_directory_larger_than_a_result_may_be(
     eoctl: Callable[..., Any],
     spark: SparkSession,
@@ -261,6 +263,7 @@ def frame_of(session: SparkSession, rows: dict[str, bytes]) -> DataFrame:
 ROWS = {"/a-0": b"a" * 10, "/b-0": b"b" * 200, "/c-0": b"c" * 90, "/d-0": b""}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("at_once_bytes", [60, 400, 4000])
 def test_a_directory_without_a_row_is_no_empty_one(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, at_once_bytes: int

@@ -59,7 +59,7 @@ class BrokenOffError(Exception):
 
 
 @on_spark
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_counts_are_those_of_an_audit(
     eoctl: Callable[..., Any],
     golden: Callable[[str], Path],

@@ -64,7 +64,7 @@ def rows_of(frame: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_batches_and_streams(
     uploaded: str, clean: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -89,6 +89,7 @@ def test_batches_and_streams(
     assert rows_of(spark.read.parquet(str(tmp_path / "rows"))) == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", [("local", "--jobs", "1"), ("spark",)], ids=lambda each: each[0])
 def test_the_audit(
     uploaded: str, clean: Path, eoctl: Callable[..., Any], engine: tuple[str, ...]

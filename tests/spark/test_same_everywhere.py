@@ -60,7 +60,7 @@ def damaged_calls(golden: Callable[[str], Path], parent: Path, part: int) -> lis
     return calls
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("workers_count", [1, 2])
 @pytest.mark.parametrize("part", range(PARTS))

@@ -70,6 +70,7 @@ def check_counts(root: Path | str, **options: object) -> int:
     return len(records)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("split_bytes", [3000, 1 << 30])
 def test_as_many_as_records(
@@ -79,7 +80,7 @@ def test_as_many_as_records(
     assert check_counts(root, isolation=isolation, split_bytes=split_bytes) > 1000
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_golden_logs(golden_log_dirs: dict[str, list[Path]]) -> None:
     """Of all versions and codecs, legacy messages too."""
     tried = product(chain(*golden_log_dirs.values()), Isolation)
@@ -100,6 +101,7 @@ def test_damaged_logs(fault: Fault, copied: Callable[[Fault], Path]) -> None:
     assert bad & {row["path"] for row in rows} <= {row["path"] for row in rows if row["findings"]}
 
 
+@pytest.mark.exhaustive
 def test_bounds(golden: Callable[[str], Path]) -> None:
     root = golden("kafka-4.3.1") / "clean"
     times = sorted(row["timestamp_ms"] for row in read(RecordsReader, root, columns="timestamp_ms"))

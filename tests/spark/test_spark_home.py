@@ -129,7 +129,7 @@ with spark_session("local[2]") as session:
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("cache_home")
 def test_drivers_that_are_ended_leave_nothing(
     golden: Callable[[str], Path], tmp_path: Path

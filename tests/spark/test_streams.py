@@ -110,6 +110,7 @@ def clean(golden: Callable[[str], Path]) -> Path:
 # --- what is given --------------------------------------------------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("limit", [None, ReadMaxRows(100), ReadMaxRows(7), ReadMaxBytes(50_000)])
 def test_each_record_is_given_once(clean: Path, isolation: Isolation, limit: Any) -> None:
@@ -131,6 +132,7 @@ def test_each_record_is_given_once(clean: Path, isolation: Isolation, limit: Any
         assert max(stream.sizes) <= limit.max_rows
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("limit", [None, ReadMaxRows(40), ReadMaxBytes(30_000)])
 def test_each_batch_is_given_once(clean: Path, limit: Any) -> None:
     stream = Stream(KafkaLogBatches, clean, split_bytes=20_000)

@@ -28,7 +28,7 @@ COLUMNS = ("topic", "partition", "offset")
 pytestmark = [*SPARK_MARKS, pytest.mark.slow]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.parametrize("run", range(RUNS))
 def test_killed_and_started_again(golden: Callable[[str], Path], tmp_path: Path, run: int) -> None:

@@ -123,7 +123,7 @@ def test_without_jars_it_is_refused_before_the_work(
 
 @pytest.mark.java
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.share(1)
 @pytest.mark.skipif(bool(missing_libs()), reason=missing_libs() or "they are there")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

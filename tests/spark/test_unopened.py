@@ -239,6 +239,7 @@ def test_a_time_is_not_looked_for_past_what_cannot_be_opened(
 # --- streams --------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("spoil", SPOILED)
 @pytest.mark.parametrize("streamed", STREAMED)
 def test_a_micro_batch(growing: Growing, spoil: Spoil, streamed: Any) -> None:
@@ -260,6 +261,7 @@ def test_a_micro_batch(growing: Growing, spoil: Spoil, streamed: Any) -> None:
     assert all(row.get("path") != str(log) for row in rows)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("spoil", SPOILED)
 @pytest.mark.parametrize("streamed", STREAMED)
 def test_a_stream_plans_no_micro_batch_without_it(
@@ -275,6 +277,7 @@ def test_a_stream_plans_no_micro_batch_without_it(
     assert Stream(streamed, growing.log_dir, **KEEPING).rest()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("streamed", STREAMED)
 def test_a_segment_that_is_gone_from_a_micro_batch_that_may_lose_it(
     growing: Growing, streamed: Any
@@ -291,6 +294,7 @@ def test_a_segment_that_is_gone_from_a_micro_batch_that_may_lose_it(
 # --- through Spark --------------------------------------------------------------------------------
 
 
+@pytest.mark.share(1)
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("name", ["kafka-log-batches", "kafka-log-records", "kafka-log-segments"])

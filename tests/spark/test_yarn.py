@@ -126,7 +126,7 @@ def as_documented(bundle: Path, libraries: Path) -> list[str]:
     return ["--py-files", str(bundle), "--archives", f"{libraries}#libraries", *more]
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_an_audit_in_cluster_mode(
     eoctl: Callable[..., Any],
     golden: Callable[[str], Path],
@@ -157,7 +157,7 @@ def test_an_audit_in_cluster_mode(
         assert ours == theirs, name
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_an_audit_whose_driver_is_here(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], yarn: Yarn, tmp_path: Path
 ) -> None:
@@ -176,7 +176,7 @@ def test_an_audit_whose_driver_is_here(
     assert len([*application.iterdir()]) == 2  # YARN's own for it, and an executor
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_a_stream_in_cluster_mode(
     golden: Callable[[str], Path], yarn: Yarn, libraries: Path, tmp_path: Path
 ) -> None:

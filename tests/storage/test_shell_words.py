@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.shell_words import as_argument, call_text, pasted, printable_call, quoted
+from tests.drawn import examples
 
 NAMES = [
     "plain-0",
@@ -34,7 +35,7 @@ def test_bash_gets_the_words_back() -> None:
     assert got.split(b"\0")[:-1] == [os.fsencode(each) for each in NAMES]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.text(max_size=20))
 def test_all_of_it_can_be_printed(word: str) -> None:
     assert quoted(word).isprintable()

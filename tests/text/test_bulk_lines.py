@@ -18,6 +18,7 @@ from eoctl.text.record_lines import with_replacements
 from storage.formats.java_utf8 import kafka_text
 from storage.kernels import numpy_kernel, record_table
 from storage.log.segment import open_segment
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs, with_right_checksums
 from tests.text.plain_text import MODES, Said, fault, say_plainly
 
@@ -76,6 +77,7 @@ def golden_logs(root: Path) -> Iterator[Path]:
     yield from sorted(each for each in root.rglob("*") if each.suffix in (".log", ".checkpoint"))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "modes"),
     [
@@ -111,19 +113,19 @@ def test_one_line_is_what_kafka_says(golden: Callable[[str], Path]) -> None:
 
 
 @given(logs())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_healthy_logs_are_the_same_in_bulk(data: bytes) -> None:
     check_equal(data, MODES, resume=False)
 
 
 @given(data=damaged_logs(), resume=st.booleans())
-@settings(max_examples=70)
+@settings(max_examples=examples(70))
 def test_damaged_logs_are_the_same_in_bulk(data: bytes, resume: bool) -> None:
     check_equal(data, [MODES[0], MODES[2]], resume=resume)
 
 
 @given(data=damaged_logs())
-@settings(max_examples=70)
+@settings(max_examples=examples(70))
 def test_damaged_records_with_right_checksums_are_the_same_in_bulk(data: bytes) -> None:
     check_equal(with_right_checksums(data), MODES[2:], resume=False)
 
@@ -131,7 +133,7 @@ def test_damaged_records_with_right_checksums_are_the_same_in_bulk(data: bytes) 
 @pytest.mark.usefixtures("small_pieces")
 def test_seams_do_not_show() -> None:
     @given(data=damaged_logs(), resume=st.booleans(), right=st.booleans())
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     def check(data: bytes, resume: bool, right: bool) -> None:
         check_equal(with_right_checksums(data) if right else data, MODES[:3], resume=resume)
 
@@ -139,7 +141,7 @@ def test_seams_do_not_show() -> None:
 
 
 @given(data=logs(), limit=st.integers(1, 400))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_a_limit_for_decompressed_batches_is_kept(data: bytes, limit: int) -> None:
     check_equal(data, [MODES[2]], resume=False, max_batch_bytes=limit)
 

@@ -24,6 +24,7 @@ from storage.formats.record import Record, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
 from storage.kernels.select import load_native
 from storage.log.segment import Segment, open_segment
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs, with_right_checksums
 from tests.text.native_text import say_natively
 from tests.text.plain_text import MODES, say_plainly
@@ -61,6 +62,7 @@ def check_equal(
                 assert say_natively(segment, threads=threads, **mode, **options) == plainly
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "name", ["kafka-4.3.1/crash", "kafka-4.3.1/hard", "kafka-4.3.1/tv2", "kafka-0.10.2-legacy"]
 )
@@ -87,7 +89,7 @@ pieces = st.sampled_from([60, 200, 700, 4096])
 
 
 @given(data=logs(), threads=threads, piece_bytes=pieces)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_healthy_logs(data: bytes, threads: int, piece_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(printing_scan, "PIECE_BYTES", piece_bytes)
@@ -102,7 +104,7 @@ def test_healthy_logs(data: bytes, threads: int, piece_bytes: int) -> None:
     piece_bytes=pieces,
     careful_bytes=st.sampled_from([1, 300]),
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_damaged_logs(
     data: bytes, resume: bool, right: bool, threads: int, piece_bytes: int, careful_bytes: int
 ) -> None:
@@ -113,7 +115,7 @@ def test_damaged_logs(
 
 
 @given(data=logs(), limit=st.integers(1, 400))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_limit_for_decompressed_batches_is_kept(data: bytes, limit: int) -> None:
     check_equal(data, [MODES[2]], resume=False, max_batch_bytes=limit)
 
@@ -145,6 +147,7 @@ def batch_of(
     return encode_batch(header, compress(codec, b"".join(records)))
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("codec", Codec)
 def test_a_batch_of_very_many_records(codec: Codec) -> None:
     """Its lines are written before all are made; the batches around it are in place."""

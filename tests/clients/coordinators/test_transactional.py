@@ -183,6 +183,7 @@ def test_a_prepared_transaction_whose_partition_is_not_here(log_dir: Path, versi
     assert newest_state(log_dir, "d")[1].status is TransactionStatus.COMPLETE_COMMIT
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("cut_bytes", [0, 1, 30, 70])
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_the_torn_end_of_a_crash(

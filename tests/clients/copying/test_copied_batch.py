@@ -18,6 +18,7 @@ from storage.log.segment import open_segment
 from storage.writing.batch_run import headers_needed
 from storage.writing.record_builder import ProducerIdentity
 from tests.bulk_kernels import BULK_KERNELS, demanded
+from tests.drawn import examples
 from tests.made_logs import logs, with_right_checksums
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def batches_of(window: BulkWindow, segment: Segment) -> TableBatches:
     sequence=st.sampled_from((0, 17, MAX_SEQUENCE - 3, MAX_SEQUENCE)),
     start=st.integers(0, 3),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_stamped_at_once_as_one_by_one(
     data: bytes, base_offset: int, sequence: int, start: int
 ) -> None:

@@ -16,6 +16,7 @@ from eoctl.clients.log.consumer import ConsumeOptions
 from recovery.transactions.isolation import Isolation
 from storage.dirs.log_config import LogConfig
 from tests.copying import Copy, make_copy, write
+from tests.drawn import examples
 from tests.kafka.broker import copy_log_dir
 from tests.read_log import read_log
 from tests.writing import NOW_MS, batch, make_log_dir, partition_at
@@ -55,6 +56,7 @@ def require_right(made: Copy, *, is_committed: bool = True) -> None:
         assert given == rest, offset
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "name", ["plain-0", "txn-0", "compacted-0", "idem-gzip-0", "rolled-0", "trimmed-0"]
 )
@@ -69,7 +71,9 @@ def test_each_offset_of_a_real_log(
 
 
 @settings(
-    max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(8),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=4))
 def test_copied_in_several_runs(

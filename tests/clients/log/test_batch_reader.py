@@ -15,6 +15,7 @@ from storage.formats.record_batch import HEADER_BYTES, parse_header
 from storage.kernels.protocol import ScannedBatch
 from storage.writing.record_builder import ProducerIdentity
 from tests.copying import write
+from tests.drawn import examples
 from tests.made_logs import logs
 from tests.writing import batch, make_log_dir, partition_at
 
@@ -41,7 +42,7 @@ def read(directory: Path, start: int, end: int) -> tuple[list[LogRecord], list[i
     return records, sizes, reader.next_offset, controls
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=logs(), bounds=st.tuples(st.integers(0, 60), st.integers(0, 90)))
 def test_all_ways_give_the_same(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, bounds: tuple[int, int]
@@ -73,7 +74,7 @@ def read_plainly(directory: Path, end: int) -> Iterator[LogRecord]:
                 yield from segment.records(each)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=logs())
 def test_a_stamped_batch_is_a_clients_and_says_the_same(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
@@ -116,6 +117,7 @@ def test_a_difference_is_named(tmp_path: Path) -> None:
     assert "3 records in the source, 2" in difference(one[0], other[1], has_own_times=False)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("value_bytes", range(8))
 def test_every_byte_of_the_records_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value_bytes: int

@@ -277,6 +277,7 @@ def test_segments_that_cannot_be_listed(
     assert offsets(LogReader(partition, 0).read(base_offset)) == [*range(base_offset)]
 
 
+@pytest.mark.exhaustive
 def test_many_records_in_few_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Huge batches and long tables are given in pieces."""
     monkeypatch.setattr(log_walk, "BULK_MIN_BYTES", BULK)

@@ -66,6 +66,7 @@ def draw(monkeypatch: pytest.MonkeyPatch, *ids: int) -> None:
     monkeypatch.setattr(identity.secrets, "choice", lambda _: next(drawn))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "place", ["other-0", "t-1", f"other-0.{'0' * 32}-delete", f"t-2.{'0' * 32}-stray"]
 )
@@ -145,6 +146,7 @@ def test_the_last_id_of_a_range_is_followed_by_its_first(log_dir: Path) -> None:
     assert OwnIds([str(log_dir)], None, []).id_of_copy(of, ids, (), "elsewhere") == found[4]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("damage", ["empty", "version", "tail"])
 def test_a_damaged_snapshot_tells_what_it_can(
     damage: str, eoctl: Cli, log_dir: Path, lines: Path
@@ -202,6 +204,7 @@ def let_brokers_come_to(log_dir: Path, next_id: int) -> None:
         each.rmdir()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("next_id", FAR_IDS)
 def test_where_brokers_may_come_nothing_is_taken(
     next_id: int, eoctl: Cli, log_dir: Path, lines: Path, tmp_path: Path

@@ -19,6 +19,7 @@ from storage.writing import batch_run
 from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 from tests.bulk_kernels import BULK_KERNELS, demanded
+from tests.drawn import examples
 from tests.writing import NOW_MS, NoSyncFileSystem, content, make_log_dir, open_writer
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def send(
         ]
     ),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @example([30] * 60, 40, [2000], 500, 10**6, 0, None, LARGE)
 @example([1] * 60, 40, [2000], 1000, 10**6, 0, None, LARGE)  # more than 64 records in a batch
 @example([1] * 60, 40, [2000], 1000, 10**6, 0, 2, LARGE)
@@ -178,6 +179,7 @@ class CountedValues(list[bytes]):
         return found
 
 
+@pytest.mark.share(7)
 @pytest.mark.parametrize(
     ("config", "flush", "options"),
     [

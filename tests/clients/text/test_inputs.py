@@ -444,6 +444,7 @@ def test_large_records_are_read() -> None:
         assert found.value == found.headers[1].value == b'\\" [{,' * 300_000
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("kind", "data"),
     [

@@ -84,7 +84,7 @@ def named(audit: Audit, report: str) -> list[dict[str, Any]]:
 # --- a ledger -------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("cut", [whole, every_batch, every_third])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_ledger(tmp_path: Path, seed: int, cut: Callable[[SegmentPlace], list[Split]]) -> None:
@@ -365,6 +365,7 @@ def test_a_segment_that_was_gone_is_looked_for_again(tmp_path: Path) -> None:
     assert names == [str(path)]
 
 
+@pytest.mark.exhaustive
 def test_a_segment_that_has_changed_is_read_again(tmp_path: Path) -> None:
     world, root, state = World(5), tmp_path / "logs", tmp_path / "state"
     for log in world.logs:

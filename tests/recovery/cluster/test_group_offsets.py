@@ -130,6 +130,7 @@ def find(
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("state", STATES)
 def test_real_ones_are_what_the_dump_says(state: str, golden: Callable[[str], Path]) -> None:
     log_dir = golden("kafka-4.3.1") / state

@@ -220,6 +220,7 @@ def _check_payload(row: Duplicate, batches: Any, records: Any) -> None:
     assert row.payload_hash == digest_of(encoded_records).hex()
 
 
+@pytest.mark.exhaustive
 @given(batches=st.lists(logs(), min_size=2, max_size=3), memory_bytes=memories, window=windows)
 def test_across_partitions(batches: list[list[Sent]], memory_bytes: int, window: int) -> None:
     with tempfile.TemporaryDirectory() as root:
@@ -269,6 +270,7 @@ def read_plainly(partition: Partition) -> Log:
     return log
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["crash", "clean", "hard", "hard-clean", "tv2", "tv2-clean"])
 def test_real_logs(golden: Callable[[str], Path], state: str) -> None:
     _check_directory(golden("kafka-4.3.1") / state)
@@ -419,6 +421,7 @@ def test_records_that_do_not_decode(tmp_path: Path) -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_a_hot_record_is_no_special_case(tmp_path: Path) -> None:
     """All records are equal, and all batches one: nothing can be kept apart by a hash."""
     batches = [Sent(1, 0, 5, (Said(n),)) for n in range(3000)]

@@ -42,6 +42,7 @@ def dead(
     return root, death, answers_in(root)
 
 
+@pytest.mark.share(3)
 def test_every_order_ends_as_it_was_said(dead: tuple[Path, str, Answers]) -> None:
     root, death, answers = dead
     assert len(answers) >= (2 if death == ONE else 6)

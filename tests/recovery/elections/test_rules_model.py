@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from recovery.elections import rules
 from recovery.elections.rules import NO_LEADER, PartitionState, Terms
+from tests.drawn import examples
 
 REPLICAS = (0, 1, 2)
 BROKERS = st.sampled_from(REPLICAS)
@@ -132,4 +133,4 @@ class Elections(RuleBasedStateMachine):
 
 
 TestElections = Elections.TestCase
-TestElections.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestElections.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)

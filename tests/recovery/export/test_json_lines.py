@@ -16,6 +16,7 @@ from recovery.export import json_lines
 from recovery.records.columns import TYPES, record_schema
 from recovery.records.read_options import RECORD_COLUMNS
 from tests.bulk_kernels import BULK_KERNELS, demanded
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,7 +65,7 @@ def small_chunks() -> Iterator[None]:
 
 
 @given(batch=batches(), is_text=st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_lines_are_the_same_and_json(batch: pa.RecordBatch, is_text: bool) -> None:
     found = []
     for kernel in BULK_KERNELS:

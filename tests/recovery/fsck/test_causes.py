@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from recovery.fsck import causes
 from recovery.fsck.causes import PlacedFinding, fold, segment_of
 from recovery.rules.findings import Finding, Severity
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ FINDINGS = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(FINDINGS, max_size=12))
 def test_the_nearest_cause_is_found(found: list[Finding]) -> None:
     known = [each for each in found if each.check_id in causes.CAUSES]

@@ -82,7 +82,7 @@ def require_same(directory: Path | str, split_bytes: int) -> int:
 # --- real logs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     "state",
     [
@@ -97,7 +97,7 @@ def test_golden_directories(golden: Callable[[str], Path], state: str) -> None:
     assert require_same(log_dir, 1) >= whole > 0
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_damaged_directories(fault: Fault, golden: Callable[[str], Path], tmp_path: Path) -> None:
     is_legacy = fault.state == "legacy"

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.drawn import examples
+
 pytest.importorskip("pyarrow")
 
 import numpy as np
@@ -137,7 +139,7 @@ def test_all_partitions_are_here(golden: Callable[[str], Path]) -> None:
     assert names == set(PARTITIONS)
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_what_a_client_consumed(
@@ -328,7 +330,7 @@ def write(directory: Path, segments: Sequence[bytes]) -> list[SegmentPlace]:
     return places_in(directory)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(partitions(), st.integers(1, 5), st.sampled_from(Isolation), st.data())
 def test_any_log(segments: list[bytes], every: int, isolation: Isolation, data: Any) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -352,7 +354,7 @@ def test_any_log(segments: list[bytes], every: int, isolation: Isolation, data: 
         ]
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(partitions(), st.integers(1, 4), st.data())
 def test_any_damaged_log(segments: list[bytes], every: int, data: Any) -> None:
     damaged = []

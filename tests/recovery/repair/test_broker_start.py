@@ -86,6 +86,7 @@ def comparable(tail: LogTail) -> LogTail:
     return tail._replace(indexes=indexes)  # type: ignore[arg-type]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("source", list(TARGETS))
 def test_golden_as_a_real_start_left_them(
     golden: Callable[[str], Path], tmp_path: Path, source: str

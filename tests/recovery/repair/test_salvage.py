@@ -118,6 +118,7 @@ def require_right(original: Original, found: SalvagedSegment, touched: dict[int,
     ) == len(original.data)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("golden_name", ["kafka-4.3.1", "kafka-0.10.2-legacy"])
 def test_random_damage_costs_what_it_touched(
     golden: Callable[[str], Path], tmp_path: Path, golden_name: str

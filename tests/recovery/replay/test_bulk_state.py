@@ -42,6 +42,7 @@ from storage.producers.producer_state import (
     Marker,
     ProducerStateManager,
 )
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, with_right_checksums
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def logs(draw: Callable[..., Any], *, tidy: bool = False, max_size: int = 40) ->
     return steps
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(logs(), st.lists(st.integers(1, 9), max_size=30))
 def test_any_log_in_any_tables(steps: list[Step], sizes: list[int]) -> None:
     expected = defined(steps)
@@ -226,7 +227,7 @@ def test_any_log_in_any_tables(steps: list[Step], sizes: list[int]) -> None:
     assert bulk(steps, sizes) == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(logs(tidy=True, max_size=120), st.integers(1, 50))
 def test_many_transactions_in_any_tables(steps: list[Step], size: int) -> None:
     expected = defined(steps)
@@ -234,7 +235,7 @@ def test_many_transactions_in_any_tables(steps: list[Step], size: int) -> None:
     assert bulk(steps, [size] * len(steps)) == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(logs(), logs(), st.lists(st.integers(1, 9), max_size=30))
 def test_goes_on_from_a_state_of_the_definition(
     before: list[Step], after: list[Step], sizes: list[int]
@@ -245,7 +246,7 @@ def test_goes_on_from_a_state_of_the_definition(
     assert bulk(after, sizes, state) == defined(after, manager)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(logs(tidy=True), logs(), st.sampled_from([0, 1000, 1003, 2**62, 2**62 + 1000]))
 def test_goes_on_from_a_snapshot(before: list[Step], after: list[Step], now_ms: int) -> None:
     snapshot = defined(before)
@@ -468,7 +469,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("small_windows")
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(damaged_logs(), st.booleans())
 def test_damaged_logs(log_path: Path, log: bytes, checksums: bool) -> None:
     log_path.write_bytes(with_right_checksums(log) if checksums else log)
@@ -508,7 +509,7 @@ def write_log(path: Path, steps: list[Step]) -> list[int]:
 
 
 @pytest.mark.usefixtures("small_windows")
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(logs(tidy=True, max_size=60), st.data())
 def test_written_logs(log_path: Path, steps: list[Step], draw: st.DataObject) -> None:
     steps = [each for each in steps if each[0].magic == 2]
@@ -691,6 +692,7 @@ def all_partitions(root: Path) -> list[Path]:
     return sorted({each.parent for each in root.rglob("*.log")})
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "archive", ["kafka-4.3.1", "kafka-4.3.1-three-brokers", "kafka-0.10.2-legacy"]
 )

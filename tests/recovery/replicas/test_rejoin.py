@@ -39,6 +39,7 @@ def rejoined(one: Path, other: Path, config: LogConfig) -> Tree:
     return carry_out(read_tree(one.parent), plan.steps, one.parent)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("segment_bytes", [1, 30_000, 1 << 30])
 def test_at_every_place(source: Path, tmp_path: Path, segment_bytes: int) -> None:
     """However much fits into a segment; files that are derived are those of a rebuild."""

@@ -29,6 +29,7 @@ from storage.places.planned_splits import plan_places
 from storage.places.splits import TimelineStart
 from tests.audit_logs import Batch, write_segments
 from tests.audit_world import World
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +75,7 @@ def check_trees(path: Path, *, has_timeline: bool = True) -> int:
     return joined_count
 
 
-@pytest.mark.share(3)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(12))
 def test_worlds_with_planted_faults(tmp_path: Path, seed: int) -> None:
     for log in World(seed, steps=40).logs:
@@ -98,7 +99,7 @@ some_batches = st.builds(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     segments=st.lists(st.lists(some_batches, max_size=4), min_size=3, max_size=7),
     damage=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 400)), max_size=2),

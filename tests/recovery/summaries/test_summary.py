@@ -335,6 +335,7 @@ def test_finished_transactions_leave_few_bytes() -> None:
     assert nbytes_of(alike) < 60_000
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_million_finished_transactions_stay_under_10_mib() -> None:
     """In columns, as nobody wants to wait for a million Python objects."""

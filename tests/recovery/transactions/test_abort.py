@@ -15,6 +15,7 @@ from recovery.transactions.open_transactions import find_open
 from recovery.transactions.planned_append import with_recovery
 from storage.errors import RefusedError
 from storage.producers.producer_state import AppendError
+from tests.drawn import examples
 from tests.writing import (
     NOW_MS,
     SMALL,
@@ -58,7 +59,7 @@ steps = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps, st.integers(0, 2))
 def test_any_open_transaction_ends_as_its_leader_would_end_it(
     tmp_path_factory: pytest.TempPathFactory, done: list[tuple[int, str]], version: int

@@ -22,6 +22,7 @@ from storage.places.find import list_places, open_place
 from storage.producers.pairs import NO_DATA
 from storage.producers.transactions import OpenTransactions
 from tests.audit_logs import Batch, write_segments
+from tests.drawn import examples
 from tests.recovery.transactions.test_view import partition_in
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def write(
     return directory, list_places([str(directory)]).places
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(batches, batches, st.integers(0, 8))
 def test_events_of_tables_are_those_of_batches(
     tmp_path_factory: pytest.TempPathFactory,
@@ -103,7 +104,7 @@ def test_events_of_tables_are_those_of_batches(
     assert found == events_one_by_one(places, log_start_offset)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(batches, batches)
 def test_every_reader_pairs_alike(
     tmp_path_factory: pytest.TempPathFactory, first: list[Batch], second: list[Batch]
@@ -136,7 +137,7 @@ def test_every_reader_pairs_alike(
     assert stability.stable_offset == view.last_stable_offset
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(batches, batches)
 def test_every_reader_tells_the_same_outcome(
     tmp_path_factory: pytest.TempPathFactory, first: list[Batch], second: list[Batch]

@@ -22,6 +22,7 @@ from storage.file_names import TopicPartition
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.log.segment import open_segment
 from storage.producers.producer_state import ProducerStateManager
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs
 from tests.truncations import (
     EPOCHS,
@@ -121,6 +122,7 @@ def test_every_offset(state: str, name: str, golden: Callable[[str], Path], tmp_
     assert read_tree(log_dir) == tree  # planning changes nothing
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("version", ["v0", "v1"])
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 def test_every_offset_of_old_formats(
@@ -140,6 +142,7 @@ def test_every_offset_of_old_formats(
 # --- what is left is a log ------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("state", ["crash", "clean"])
 @pytest.mark.parametrize("name", ["txn-0", "rolled-0", "idem-zstd-0", "many-producers-0"])
 def test_the_result_is_what_rebuilding_it_gives(
@@ -176,6 +179,7 @@ def test_the_result_is_what_rebuilding_it_gives(
         assert plan(log_dir / name, offset).steps == ()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["crash", "clean"])
 @pytest.mark.parametrize("name", ["compacted-0", "txn-0", "rolled-0"])
 def test_the_next_start_finds_the_snapshot_that_it_would_write(
@@ -424,8 +428,8 @@ def made_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("made") / "made-0"
 
 
-@pytest.mark.in_turn
-@settings(max_examples=150)
+@pytest.mark.exhaustive
+@settings(max_examples=examples(150))
 @given(damaged_logs(), logs(max_batches=4), st.data())
 def test_a_broker_agrees_or_it_is_refused(
     made_dir: Path, first: bytes, second: bytes, draw: st.DataObject

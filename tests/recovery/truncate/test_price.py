@@ -108,6 +108,7 @@ def expected_transactions(content: Content, end: int) -> set[tuple[Transaction, 
     return found
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("state", "name"), [("crash", "txn-0"), ("clean", "txn-1")])
 def test_at_every_batch(
     state: str, name: str, golden: Callable[[str], Path], tmp_path: Path

@@ -104,7 +104,7 @@ def test_relative_paths(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (selected,) = discover(["."]).selected
     assert selected.partition.path == "."
     assert selected.log_dir is not None
-    os.chdir(log_dir)
+    monkeypatch.chdir(log_dir)
     assert discover(["t-0"]).selected[0].partition.path == "t-0"
 
 

@@ -15,6 +15,7 @@ from storage.dirs import lookup
 from storage.dirs.lookup import DoubtfulOffsets, find_batch, find_end, find_start
 from storage.formats.offset_index import parse_entries
 from storage.log.segment import open_segment
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, with_right_checksums
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @given(data=damaged_logs(), right=st.booleans(), is_active=st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_the_end_of_a_large_segment_is_that_of_a_small_one(
     data: bytes, right: bool, is_active: bool
 ) -> None:

@@ -18,6 +18,7 @@ from storage.formats.offset_index import OffsetIndexEntry, encode_entries
 from storage.formats.record import Record
 from storage.kernels.protocol import VerdictKind
 from tests.batches import encoded_batch
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ def records_in(lines: list[str]) -> list[tuple[int, int]]:
     return [(int(m[1]), int(m[2])) for m in map(pattern.match, lines) if m]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("state", STATES)
 def test_log_end_is_where_the_dump_ends(golden: Callable[[str], Path], state: str) -> None:
     checked = 0
@@ -148,6 +150,7 @@ def test_missing_directory(tmp_path: Path) -> None:
 # --- look-up --------------------------------------------------------------------------------------
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["crash", "tv2-clean", "hard-clean"])
 def test_every_offset_is_found(golden: Callable[[str], Path], state: str) -> None:
     used_index = 0
@@ -235,7 +238,7 @@ def write_index(path: Path, *entries: tuple[int, int]) -> None:
     path.write_bytes(encode_entries([OffsetIndexEntry(*each) for each in entries]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(st.tuples(st.integers(-5, 60), st.integers(-3, 60)), max_size=6), st.booleans())
 def test_no_index_can_mislead(
     tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], scaled: bool

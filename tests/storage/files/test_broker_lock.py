@@ -473,6 +473,7 @@ def test_lock_of_a_java_file_channel_is_seen(tmp_path: Path, lock_path: Path) ->
     assert probe(lock_path).kind is LockKind.FREE
 
 
+@pytest.mark.exhaustive
 @pytest.mark.java
 def test_java_cannot_lock_what_we_hold(tmp_path: Path, lock_path: Path) -> None:
     source = tmp_path / "Take.java"
@@ -487,7 +488,7 @@ def test_java_cannot_lock_what_we_hold(tmp_path: Path, lock_path: Path) -> None:
     assert seen_by_java() == "free"
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 @pytest.mark.broker
 def test_a_broker_and_we_keep_each_other_away(tmp_path: Path) -> None:
     log_dir = tmp_path / "log-dir"

@@ -16,6 +16,7 @@ from storage.files.positioned_file import (
     ReadWindow,
     Unreadable,
 )
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +96,7 @@ def test_a_stale_handle_is_not_tried_in_halves(path: Path) -> None:
     assert len(disk.requests) == 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @example(sectors={0, 1, 2, 3, 4, 5, 19}, pos=10_000, count=1, chunk=1)
 @given(
     sectors=st.sets(st.integers(0, 20), max_size=8),

@@ -100,6 +100,7 @@ def test_round_trip(codec: Codec, text: bytes, magic: int) -> None:
     assert compress(codec, memoryview(text), magic=magic) == data
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("codec", "levels", "wrong"),
     [

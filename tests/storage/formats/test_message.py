@@ -19,6 +19,7 @@ from storage.formats.message import (
     to_json,
 )
 from storage.formats.message_codec import NEVER, UNKNOWN_TAGS, Field
+from tests.drawn import examples
 from tests.storage.formats.message_samples import (
     VERSION_IDS,
     VERSIONS,
@@ -237,7 +238,7 @@ def test_huge_counts_cost_nothing() -> None:
 
 
 @pytest.mark.parametrize(("schema", "version"), VERSIONS, ids=VERSION_IDS)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(rnd=randoms)
 def test_round_trip_of_every_schema_and_version(
     schema: MessageSchema, version: int, rnd: Random
@@ -253,7 +254,7 @@ def test_round_trip_of_every_schema_and_version(
             decode(schema, version, encoded[:cut])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(case=st.sampled_from(VERSIONS), rnd=randoms, data=st.binary(max_size=60), raw=st.booleans())
 def test_any_bytes_are_a_value_or_a_format_error(
     case: tuple[MessageSchema, int], rnd: Random, data: bytes, raw: bool

@@ -18,6 +18,7 @@ from storage.kernels.protocol import VerdictKind
 from storage.kernels.record_table import decode_records
 from storage.kernels.select import KERNEL_VARIABLE
 from storage.log.segment import open_segment
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs, many_batches
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def check_controls(window: BulkWindow, data: bytes) -> None:
         assert ours.offset.tolist() == theirs.offset.tolist()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["kafka-4.3.1/crash", "kafka-4.3.1/hard", "kafka-0.10.2-legacy"])
 def test_real_logs(golden: Callable[[str], Path], name: str) -> None:
     archive, _, state = name.partition("/")
@@ -102,7 +104,7 @@ def test_real_logs(golden: Callable[[str], Path], name: str) -> None:
 
 
 @given(data=logs(), threads=st.integers(1, 4), start=st.integers(0, 200), size=st.integers(0, 4000))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_logs_and_parts_of_them(data: bytes, threads: int, start: int, size: int) -> None:
     with tempfile.TemporaryDirectory() as directory, opened(data, directory) as segment:
         check(segment, threads=threads)
@@ -115,7 +117,7 @@ def test_logs_and_parts_of_them(data: bytes, threads: int, start: int, size: int
     resume=st.booleans(),
     is_active=st.booleans(),
 )
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_damaged_logs(data: bytes, threads: int, **options: Any) -> None:
     with tempfile.TemporaryDirectory() as directory, opened(data, directory) as segment:
         check(segment, threads=threads, **options)

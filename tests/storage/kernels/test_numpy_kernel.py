@@ -19,6 +19,7 @@ from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.record_table import RecordTable, decode_records
 from storage.log.segment import LogRecord, open_segment
 from tests.bulk_kernels import BULK_KERNELS, NATIVE_SCANS, demanded
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs, many_batches, with_right_checksums
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def test_real_logs_scan_the_same(golden: Callable[[str], Path], name: str) -> No
 
 
 @given(data=damaged_logs(), resume=st.booleans(), verify_crc=st.booleans(), is_active=st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_damaged_logs_scan_the_same(data: bytes, **options: Any) -> None:
     with tempfile.TemporaryDirectory() as directory, opened(data, directory) as segment:
         check_scans(segment, **options)
@@ -90,7 +91,7 @@ def test_small_windows_scan_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numpy_kernel, "MAX_BLOCK_ROWS", 3)
 
     @given(data=damaged_logs(), start=st.integers(0, 200), size=st.integers(0, 2000))
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     def check(data: bytes, start: int, size: int) -> None:
         with tempfile.TemporaryDirectory() as directory, opened(data, directory) as segment:
             check_scans(segment, start_pos=start, end_pos=start + size)
@@ -99,7 +100,7 @@ def test_small_windows_scan_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(data=damaged_logs(), start=st.integers(0, 100), verify_crc=st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_one_window_stops_at_the_same_place(data: bytes, start: int, verify_crc: bool) -> None:
     buf = bytearray(data)
     plain_after = pure.Neighbours(0)
@@ -287,7 +288,7 @@ def test_records_are_the_same(monkeypatch: pytest.MonkeyPatch, lanes: int, damag
     monkeypatch.setattr(record_table, "MAX_SOURCE_BYTES", 500)
 
     @given(data=damaged_logs() if damage else logs())
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     def check(data: bytes) -> None:
         check_records(with_right_checksums(data))
 
@@ -296,7 +297,7 @@ def test_records_are_the_same(monkeypatch: pytest.MonkeyPatch, lanes: int, damag
 
 @pytest.mark.native
 @given(data=logs())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_columns_of_both_kernels_are_the_same(data: bytes) -> None:
     """Places of nulls too: whoever reads columns need not know which kernel made them."""
     with tempfile.TemporaryDirectory() as directory, opened(data, directory) as segment:
@@ -363,6 +364,7 @@ def odd_bodies() -> Iterator[tuple[str, bytes, int]]:
     yield "attributes", GOOD[:1] + b"\xff" + GOOD[2:], 1
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("lanes", [1, 10**9])
 def test_odd_records_are_the_same_or_left_to_the_plain_path(
     monkeypatch: pytest.MonkeyPatch, lanes: int

@@ -20,6 +20,7 @@ from storage.kernels.pure import (
     scan_window,
     suspect,
 )
+from tests.drawn import examples
 
 GOOD: dict[str, Any] = {
     "base_offset": 100,
@@ -245,7 +246,7 @@ MOVED = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(changes=MOVED)
 def test_the_loop_and_the_rules_agree(changes: dict[str, Any]) -> None:
     """The hot loop passes exactly what has no problem and no suspicion."""

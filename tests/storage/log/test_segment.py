@@ -27,6 +27,7 @@ from storage.errors import (
 from storage.kernels import resync
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.log.segment import LogRecord, open_segment, parse_base_offset
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,6 +174,7 @@ def as_text(words: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{key: str(value) for key, value in each.items()} for each in words]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "archive, state",
     [
@@ -559,7 +561,7 @@ def test_a_batch_that_is_gone_or_unreadable(tmp_path: Path) -> None:
     assert access.value.errno == errno.EIO
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     body=st.binary(max_size=60),
     attributes=st.integers(0, 255),

@@ -16,6 +16,7 @@ from recovery.summaries.segment import read_split
 from storage.places import planned_splits
 from storage.places.find import list_places
 from storage.places.planned_splits import MAX_PARTS_COUNT, plan_places, proven
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs
 from tests.storage.places.test_splits import (
     SIZE,
@@ -123,14 +124,14 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
     assert whole == plan_places([place], 1 << 30)[0]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=logs(max_batches=20), split_bytes=st.integers(1, 600))
 def test_healthy_logs(tmp_path: Path, data: bytes, split_bytes: int) -> None:
     place = write_segment(tmp_path / "t-0", data)
     check(planned(place, split_bytes), place)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=logs(), damage=damaged_logs(), lies=lies, split_bytes=st.integers(1, 400),
     kept=st.sets(st.integers(0, 30)),
@@ -160,7 +161,7 @@ def assert_same_verdict(splits: Sequence[Split], place: SegmentPlace) -> None:
     assert found.findings_count == expected.findings_count
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=logs(max_batches=20), split_bytes=st.integers(1, 400), seed=st.integers(0, 1 << 30))
 def test_an_index_that_changes_between_tasks(
     tmp_path: Path, data: bytes, split_bytes: int, seed: int

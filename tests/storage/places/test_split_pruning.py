@@ -18,6 +18,7 @@ from storage.places.find import list_places, open_place
 from storage.places.split_pruning import SearchBounds, prune_splits
 from storage.places.splits import Split, split_places, splits_at
 from tests.batches import encoded_batch
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -307,7 +308,7 @@ bounds_of_logs = st.builds(
 )
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(segments=batches_of_logs, bounds=st.lists(bounds_of_logs, min_size=1, max_size=4))
 def test_no_batch_in_range_is_lost(
     tmp_path: Path, segments: list[list[tuple[int, int]]], bounds: list[SearchBounds]
@@ -317,7 +318,7 @@ def test_no_batch_in_range_is_lost(
         assert lost(splits, each) == set()
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(segments=batches_of_logs, bounds=bounds_of_logs, data=st.data())
 def test_none_is_lost_by_damage(
     tmp_path: Path, segments: list[list[tuple[int, int]]], bounds: SearchBounds, data: Any
@@ -337,6 +338,7 @@ def test_none_is_lost_by_damage(
     assert lost(splits, bounds) == set()
 
 
+@pytest.mark.exhaustive
 def test_golden_logs(golden: Callable[[str], Path], golden_names: list[str]) -> None:
     left_out_count = 0
     for name in golden_names:

@@ -17,6 +17,7 @@ from storage.kernels.numpy_kernel import table_of
 from storage.places.find import list_places, open_place
 from storage.places.splits import Split, split_places
 from tests.batches import encoded_batch
+from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs
 
 if TYPE_CHECKING:
@@ -335,7 +336,7 @@ def test_a_foreign_index_cuts_only_where_it_happens_to_be_right(tmp_path: Path) 
 # --- any log, any index
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=logs(max_batches=20), split_bytes=st.integers(1, 600))
 def test_healthy_logs(tmp_path: Path, data: bytes, split_bytes: int) -> None:
     place = write_segment(tmp_path / "t-0", data)
@@ -347,7 +348,7 @@ def test_healthy_logs(tmp_path: Path, data: bytes, split_bytes: int) -> None:
 lies = st.lists(st.tuples(st.integers(-2, 2_000), st.integers(-2, 3_000)), max_size=6)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=logs(), damage=damaged_logs(), lies=lies, cut=st.integers(0, 3), seed=st.randoms())
 @example(TEN, TEN[:300], [(5, 530)], 0, None)
 def test_damaged_logs_and_indexes(
@@ -372,6 +373,7 @@ def test_damaged_logs_and_indexes(
             assert rows_of_splits(splits) == rows_of(place)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("split_bytes", [1, 10_000, 100_000])
 def test_golden_logs(
     golden: Callable[[str], Path], golden_names: list[str], split_bytes: int

@@ -88,6 +88,7 @@ def status_of(case: str) -> str:
     return state.status.label
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("status", ["none", *(each.label for each in STATUSES)])
 def test_every_state_and_event_as_kafka_answers(status: str) -> None:
     """But for what its server could not do (below)."""

@@ -16,6 +16,7 @@ from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK, Batch
 from storage.kernels.protocol import HeaderTable
 from storage.log.segment import open_segment
 from storage.producers.transactions import OpenTransaction, OpenTransactions
+from tests.drawn import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +133,7 @@ batches = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(batches, st.integers(1, 7), st.none() | st.integers(0, 60), st.integers(0, 20))
 def test_tables_agree_with_batches(
     rows: list[tuple[int, int, int, int]],

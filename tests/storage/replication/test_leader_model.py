@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from storage.replication.leader import ACKS_ALL, LeaderReplica, Leadership
 from storage.replication.progress import IsrRule, IsrTerms
+from tests.drawn import examples
 
 REPLICAS = (1, 2, 3, 4)
 LEADER = 1
@@ -180,4 +181,4 @@ class Partition(RuleBasedStateMachine):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPartition.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

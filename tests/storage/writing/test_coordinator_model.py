@@ -44,6 +44,7 @@ from tests.coordinators import (
     known_states,
     new_logs,
 )
+from tests.drawn import examples
 from tests.writing import NOW_MS, batch
 
 if TYPE_CHECKING:
@@ -525,11 +526,11 @@ def _fields(state: TransactionState) -> dict[str, Any]:
     }
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_any_requests_and_deaths() -> None:
     ANSWERS.clear()
     run_state_machine_as_test(
-        CoordinatorMachine, settings=settings(max_examples=250, stateful_step_count=30)
+        CoordinatorMachine, settings=settings(max_examples=examples(250), stateful_step_count=30)
     )
     print(sorted(ANSWERS.items()))
     assert {each for each in EXPECTED_ANSWERS if not ANSWERS[each]} == set()

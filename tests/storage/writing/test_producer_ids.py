@@ -383,6 +383,7 @@ def work(log_dir: str, number: int, seconds: float, answers: Any) -> None:
     answers.put((given, leases))
 
 
+@pytest.mark.exhaustive
 def test_processes_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """No id twice, no generation of an id twice, whoever asks."""
     monkeypatch.setattr(keyed_log, "COMPACT_BYTES", 20_000)  # processes are forked

@@ -16,6 +16,7 @@ from storage.formats.producer_id_record import FIRST_ID, MAX_GENERATION, Lease
 from storage.writing import keyed_log
 from storage.writing.producer_ids import LeaseError, ProducerIds
 from tests.crash.faults import CALLS
+from tests.drawn import examples
 from tests.writing import NOW_MS, TOPIC_ID, make_log_dir
 
 if TYPE_CHECKING:
@@ -275,6 +276,6 @@ class ProducerIdMachine(RuleBasedStateMachine):
 
 
 ProducerIdMachine.TestCase.settings = settings(
-    parent=settings.get_profile("local"), max_examples=60, stateful_step_count=40
+    parent=settings.get_profile("local"), max_examples=examples(60), stateful_step_count=40
 )
 test_against_the_model = ProducerIdMachine.TestCase

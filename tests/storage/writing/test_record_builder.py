@@ -18,6 +18,7 @@ from storage.formats.record_batch import (
     record_timestamp_ms,
 )
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity, encode_fields
+from tests.drawn import examples
 from tests.made_logs import headers, nullable
 
 deltas = st.one_of(st.integers(0, 9000), st.integers(-(2**40), 2**40))
@@ -34,7 +35,7 @@ def parsed(batch: bytes) -> tuple[BatchHeader, list[Record]]:
 @given(
     delta_ms=deltas, offset=st.integers(0, 2**31 - 1), key=nullable, value=nullable, more=headers
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_fields_are_encoded_as_the_format_does(
     delta_ms: int, offset: int, key: bytes | None, value: bytes | None, more: tuple
 ) -> None:
@@ -58,7 +59,7 @@ records = st.lists(st.tuples(nullable, nullable, st.integers(-5, 300), headers),
     batch_bytes=st.sampled_from([1, 100, 500, 20_000]),
     batch_records=st.sampled_from([1, 3, 1000]),
 )
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_batches_hold_all_records_in_order(
     made: list, codec: Codec, batch_bytes: int, batch_records: int
 ) -> None:
@@ -111,7 +112,7 @@ def test_a_batch_is_full_only_when_the_next_record_does_not_fit() -> None:
     batch_records=st.sampled_from([1, 3, 64, 65, 10**6]),
     cuts=st.lists(st.integers(1, 400), min_size=1, max_size=5),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example([1] * 60, 200, [100], 1 << 20, 10**6, [400])  # offset deltas beyond the tables
 @example([9000, 1, 9000], 1, [100], 500, 10**6, [2])  # records that are larger than a batch
 def test_many_values_are_added_as_one_by_one(

@@ -23,6 +23,7 @@ from storage.writing.batch_run import RunColumns
 from storage.writing.partition_store import FileAction, FileStore, FlushPolicy, PlannedStore
 from storage.writing.writer import Appended, PartitionWriter
 from tests.crash.faults import FailingFileSystem
+from tests.drawn import examples
 from tests.writing import (
     NOW_MS,
     SMALL,
@@ -75,7 +76,7 @@ appends = st.lists(
 
 
 @given(runs=st.lists(appends, min_size=1, max_size=3), interval_bytes=st.sampled_from([0, 150]))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_files_are_those_of_a_rebuild(
     tmp_path_factory: pytest.TempPathFactory, runs: list[list[tuple]], interval_bytes: int
 ) -> None:

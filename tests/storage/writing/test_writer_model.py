@@ -403,7 +403,7 @@ class WriterMachine(RuleBasedStateMachine):
             )
 
 
-@pytest.mark.in_turn
+@pytest.mark.exhaustive
 def test_the_writer_is_the_model() -> None:
     """Forty random lives of a partition; `--hypothesis-profile=fuzz` has as many as you like."""
     examples = settings.default.max_examples

@@ -70,6 +70,7 @@ def test_a_line_stands_for_its_last_patch() -> None:
     assert not is_before(None, (4, 3))
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("version", [f"{major}.{minor}" for major, minor in LINES[:-1]])
 def test_older_releases_do_not_start_on_metadata_of_4_3(
     golden: Callable[[str], Path], version: str

@@ -1,0 +1,55 @@
+#!/bin/sh
+# `make test`: the environment, Kafka's jars, then the tests with the linters beside them.
+#
+#   scripts/test.sh [PYTEST ARGUMENT...]
+#
+# Java, Maven, mandoc, zsh, fish and Chromium come from outside. Tests that need a missing one are
+# left out, and pytest names them at its end; with EOCTL_REQUIRE=java,broker the run fails instead.
+set -u
+[ "${1:-}" != --can-run ] || exit 0  # asked of a copy: may programs run where it is?
+cd "$(dirname "$0")/.." || exit 1
+started=$(date +%s)
+lint_log=.cache/lint.log
+mkdir -p .cache
+
+fetch() {
+    for tool in java mandoc zsh fish chromium; do
+        scripts/require-tool.sh $tool >/dev/null || :
+    done
+    scripts/fetch-kafka-libs.sh
+}
+
+after() { echo "$1: $(($(date +%s) - started)) s after the start" >&2; }
+
+fetch &
+fetching=$!
+make --no-print-directory env || exit 1
+wait $fetching || :
+.venv/bin/python -m tests.kafka.classes || :
+after "environment, kernel and jars are ready"
+
+make --no-print-directory lint >$lint_log 2>&1 &
+linting=$!
+# Tests make 100,000 small files and sync many: in memory that takes a fifth of the time.
+memory=/dev/shm
+files=
+trap 'exit 130' INT TERM
+trap '[ -z "$files" ] || rm -rf "$files"' EXIT
+if [ "$(df -Pk $memory 2>/dev/null | awk 'NR == 2 { print ($4 > 6000000) }')" = 1 ] &&
+    files=$(mktemp -d $memory/eoctl-tests.XXXXXX) &&
+    cp scripts/test.sh "$files/run" && "$files/run" --can-run 2>/dev/null; then
+    set -- --basetemp="$files/tests" "$@"
+fi
+# Rewriting all asserts for better messages takes 50 s per process. Failed tests run again with them.
+PYTHONDONTWRITEBYTECODE= .venv/bin/pytest -n 2 --dist worksteal --hypothesis-profile=ci \
+    --assert=plain "$@"
+status=$?
+after "tests ended with status $status"
+[ $status != 1 ] || .venv/bin/pytest --last-failed --last-failed-no-failures none \
+    --hypothesis-profile=ci -q || :
+wait $linting
+linted=$?
+cat $lint_log
+after "linters ended with status $linted"
+[ $status != 0 ] || status=$linted
+exit $status

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds a program that comes from outside and prints its path on stdout.
 #
-#   scripts/require-tool.sh [--find] java|mvn|mandoc|zsh|fish|chromium|venv
+#   scripts/require-tool.sh [--find] java|mvn|mandoc|zsh|fish|kcat|chromium|venv
 #
 # When it is missing: says on stderr which command installs it, and runs that command where it can
 # (root, apt-get); with --find it only looks. Status 0: found, 1: missing, 2: wrong call.
@@ -38,9 +38,9 @@ find_tool() {
     case $1 in
         java) find_java ;;
         venv) find_venv ;;
-        mvn | mandoc | zsh | fish) command -v "$1" ;;
+        mvn | mandoc | zsh | fish | kcat) command -v "$1" ;;
         chromium) command -v chromium || command -v chromium-browser ;;
-        *) echo "usage: $0 [--find] java|mvn|mandoc|zsh|fish|chromium|venv" >&2; exit 2 ;;
+        *) echo "usage: $0 [--find] java|mvn|mandoc|zsh|fish|kcat|chromium|venv" >&2; exit 2 ;;
     esac
 }
 
@@ -48,7 +48,7 @@ describe() {
     case $1 in
         java) echo "Java 17 or later" ;;
         mvn) echo "Maven (mvn)" ;;
-        mandoc | zsh | fish) echo "$1" ;;
+        mandoc | zsh | fish | kcat) echo "$1" ;;
         chromium) echo "Chromium" ;;
         venv) echo "Python 3.11 or later with venv and ensurepip" ;;
     esac
@@ -67,7 +67,7 @@ packages_of() {
         java) first_known_package openjdk-17-jre-headless openjdk-21-jre-headless \
             openjdk-25-jre-headless default-jre-headless ;;
         mvn) echo maven ;;
-        mandoc | zsh | fish | chromium) echo "$1" ;;
+        mandoc | zsh | fish | kcat | chromium) echo "$1" ;;
         venv) echo python3-venv ;;
     esac
 }

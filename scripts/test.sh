@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh [PYTEST ARGUMENT...]
 #
-# Java, Maven, mandoc, zsh, fish and Chromium come from outside. Tests that need a missing one are
+# Java, Maven, mandoc, zsh, fish, kcat and Chromium come from outside. Tests that need a missing one are
 # left out, and pytest names them at its end; with EOCTL_REQUIRE=java,broker the run fails instead.
 set -u
 [ "${1:-}" != --can-run ] || exit 0  # asked of a copy: may programs run where it is?
@@ -13,7 +13,7 @@ lint_log=.cache/lint.log
 mkdir -p .cache
 
 fetch() {
-    for tool in java mandoc zsh fish chromium; do
+    for tool in java mandoc zsh fish kcat chromium; do
         scripts/require-tool.sh $tool >/dev/null || :
     done
     scripts/fetch-kafka-libs.sh

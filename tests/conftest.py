@@ -149,7 +149,7 @@ _MISSING: dict[str, Callable[[], str]] = {
     "java": partial(jars.missing_tool, "java"),
     "native": _missing_native,
     "browser": _missing_browser,
-    **{name: partial(jars.missing_tool, name) for name in ("mandoc", "zsh", "fish")},
+    **{name: partial(jars.missing_tool, name) for name in ("mandoc", "zsh", "fish", "kcat")},
 }
 _REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()

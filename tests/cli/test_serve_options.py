@@ -450,7 +450,7 @@ def records_count(bootstrap: str, topic: str, partitions: int) -> int:
     return sum(map(len, found))
 
 
-@pytest.mark.skipif(not shutil.which("kcat"), reason="no kcat")
+@pytest.mark.kcat
 def test_the_call_of_kcat_works_as_pasted(clean: Path) -> None:
     with Served(clean, "--topic", "plain") as served:
         kcat, _ = printed_calls(served.first_messages(2))

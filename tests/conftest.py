@@ -193,7 +193,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     # First of all, so that one worker does them (`--dist worksteal` steals from the other end):
     # they are the longest, and one broker at a time is enough.
-    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("broker") is None)
+    # Those of Spark follow for the same reason: the other worker then starts no session.
+    items[:] = sorted(
+        kept,
+        key=lambda item: [item.get_closest_marker(name) is None for name in ("broker", "java")],
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -100,7 +100,7 @@ REFUSED = (
 )  # fmt: skip
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("more", [(), ("--single-copy",)])
 @pytest.mark.parametrize("call", [in_a_closed_pipe, after_one_line])
 def test_why_a_change_ended_is_told(

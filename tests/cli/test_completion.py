@@ -125,7 +125,7 @@ def test_what_a_shell_offers(shell: str, place: tuple[Path, dict[str, str]]) -> 
         assert offered(shell, f"eoctl {call} kaf", place)[:1] == [f"kafka.eoctl/{journal.name}"]
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shell", RUN)
 def test_old_names_are_not_offered(shell: str, place: tuple[Path, dict[str, str]]) -> None:
     found = offered(shell, "eoctl export --", place)

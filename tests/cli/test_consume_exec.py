@@ -493,6 +493,7 @@ def test_interrupted(clean: Path, tmp_path: Path) -> None:
     assert not is_running(keeper.pid())
 
 
+@pytest.mark.exhaustive
 def test_followed_by_a_program(tmp_path: Path) -> None:
     """What is there is handed over at once, and the position passes what is hidden, too."""
     log = Log(tmp_path / "logs" / "grown-0")

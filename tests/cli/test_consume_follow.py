@@ -286,7 +286,7 @@ def test_damage_while_following(log: Log, follow: Callable[..., Follower]) -> No
     assert "skipped: " in messages(notes)
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [(), ("-u",)])
 def test_an_interruption_while_the_reader_is_slow(options: tuple[str, ...], log: Log) -> None:
     """What was begun is written to its end: the reader gets whole lines."""

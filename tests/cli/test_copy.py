@@ -460,6 +460,7 @@ def test_a_chain(copy: Copy, eoctl: Eoctl) -> None:
     assert ids.isdisjoint(each.producer_id for each in headers_of(copy.destination))
 
 
+@pytest.mark.exhaustive
 def test_a_chain_that_is_followed(copy: Copy, eoctl: Eoctl) -> None:
     """Two copies at once, the second one of what the first one is writing."""
     middle = Copy(eoctl, copy.destination, make_log_dir(copy.source.parents[1] / "end") / "v-0")

@@ -284,6 +284,7 @@ def test_a_full_disk(eoctl: Callable[..., Any], large: Path, tmp_path: Path) -> 
     assert list(spill.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_an_interrupt(large: Path, tmp_path: Path) -> None:
     """Ctrl-C while rows are written to disk, and the reader has stopped reading."""
     spill = tmp_path / "spill"

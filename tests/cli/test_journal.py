@@ -190,6 +190,7 @@ def test_a_damaged_journal(journal: Path, eoctl: Callable) -> None:
     assert [status for status, _ in listed(eoctl, "kafka")] == ["damaged", "applied"]
 
 
+@pytest.mark.exhaustive
 def test_a_flipped_bit_is_never_believed(journal: Path, kafka: Path, eoctl: Callable) -> None:
     """Anywhere in the journal: it is damaged, or at its end, as if that had not been written."""
     good = (journal / "journal").read_bytes()

@@ -136,7 +136,7 @@ def _uses(judges: Judges) -> Iterator[list[str]]:
                 yield [name, value, names[0], _values(kind)[0]]
 
 
-@pytest.mark.share(13)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
 def test_each_option_is_as_typer_reads_it(
     words: list[str], monkeypatch: pytest.MonkeyPatch
@@ -149,7 +149,7 @@ def test_each_option_is_as_typer_reads_it(
     assert [each for each in goods if judges.plainly([*judges.needed, *each]) is None] == []
 
 
-@pytest.mark.share(13)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("words", CALLS, ids=" ".join)
 def test_calls_are_as_typer_reads_them(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Options and arguments in any order, some of them twice, some wrong."""

@@ -118,6 +118,7 @@ def test_a_wide_line_is_cut_where_it_says_least(kafka: Path, tmp_path: Path) -> 
         assert any("MiB of 2.29 MiB" in each for each in drawn) or width == 20
 
 
+@pytest.mark.exhaustive
 def test_never_in_a_pipe_or_on_a_dumb_terminal(kafka: Path, tmp_path: Path) -> None:
     call = ("describe", "kafka/rolled-0")
     assert "\r" not in at_once(*call, cwd=tmp_path, streams=("stdout",)).raw

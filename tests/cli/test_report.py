@@ -195,6 +195,7 @@ def test_groups_and_copies_are_those_of_the_commands(
     assert any("div-0: " in each and "unclean election" in each for each in told)
 
 
+@pytest.mark.exhaustive
 def test_where_copies_fork_is_drawn(
     golden: Callable[[str], Path], eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_where_copies_fork_is_drawn(
     assert all(f">broker {number}" in drawn for number in (1, 2, 3))
 
 
+@pytest.mark.exhaustive
 def test_states_of_an_id_are_its_records(crash: Path, eoctl: Callable[..., Outcome]) -> None:
     done = eoctl("report", crash, *JSONL)
     newest = {each["transactional_id"]: each for each in rows_of(done, "id_state")}
@@ -464,6 +466,7 @@ def test_torn_transactions_are_those_of_txn_torn(
     assert counted(told, TORN) == counted(listed, TORN)
 
 
+@pytest.mark.exhaustive
 def test_each_kind_of_torn_transaction_is_told(
     killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
@@ -494,6 +497,7 @@ def test_each_kind_of_torn_transaction_is_told(
     assert re.findall(r"\b(?:open-1|late-0|gone-3|plain-0)\b", text) == []
 
 
+@pytest.mark.exhaustive
 def test_markers_of_older_coordinators_are_told(
     killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_partition_that_may_not_be_listed_is_told_of_and_the_rest_is_read(
     assert '<rect class="unread"' in rest
 
 
+@pytest.mark.exhaustive
 def test_a_check_on_a_terminal_tells_of_it_too(closed: Path, eoctl: Callable[..., Outcome]) -> None:
     table = eoctl("check", closed, *NOW, "--output", "table")
     assert table.status == eoctl("check", closed, *NOW, "--output", "jsonl").status
@@ -293,6 +294,7 @@ runpy.run_module("eoctl", run_name="__main__")
 """
 
 
+@pytest.mark.exhaustive
 def test_an_interrupt_leaves_the_page_that_was_there(killed: Path, tmp_path: Path) -> None:
     """Ctrl-C before the last step: the old page is whole, and nothing lies beside it."""
     place = tmp_path / "pages"

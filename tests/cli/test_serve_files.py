@@ -132,7 +132,7 @@ def guarded(request: pytest.FixtureRequest, kafka: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(kafka)], check=True)
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 def test_nothing_is_written_whoever_may(guarded: Path, request: pytest.FixtureRequest) -> None:
     """Files, listing, owners, modes and times are the same after everything was asked for."""
     may_write = "[writable]" in request.node.name

@@ -197,6 +197,7 @@ def test_the_progress_of_verification(clean: Path, tmp_path: Path) -> None:
 # --- how long, where
 
 
+@pytest.mark.exhaustive
 def test_it_ends_by_itself(clean: Path) -> None:
     """With all that it has to say, and while clients are connected."""
     with Served(clean, "--topic", "plain", "--for-seconds", 1) as served:

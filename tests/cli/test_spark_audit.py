@@ -485,6 +485,7 @@ def test_no_java(
     assert outcome.errors.startswith("eoctl: Java 17 or later is not installed\n  try: ")
 
 
+@pytest.mark.exhaustive
 def test_no_pyspark(golden: Callable[[str], Path]) -> None:
     """Help and all other commands neither need nor load it."""
     program = (

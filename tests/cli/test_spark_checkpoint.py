@@ -101,7 +101,7 @@ def test_a_part_is_not_larger_than_what_may_be_held(
         assert len(read) > count
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("change", ["grown", "touched", "another segment", "a segment less"])
 def test_a_directory_that_has_changed_is_read_again(
     eoctl: Cli, tmp_path: Path, change: str

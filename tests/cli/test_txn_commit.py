@@ -233,6 +233,7 @@ def test_several_from_a_file(name: str, kafka: Path, eoctl: Callable) -> None:
     assert eoctl("txn", "list", "kafka").text.count("\n") == 1
 
 
+@pytest.mark.exhaustive
 def test_many_of_one_coordinator_in_one_partition(kafka: Path, eoctl: Callable) -> None:
     """As of a checkpoint: one plan, one segment of markers, and one of each kind of records."""
     lines = []

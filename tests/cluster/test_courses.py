@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", COURSES)
 def test_each_shows_what_it_is_there_for(tmp_path: Path, name: str) -> None:
     course = COURSES[name]
@@ -26,7 +26,7 @@ def test_each_shows_what_it_is_there_for(tmp_path: Path, name: str) -> None:
         assert facts.epochs[each] == facts.epochs[last.leader]
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("name", COURSES)
 def test_other_delays_change_none_of_what_is_compared(tmp_path: Path, name: str) -> None:
     """So real brokers, which have delays of their own, are held against all three."""

@@ -95,7 +95,7 @@ def test_what_may_be_lost_is_lost_again(faults: str) -> None:
             repeated(each, effect)
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("faults", FAULTS)
 def test_where_nothing_was_lost_nothing_is(faults: str, part: int) -> None:

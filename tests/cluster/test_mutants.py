@@ -17,7 +17,7 @@ from tests.drawn import IS_ALL
 MAX_SEEDS = 500
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_broken_rule_is_condemned_and_the_rule_is_not(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch

@@ -123,7 +123,7 @@ def test_every_state_leads_back_and_on(
         assert report.states_count > 20
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_fsync_is_needed(name: str, runs: Callable[[str], Crashes], scratch: Path) -> None:

@@ -125,7 +125,7 @@ def test_undamaged_files_are_ok(maker: FaultMaker, log_path: Path) -> None:
     assert scan.suspicions == []
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_every_header_bit(maker: FaultMaker, log_path: Path) -> None:
     faults = _check_all(log_path, maker.bit_flips())
     unseen = Counter(fault.unseen for fault in faults if fault.unseen)

@@ -113,6 +113,7 @@ def test_later_runs_read_what_is_new(eoctl: Callable[..., Any], tmp_path: Path) 
     assert f"{count} of " in outcome.errors
 
 
+@pytest.mark.exhaustive
 def test_duplicates_and_transactions_across_segments(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,6 +325,7 @@ def holds(row: Row, each: Any) -> bool:
     return bool(OPERATORS[type(each)](row[each.attribute[0]], each.value))
 
 
+@pytest.mark.exhaustive
 def test_bounds(golden: Callable[[str], Path]) -> None:
     root = golden("kafka-4.3.1") / "clean"
     columns = "topic,partition,offset,timestamp_ms,value"
@@ -375,7 +376,7 @@ def filters_of(rows: list[Row], offset_name: str) -> list[list[Any]]:
     ]
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("cls", "offset_name"),
     [

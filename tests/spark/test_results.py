@@ -263,7 +263,7 @@ def frame_of(session: SparkSession, rows: dict[str, bytes]) -> DataFrame:
 ROWS = {"/a-0": b"a" * 10, "/b-0": b"b" * 200, "/c-0": b"c" * 90, "/d-0": b""}
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("at_once_bytes", [60, 400, 4000])
 def test_a_directory_without_a_row_is_no_empty_one(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, at_once_bytes: int

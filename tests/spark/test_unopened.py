@@ -294,7 +294,7 @@ def test_a_segment_that_is_gone_from_a_micro_batch_that_may_lose_it(
 # --- through Spark --------------------------------------------------------------------------------
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("name", ["kafka-log-batches", "kafka-log-records", "kafka-log-segments"])

@@ -322,6 +322,7 @@ def all_rows(audit: Audit) -> dict[str, Any]:
     return {name: audit.rows(name) for name in COLUMNS}
 
 
+@pytest.mark.exhaustive
 def test_only_new_segments_are_read(tmp_path: Path) -> None:
     world, root, state = World(5), tmp_path / "logs", tmp_path / "state"
     for log in world.logs:

@@ -666,6 +666,7 @@ def test_a_full_disk(damaged: Path, tmp_path: Path, kind: ExportFormat) -> None:
 # --- processes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 def test_several_processes_give_the_same(golden: Callable[[str], Path], tmp_path: Path) -> None:
     source = str(golden("kafka-4.3.1") / "clean")
     found = []

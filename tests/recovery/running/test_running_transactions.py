@@ -138,7 +138,7 @@ def require_true(log: RunningLog, high_watermark: int, drawn: Random) -> None:
     assert all(each.last_offset >= offset and each.first_offset < end_offset for each in aborted)
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("seed", range(30))
 def test_txn_4_and_rc_3_of_a_log_that_is_written_to(tmp_path: Path, seed: int) -> None:
     drawn, producers = Random(seed), Producers(3)

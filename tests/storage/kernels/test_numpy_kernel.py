@@ -364,7 +364,7 @@ def odd_bodies() -> Iterator[tuple[str, bytes, int]]:
     yield "attributes", GOOD[:1] + b"\xff" + GOOD[2:], 1
 
 
-@pytest.mark.share(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lanes", [1, 10**9])
 def test_odd_records_are_the_same_or_left_to_the_plain_path(
     monkeypatch: pytest.MonkeyPatch, lanes: int

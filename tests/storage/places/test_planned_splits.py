@@ -131,6 +131,7 @@ def test_healthy_logs(tmp_path: Path, data: bytes, split_bytes: int) -> None:
     check(planned(place, split_bytes), place)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=logs(), damage=damaged_logs(), lies=lies, split_bytes=st.integers(1, 400),

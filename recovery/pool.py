@@ -19,7 +19,6 @@ needs `if __name__ == "__main__":`.
 from __future__ import annotations
 
 import os
-import pickle
 import selectors
 import signal
 import sys
@@ -47,9 +46,9 @@ ATTEMPTS_COUNT = 2  # per value whose worker dies
 MAX_AHEAD_COUNT = 8
 VALUES_PER_AHEAD = 64
 TELL_SECONDS = 0.2  # between two messages of a worker about what it reads
-# This process reads less than that sooner. It is 0.6 s of work at 200 MB/s; starting two workers
-# costs 0.2 to 0.4 s of processor time.
-MIN_SHARED_BYTES = 128 << 20
+# This process reads less than that sooner: starting two workers costs 0.3 to 0.5 s, as long as 300
+# small partitions take (check, rebuild and repair of 300, with one process and with two).
+MIN_SHARED_BYTES = 256 << 20
 # Opening the smallest partition takes 2 ms, as long as reading so many bytes.
 MIN_PARTITION_BYTES = 512 << 10
 STALL_SECONDS = 30.0  # without a result or a read, until a worker is reported
@@ -433,6 +432,8 @@ def _answers(
 
 def _sendable(error: Exception) -> Exception:
     """Return an error that survives the way to another process."""
+    import pickle
+
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - its own bytes
     except Exception:  # noqa: BLE001 - whatever its class does

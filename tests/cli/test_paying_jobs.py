@@ -63,7 +63,7 @@ def test_a_small_job_starts_no_process(
     assert started
     started.clear()
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "MIN_SHARED_BYTES", 128 << 20)
+        patch.setattr(pool, "MIN_SHARED_BYTES", 256 << 20)
         small = outcome(2)
         assert not started
     assert with_two == small == outcome(1)

@@ -390,8 +390,7 @@ class _Taken(NamedTuple):
     def with_answer(
         self, answer: tuple[bool, Any] | None, weight_of: Callable[[Any], int]
     ) -> _Taken:
-        weight = weight_of(answer[1]) if answer is not None and answer[0] else 0
-        return _Taken(self.answers + 1, self.weight + weight)
+        return _Taken(self.answers + 1, self.weight + _weight(answer, weight_of))
 
 
 def _send_streams(
@@ -417,6 +416,10 @@ def _send_streams(
                 else:
                     connection.send(answer)
             taken = _Taken(0, 0)
+
+
+def _weight(answer: tuple[bool, Any] | None, weight_of: Callable[[Any], int]) -> int:
+    return weight_of(answer[1]) if answer is not None and answer[0] else 0
 
 
 def _answers(
@@ -448,7 +451,7 @@ def _ahead(
     waiting: deque[tuple[tuple[bool, Any] | None, int]] = deque()
     waiting_weight = 0
     for answer in answers:
-        weight = weight_of(answer[1]) if answer is not None and answer[0] else 0
+        weight = _weight(answer, weight_of)
         waiting.append((answer, weight))
         waiting_weight += weight
         while waiting_weight > max_weight:

@@ -122,6 +122,9 @@ KafkaOutput = Annotated[
         show_default=TABLE_OR_TEXT,
     ),
 ]
+Raw = Annotated[
+    bool, option("--raw", help="On a terminal: do not escape control characters in records.")
+]
 Apply = Annotated[
     bool, option("--apply", help="Make the change; without it only the plan is shown.")
 ]

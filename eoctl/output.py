@@ -17,7 +17,7 @@ from errno import ENOENT
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from eoctl.face.columns import find_column, plain_line, printable
+from eoctl.face.columns import TerminalText, find_column, plain_line, printable
 from eoctl.face.style import Look, screen_size
 from eoctl.line_chunks import Lines
 from storage.errors import (
@@ -77,6 +77,7 @@ class _Mode:
         machine: messages are JSON objects too.
         is_table: text is drawn as tables; None: on a terminal.
         array: what makes one array of the lines.
+        terminal: escapes data for a terminal; None: data goes out as it is.
         screen: what a pager may have to be given.
         absent: of `--columns`, what no report had yet.
         seen: columns of the reports.
@@ -87,6 +88,7 @@ class _Mode:
     is_table: bool | None = None
     look = Look()
     array: _JsonArray | None = None
+    terminal: TerminalText | None = None
     screen: Screen | None = None
     absent: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
@@ -127,7 +129,10 @@ def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
     _Mode.look = look
     _Mode.array = _JsonArray() if output is OutputFormat.JSON else None
     _Mode.absent, _Mode.seen = look.columns, ()
-    _Mode.screen = None
+    _Mode.screen = _Mode.terminal = None
+    if sys.stdout.isatty():
+        is_json = output in (OutputFormat.JSON, OutputFormat.JSONL)
+        _Mode.terminal = TerminalText(is_json=is_json)
     if look.has_pager and sys.stdout.isatty():
         from eoctl.face.pager import new_screen
 
@@ -150,6 +155,9 @@ def finish() -> None:
     array, _Mode.array = _Mode.array, None
     if array is not None:
         write(array.end())
+    terminal, _Mode.terminal = _Mode.terminal, None
+    if terminal is not None and (rest := terminal.shown(b"", is_end=True)):
+        _write(rest)
     screen, _Mode.screen = _Mode.screen, None
     if screen is not None:
         try:
@@ -176,6 +184,11 @@ def look() -> Look:
 def is_paged() -> bool:
     """Whether a pager has the terminal."""
     return _Mode.screen is not None and _Mode.screen.is_paged
+
+
+def pass_escapes() -> None:
+    """Write data as it is from now on, to a terminal too."""
+    _Mode.terminal = None
 
 
 def draws_tables() -> bool:
@@ -270,17 +283,30 @@ class OutputError(EoctlError):
 
 
 def write(data: bytes | bytearray | memoryview) -> None:
-    """Write bytes to stdout, or nowhere when its reader went away.
+    """Write data to stdout, or nowhere when its reader went away.
+
+    On a terminal, escape sequences in the data are shown, see `pass_escapes`.
 
     Raises:
         OutputError: they cannot be written.
         UnreadError: the reader went away, within `while_read`.
     """
+    if _Mode.array is not None:
+        data = _Mode.array.turned(bytes(data))
+    if _Mode.terminal is not None:
+        data = _Mode.terminal.shown(data)
+    _write(data)
+
+
+def write_drawn(text: str) -> None:
+    """Write a table or a picture, whose escapes are colours; raises as `write`."""
+    _write(_utf8(text))
+
+
+def _write(data: bytes | bytearray | memoryview) -> None:
     stream = sys.stdout.buffer
     if _Reader.is_gone:
         _Reader.went()
-    if _Mode.array is not None:
-        data = _Mode.array.turned(bytes(data))
     try:
         if _Mode.screen is not None and _Mode.screen.put(stream, data):
             return
@@ -320,7 +346,7 @@ def open_missing_streams() -> None:
 
 def stdout_fd() -> int | None:
     """Return the descriptor of stdout, None where what is written there goes another way first."""
-    if _Mode.screen is not None or _Mode.array is not None:
+    if any(each is not None for each in (_Mode.screen, _Mode.array, _Mode.terminal)):
         return None
     try:
         return sys.stdout.fileno()
@@ -363,6 +389,8 @@ def write_stderr(text: str) -> None:
     if not _Mode.machine and not text.isprintable():
         text = "\n".join(map(_for_people, text.split("\n")))
     stream, data = sys.stderr.buffer, _utf8(text) + b"\n"
+    if not text.isprintable() and sys.stderr.isatty():
+        data = TerminalText(is_json=_Mode.machine).shown(data, is_end=True)
     try:
         if _Mode.screen is not None and sys.stderr.isatty() and _Mode.screen.put(stream, data):
             return
@@ -569,7 +597,7 @@ def _emit_table(report: Report) -> None:
         line(f"no {noun_of(report.kind)}")
         return
     drawn = draw(wanted, rows, answers=answers, width=width, look=look)
-    write(_utf8(drawn.text))
+    write_drawn(drawn.text)
     if drawn.left_out:
         count, names = len(drawn.left_out), ", ".join(drawn.left_out)
         told = f"not shown: {names}; see --columns all"

@@ -117,4 +117,4 @@ def on_terminal(
             process.kill()
             process.wait()
         os.close(main_fd)
-    return Shown(shown.decode().replace("\r\n", "\n"), status)
+    return Shown(shown.decode("utf-8", "surrogateescape").replace("\r\n", "\n"), status)

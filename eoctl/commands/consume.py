@@ -8,7 +8,7 @@ from eoctl import options
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.declared import argument, option
 from eoctl.options import Commit
-from eoctl.output import OutputFormat
+from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.errors import UsageError
 
@@ -55,6 +55,7 @@ def command(
     bytes_as: Annotated[
         BytesAs, option("--bytes", help="In jsonl: how bytes are written.")
     ] = BytesAs.TEXT,
+    raw: options.Raw = False,
     program: Annotated[
         str | None,
         option(
@@ -100,6 +101,8 @@ def command(
     from eoctl.clients.text.record_text import TextOptions
     from eoctl.runs.clients.consume import PrintOptions, consume
 
+    if raw:
+        pass_escapes()
     if offsets is not None:
         start, until = _bounds(offsets, start, until)
     wanted = ConsumeOptions(

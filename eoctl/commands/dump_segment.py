@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from eoctl.declared import argument, option
-from eoctl.options import Jobs, KafkaOutput, Offsets, Times, process_count
-from eoctl.output import OutputFormat
+from eoctl.options import Jobs, KafkaOutput, Offsets, Raw, Times, process_count
+from eoctl.output import OutputFormat, pass_escapes
 from storage.errors import UsageError
 
 
@@ -90,6 +90,7 @@ def command(
     follow: Annotated[
         bool, option("--follow", "-f", help="Wait for new batches, also in new segments.")
     ] = False,
+    raw: Raw = False,
     jobs: Jobs = None,
     output: KafkaOutput = OutputFormat.TEXT,
 ) -> int:
@@ -108,6 +109,8 @@ def command(
     from eoctl.ranges import parse_offsets, parse_times
     from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
+    if raw:
+        pass_escapes()
     selection = Selection(
         offsets=parse_offsets(offsets),
         times_ms=parse_times(times),

@@ -6,6 +6,7 @@ are in the table as they are. Machine formats know nothing of this.
 
 from __future__ import annotations
 
+import codecs
 import re
 from enum import StrEnum
 from functools import cache
@@ -162,3 +163,36 @@ def printable(cell: str) -> str:
     if cell.isprintable():
         return cell
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cell)
+
+
+# Control characters but tab and line feed, what turns the direction of a line or ends it, and
+# bytes that are not UTF-8: a terminal may take those for control characters.
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]"
+)
+
+
+class TerminalText:
+    """Data on its way to a terminal: escapes what the terminal would act on.
+
+    Args:
+        is_json: escapes are those of a JSON string.
+    """
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._escape = _json_escape if is_json else _escape
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def shown(self, data: bytes | bytearray | memoryview, *, is_end: bool = False) -> bytes:
+        """Return the next part; the start of a character waits for its end, unless `is_end`."""
+        text = _OBEYED.sub(self._escape, self._decoder.decode(bytes(data), is_end))
+        return text.encode("utf-8", "surrogateescape")
+
+
+def _escape(found: re.Match[str]) -> str:
+    each = found[0]
+    return f"\\x{ord(each) & 0xFF:02x}" if each >= "\udc80" else ascii(each)[1:-1]
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

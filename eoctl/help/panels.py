@@ -28,7 +28,7 @@ _OPTIONS = {
         output picture columns utc color no-pager no-progress verbose limit fail-on segments report
         by-hour
         print-timestamp print-partition print-offset print-headers print-key key-separator bytes
-        print-data-log deep-iteration skip-record-metadata show-secrets text codec
+        print-data-log deep-iteration skip-record-metadata show-secrets raw text codec
     """,
     Panel.SAFETY: """
         apply save-plan backup-dir no-backup i-accept-the-loss broker-is-stopped single-copy

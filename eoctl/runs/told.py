@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.face.columns import printable
 from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored
 from eoctl.face.units import time_text
-from eoctl.output import OutputFormat, draws_tables, line, look
+from eoctl.output import OutputFormat, draws_tables, line, look, write_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +56,7 @@ def tell(lines: Iterable[Line]) -> None:
         if has_colors and style:
             word, space, rest = shown.partition(" ")
             shown = f"{_styled(word, style)}{space}{rest}"
-        line(shown)
+        write_drawn(f"{shown}\n")
 
 
 def tell_first(texts: Iterable[str], output: OutputFormat) -> None:

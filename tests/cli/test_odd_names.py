@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from storage.formats.record import Record, RecordHeader
+from tests.batches import encoded_batch
 from tests.terminal import ROOT, on_terminal
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ ODD = {
     "right to left": "\u202ethgir\u200f",
     "option": "-q",
     "quotes": 'it\'s "$HOME" `id`',
+}
+# What a terminal would obey, and how it is shown.
+OBEYED = {
+    b"\x1b[31mred": "\\x1b[31mred",
+    b"\x07\x08\r": "\\x07\\x08\\r",
+    "\x9b31m\x7f\u202eabc".encode(): "\\x9b31m\\x7f\\u202eabc",
+    b"\x9b31m\xff": "\\x9b31m\\xff",
 }
 CALLS = [
     ("check",),
@@ -96,3 +105,51 @@ def test_commands_that_read_no_uris_say_so(words: list[str]) -> None:
         )  # fmt: skip
         assert done.returncode == 3
         assert ("this command reads no URIs; export, spark-audit" in done.stderr) is is_told
+
+
+@pytest.fixture
+def escapes(log_dir: Path) -> Path:
+    """A partition whose keys, headers and values are escape sequences."""
+    partition = log_dir / "t-0"
+    partition.mkdir()
+    records = [
+        Record(0, 0, delta, each, each, (RecordHeader(each, each),))
+        for delta, each in enumerate(OBEYED)
+    ]
+    (partition / f"{0:020d}.log").write_bytes(encoded_batch(0, records))
+    return partition
+
+
+RECORD_CALLS = {
+    "consume": ["--print-key", "--print-headers"],
+    "dump-segment": ["--print-data-log", "--output", "text"],
+}
+
+
+@pytest.mark.parametrize("call", [*RECORD_CALLS])
+def test_a_terminal_shows_escapes_of_records(
+    escapes: Path, eoctl: Callable[..., Outcome], call: str
+) -> None:
+    words = (call, *RECORD_CALLS[call], escapes, "-q", "--no-pager")
+    piped = eoctl(*words).stdout
+    assert b"\x1b[31mred" in piped
+    assert eoctl(*words, "--raw").stdout == piped
+    shown = on_terminal(*words, streams=["stdout"]).raw
+    is_tool = call == "dump-segment"  # it prints U+FFFD for what is no UTF-8
+    for each in [*OBEYED.values()][: 3 if is_tool else 4]:
+        assert shown.count(each) == (3 if is_tool else 4)
+    assert all(each.isprintable() or each in "\t\n\ufffd" for each in shown), ascii(shown)
+    raw = on_terminal(*words, "--raw", streams=["stdout"]).raw
+    assert raw.encode("utf-8", "surrogateescape") == piped
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl", "msgpack", "table"])
+@pytest.mark.parametrize("call", [*RECORD_CALLS])
+def test_no_format_lets_a_terminal_obey(escapes: Path, call: str, output: str) -> None:
+    words = (call, *RECORD_CALLS[call], escapes, "-q", "--no-pager", "--color", "never")
+    shown = on_terminal(*words, "--output", output, streams=["stdout"]).raw
+    assert all(each.isprintable() or each in "\t\n\ufffd" for each in shown), ascii(shown)
+    if "json" in output:
+        rows = json.loads(shown) if output == "json" else map(json.loads, shown.splitlines())
+        values = [each["value"] for each in rows if "value" in each]
+        assert [each.encode() for each in values[:3]] == [*OBEYED][:3]

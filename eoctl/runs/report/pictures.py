@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.face.style import has_unicode, screen_size
-from eoctl.output import OutputFormat, look, message, write
+from eoctl.output import OutputFormat, look, message, write_drawn
 from eoctl.report.terminal import Canvas
 from eoctl.runs.notes import first_of
 from eoctl.runs.report.gather import gather
@@ -69,7 +69,7 @@ def _begun(
 
 
 def _shown(canvas: Canvas, model: Model) -> int:
-    write(canvas.text().encode("utf-8", "backslashreplace"))
+    write_drawn(canvas.text().encode("utf-8", "backslashreplace").decode())
     notes = [each.value for each in model.sources if each.what in {"not read", "note"}]
     for each in first_of(notes, "notes"):
         message(each)

@@ -117,8 +117,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # what is changed
     ("derived_file", ("partition", "file", "state", "written", "reason")),
     ("truncation", ("path", "target_offset", "log_end_offset", "end_after_restart", "applied")),
-    ("repair", ("path", "strategy", "lost_offsets_count", "lost_ranges_count", "lost_bytes",
-                "applied")),
+    ("repair", ("path", "strategy", "lost_offsets_count", "lost_records_count",
+                "lost_ranges_count", "lost_bytes", "applied")),
     ("step", ("action", "file", "reason")),
     ("journal", ("plan_id", "status", "command", "applied_at_ms", "kept_bytes")),
     # spark-audit

@@ -119,6 +119,6 @@ def moment(time_ms: int, *, is_short: bool = False) -> str:
     return span(time_ms, time_ms, is_short=is_short)
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """Tell how many: `1 record`, `1,200 records`."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes.plans.lowered_checkpoints import CheckpointLimits
-from recovery.changes.plans.plan import Action
+from recovery.changes.plans.plan import Action, absolute_path
 from recovery.repair.broker_start import plan_recovery
 from recovery.repair.repaired import (
+    KeptSegment,
     Repaired,
     changed_aborts,
     compare_state,
+    count_intact,
     lost_range,
     with_missing,
 )
@@ -31,12 +33,13 @@ from storage.log.segment import open_segment
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from recovery.rebuild.derive import RebuildSettings
     from recovery.repair.broker_start import Recovery
     from recovery.repair.repaired import RemovedRange
     from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
 
 
 def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
@@ -71,6 +74,13 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
     )
     contents = {Path(e.path).name: e.content for e in recovery.steps if e.content is not None}
     kept = [each for each in partition.segments if each.base_offset <= tail.base_offset]
+    cut_at = {each.path: each.start_pos for each in lost}
+    lost = count_intact(
+        lost,
+        [_kept(each, cut_at) for each in kept],
+        high_watermark=partition.acknowledged.high_watermark,
+        log_start_offset=partition.log_start_offset or 0,
+    )
     txn_indexes = []
     for each in kept:
         content = contents.get(f"{each.base_offset:020d}.txnindex")
@@ -111,6 +121,14 @@ def _require_cut(partition: Partition, stop: Verdict | None) -> None:
             f"{partition.path}: position {stop.start_pos}: {what}",
             next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage",
         )
+
+
+def _kept(files: SegmentFiles, cut_at: Mapping[str, int]) -> KeptSegment:
+    path = absolute_path(files.log.path)
+    end_pos = cut_at.get(path, files.log.file_bytes)
+    return KeptSegment(
+        path=path, ranges=((0, end_pos),), base_offset=files.base_offset, end_offset=None
+    )
 
 
 def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:

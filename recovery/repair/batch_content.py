@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from recovery.repair.run_order import Run
 from storage.checksum import load_crc32c
 from storage.files.positioned_file import FileRange
 from storage.formats.record_batch import CRC_POS, CRC_START_POS, HEADER_BYTES
+from storage.kernels.protocol import HeaderTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recovery.repair.run_order import Run
     from storage.log.segment import Segment
 
 PROOF_BYTES = 16 << 20  # how far a batch is followed whose header alone may be damaged
@@ -27,6 +30,34 @@ BUDGET_BYTES = 4 * PROOF_BYTES
 BUDGET_PER_BYTE = 16
 _BOUNDARY_BYTES = 1 << 10  # what looking at one boundary costs, in bytes of budget
 _CHUNK_BYTES = 1 << 20
+
+
+def without_content(
+    segment: Segment, tables: Sequence[HeaderTable], start_pos: int
+) -> Iterator[HeaderTable]:
+    """Leave out batches that are content of a damaged one; the stretch begins at `start_pos`."""
+    runs = [
+        Run(
+            start_pos=pos,
+            end_pos=pos + size,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            batches_count=1,
+        )
+        for table in tables
+        for pos, size, base_offset, last_offset in zip(
+            table.pos.tolist(),
+            table.batch_bytes.tolist(),
+            table.base_offset.tolist(),
+            table.last_offset.tolist(),
+            strict=True,
+        )
+    ]
+    kept = [each.start_pos for each in BatchContent(segment).left_out(runs, start_pos)]
+    for table in tables:
+        rows = np.isin(table.pos, kept)
+        if rows.any():
+            yield HeaderTable._make(column[rows] for column in table)
 
 
 class BatchContent:

@@ -158,6 +158,8 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
     producers = [each.producers for each in repaired]
     return {
         "lost_offsets_count": sum(each or 0 for each in counts) if None not in counts else None,
+        "lost_records_count": sum(each.lost_records_count for each in repaired),
+        "lost_batches_count": sum(each.lost_batches_count for each in repaired),
         "lost_bytes": sum(each.lost_bytes for each in repaired),
         "lost_ranges": [
             {
@@ -166,6 +168,8 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
                 "end_pos": lost.end_pos,
                 "base_offset": lost.base_offset,
                 "last_offset": lost.last_offset,
+                "records_count": lost.records_count,
+                "batches_count": lost.batches_count,
                 "finding": str(lost.kind),
                 "check_id": lost.check_id,
                 "reason": lost.reason,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.repair.batch_content import without_content
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.price import ProducerChange, producers_set_back
+from storage.files.spliced_file import SplicedFile
 from storage.formats.txn_index import AbortedTxn, parse_entries
 from storage.kernels.protocol import VerdictKind
+from storage.log.intact_batches import LeftOut, dropped_batches, intact_batches
+from storage.log.segment import Segment, open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from storage.errors import EoctlError
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
+    from storage.log.intact_batches import Dropped
 
 
 class RemovedRange(NamedTuple):
@@ -28,6 +35,12 @@ class RemovedRange(NamedTuple):
 
     Both offsets are None if no offset is missing; `last_offset` alone if it is not known. What is
     not on disk any more (`MISSING`) has the directory for its path, and no bytes.
+
+    Attributes:
+        records_count: records of intact batches in there that no remaining batch has.
+        acknowledged_records_count: of these, the records below the high watermark; None: unknown.
+        batches_count: intact batches with such records, or with a marker.
+        copies_count: intact batches that stay elsewhere.
     """
 
     path: str
@@ -38,6 +51,10 @@ class RemovedRange(NamedTuple):
     kind: VerdictKind
     check_id: str
     reason: str
+    records_count: int = 0
+    acknowledged_records_count: int | None = 0
+    batches_count: int = 0
+    copies_count: int = 0
 
     @property
     def offsets_count(self) -> int | None:
@@ -135,6 +152,16 @@ class Repaired(NamedTuple):
         return total
 
     @property
+    def lost_records_count(self) -> int:
+        """How many records of intact batches no file has afterwards."""
+        return sum(each.records_count for each in self.lost)
+
+    @property
+    def lost_batches_count(self) -> int:
+        """How many intact batches no file has afterwards."""
+        return sum(each.batches_count for each in self.lost)
+
+    @property
     def kept_offsets_count(self) -> int | None:
         """How many offsets the log has afterwards, at most; None if its bounds are not known."""
         if self.end_offset is None or self.log_start_offset is None:
@@ -147,9 +174,16 @@ class Repaired(NamedTuple):
         return count
 
     def loses_below(self, offset: int | None) -> bool:
-        """Whether an offset goes that is, or may be, below a high watermark (None: not known)."""
+        """Whether an offset or a record goes that is, or may be, below a high watermark.
+
+        None: it is not known.
+        """
         firsts = [each.base_offset for each in self.lost if each.base_offset is not None]
-        return bool(firsts) and (offset is None or min(firsts) < offset)
+        has_record = any(
+            each.acknowledged_records_count or (offset is None and each.records_count)
+            for each in self.lost
+        )
+        return has_record or (bool(firsts) and (offset is None or min(firsts) < offset))
 
 
 def lost_range(
@@ -168,6 +202,79 @@ def lost_range(
         kind=verdict.kind,
         check_id=verdict.check_id,
         reason=verdict.reason,
+    )
+
+
+class KeptSegment(NamedTuple):
+    """A segment as it is afterwards: ranges of a `.log`, and the offsets in them, half open."""
+
+    path: str
+    ranges: tuple[tuple[int, int], ...]
+    base_offset: int
+    end_offset: int | None
+
+    def open(self) -> Segment:
+        """Open it. Raises AccessError."""
+        ranges = [(self.path, *each) for each in self.ranges]
+        return Segment(SplicedFile(self.path, ranges), self.base_offset)
+
+
+def count_intact(
+    lost: Sequence[RemovedRange],
+    kept: Iterable[KeptSegment],
+    *,
+    high_watermark: int | None,
+    log_start_offset: int,
+) -> tuple[RemovedRange, ...]:
+    """Count the records of intact batches in what goes, unless a batch that stays has them.
+
+    Args:
+        lost: what goes.
+        kept: what stays.
+        high_watermark: records below it were acknowledged; None: not known.
+        log_start_offset: batches below it hold nothing that a consumer could read.
+
+    Raises:
+        AccessError: a segment cannot be opened.
+    """
+    left_out: list[LeftOut] = []
+    places: list[int] = []
+    for place, each in enumerate(lost):
+        if each.start_pos == each.end_pos or each.kind is VerdictKind.PREALLOCATED:
+            continue
+        opener = partial(open_segment, each.path)
+        with opener() as segment:
+            tables = intact_batches(segment, each.start_pos, each.end_pos)
+            own = [
+                LeftOut(opener, table)
+                for table in without_content(segment, [*tables], each.start_pos)
+            ]
+        left_out += own
+        places += [place] * len(own)
+    found = [
+        each._replace(acknowledged_records_count=None if high_watermark is None else 0)
+        for each in lost
+    ]
+    kept_openers = ((each.open, each.base_offset, each.end_offset) for each in kept)
+    compared = dropped_batches(left_out, kept_openers)
+    for number, batches in groupby(compared, key=lambda each: each.number):
+        place = places[number]
+        with left_out[number].opener() as segment:
+            for batch in batches:
+                if batch.batch.header.last_offset >= log_start_offset:
+                    counts = batch.lost_counts(segment, high_watermark)
+                    found[place] = _with_batch(found[place], batch, counts)
+    return tuple(found)
+
+
+def _with_batch(found: RemovedRange, batch: Dropped, counts: tuple[int, int]) -> RemovedRange:
+    is_lost = counts[0] > 0 or (batch.kept is not None and batch.batch.header.is_control)
+    acknowledged = found.acknowledged_records_count
+    return found._replace(
+        records_count=found.records_count + counts[0],
+        acknowledged_records_count=None if acknowledged is None else acknowledged + counts[1],
+        batches_count=found.batches_count + is_lost,
+        copies_count=found.copies_count + (not is_lost),
     )
 
 

@@ -17,6 +17,7 @@ The order of steps, for a broker that is started on any half of it:
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,13 +37,15 @@ from recovery.rebuild.diff import FileState, compare_files
 from recovery.repair.directory_files import FOREIGN_FILE_ID, foreign_steps
 from recovery.repair.quarantine import without_cut, without_refused
 from recovery.repair.repaired import (
+    KeptSegment,
     Repaired,
     changed_aborts,
     compare_state,
+    count_intact,
     lost_range,
     with_missing,
 )
-from recovery.repair.salvage_scan import salvage_segment
+from recovery.repair.salvage_scan import salvage_misnamed, salvage_segment
 from recovery.repair.strategies import Strategy
 from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import Clock
@@ -98,6 +101,7 @@ def plan_salvage(
         found.append(_salvage(partition, number))
         if on_bytes is not None:
             on_bytes(files.log.file_bytes)
+    found = _rename(partition, found)
     return _SalvagePlanner(partition, settings, found).plan(jobs)
 
 
@@ -116,6 +120,23 @@ def _salvage(partition: Partition, number: int) -> SalvagedSegment:
         end_offset=end_offset,
         entries=partition.index_entries(files),
     )
+
+
+def _rename(partition: Partition, found: Sequence[SalvagedSegment]) -> list[SalvagedSegment]:
+    """Give segments whose name is wrong the name that their batches say; the partition, too."""
+    named = {each.path: each for each in found}
+    for each in found:
+        others = [other for other in named.values() if other.path != each.path]
+        is_last = each.base_offset == max(other.base_offset for other in found)
+        renamed = salvage_misnamed(each, others, is_last=is_last)
+        if renamed is not None:
+            named[each.path] = renamed
+    segments = [
+        each._replace(base_offset=named[each.log.path].base_offset) for each in partition.segments
+    ]
+    segments.sort(key=attrgetter("base_offset"))
+    partition.files = partition.files._replace(segments=tuple(segments))
+    return sorted(named.values(), key=attrgetter("base_offset"))
 
 
 class _SalvagePlanner:
@@ -176,7 +197,9 @@ class _SalvagePlanner:
                 *(each.log.name.name for each in self._partition.segments),
                 *(Path(each.path).name for each in foreign),
             ),
-            lost=with_missing(self._partition.path, self._lost, missing),
+            lost=with_missing(
+                self._partition.path, self._counted(keeps_log_start=not is_beyond), missing
+            ),
             producers=state.producers,
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
@@ -198,6 +221,26 @@ class _SalvagePlanner:
                     each.base_offset,
                     each.last_offset,
                 )
+
+    def _counted(self, *, keeps_log_start: bool) -> tuple[RemovedRange, ...]:
+        """Return what goes with the intact records in there."""
+        kept = (
+            KeptSegment(
+                path=each.path,
+                ranges=each.kept_ranges,
+                base_offset=each.base_offset,
+                end_offset=each.end_offset,
+            )
+            for each in self._found
+        )
+        acknowledged = self._partition.acknowledged
+        start = (acknowledged.log_start_offset or 0) if keeps_log_start else 0
+        return count_intact(
+            self._lost,
+            kept,
+            high_watermark=acknowledged.high_watermark,
+            log_start_offset=start,
+        )
 
     def _starts_beyond(self, end_offset: int) -> bool:
         """OFS-1: the checkpointed log start lies beyond all that the log has, or has lost."""
@@ -283,6 +326,11 @@ class _SalvagePlanner:
 
     def _told(self) -> Iterator[str]:
         for segment in self._found:
+            if segment.is_renamed:
+                yield (
+                    f"{segment.path}: its batches begin at offset {segment.base_offset}: the file"
+                    " gets that name"
+                )
             if segment.suspicions:
                 first = segment.suspicions[0]
                 yield (
@@ -346,7 +394,9 @@ class _SalvagePlanner:
                 path = str(self._directory / each.name)
                 yield remove_step(path, "not of the log as it is then")
         for segment in reversed(self._found):
-            if segment.is_changed:
+            if segment.is_renamed:
+                yield from self._rename_steps(segment)
+            elif segment.is_changed:
                 yield self._log_step(segment)
             for suffix in (".index", ".timeindex", ".txnindex"):
                 name = f"{segment.base_offset:020d}{suffix}"
@@ -358,6 +408,14 @@ class _SalvagePlanner:
                 yield replace_step(
                     str(self._directory / name), content, "producer state, derived from the .log"
                 )
+
+    def _rename_steps(self, segment: SalvagedSegment) -> Iterator[Step]:
+        """Copy under the new name: a broker may append to it, and the backup must not change."""
+        old = str(self._directory / Path(segment.path).name)
+        new = str(self._directory / f"{segment.base_offset:020d}.log")
+        pieces = [LogSlice(old, *each) for each in segment.kept_ranges]
+        yield splice_step(new, pieces, f"{Path(old).name} under its right name")
+        yield remove_step(old, "its batches have another name now")
 
     def _log_step(self, segment: SalvagedSegment) -> Step:
         path = str(self._directory / Path(segment.path).name)

@@ -22,15 +22,18 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recovery.repair.batch_content import BatchContent
 from recovery.repair.run_order import Run, RunOrder, add_run, first_offset, says_other_offsets
+from storage.file_names import classify
 from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.kernels.protocol import Verdict, VerdictKind
+from storage.log.intact_batches import intact_batches
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -96,9 +99,15 @@ class SalvagedSegment(NamedTuple):
             yield pos, run.end_pos
 
     @property
+    def is_renamed(self) -> bool:
+        """The name of the file says another base offset than its batches."""
+        named = classify(Path(self.path).name).offset
+        return named is not None and named != self.base_offset
+
+    @property
     def is_changed(self) -> bool:
         """Something goes, be it zeros at the end, or is put right."""
-        return bool(self.losses or self.mended)
+        return bool(self.losses or self.mended or self.is_renamed)
 
     @property
     def end_offset(self) -> int:
@@ -146,6 +155,39 @@ def _goes_on(segment: Segment, found: SalvagedSegment) -> bool:
     if says_other_offsets(segment, batch):
         return False
     return first_offset(segment, batch) == found.end_offset
+
+
+def salvage_misnamed(
+    found: SalvagedSegment, others: Sequence[SalvagedSegment], *, is_last: bool
+) -> SalvagedSegment | None:
+    """Find what stays of a segment whose name is wrong; None: its name is not what is wrong.
+
+    Nothing of it stays under its name, all its intact batches ascend, and they fit between the
+    other segments. One batch alone must follow the end of another segment: its offset may be wrong.
+
+    Raises:
+        AccessError: it cannot be opened.
+    """
+    if found.runs or not found.log_bytes:
+        return None
+    with open_segment(found.path, base_offset=found.base_offset) as segment:
+        tables = [*intact_batches(segment, 0, found.log_bytes)]
+        if not tables:
+            return None
+        batch = next(segment.scan(start_pos=int(tables[0].pos[0]), verify_crc=False))
+        base_offset = first_offset(segment, batch)
+    renamed = salvage_segment(found.path, base_offset, is_last=is_last)
+    count = sum(each.row_count for each in tables)
+    if sum(each.batches_count for each in renamed.runs) != count:
+        return None
+    if count == 1 and all(each.end_offset != base_offset for each in others if each.runs):
+        return None
+    is_free = all(
+        each.base_offset >= renamed.end_offset
+        or (each.end_offset <= base_offset and each.base_offset < base_offset)
+        for each in others
+    )
+    return renamed if is_free else None
 
 
 class _Salvage:

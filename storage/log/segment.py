@@ -147,6 +147,12 @@ class Segment:
         """The size of the file now."""
         return self._file.file_bytes
 
+    def of_any_offset(self) -> Segment:
+        """Return the same open file as a segment that no offset is judged by (SEG-2, SEG-3)."""
+        other = Segment(self._file, self.base_offset)
+        other._known_base_offset = None
+        return other
+
     def scan(
         self,
         *,

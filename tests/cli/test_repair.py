@@ -916,8 +916,9 @@ def test_a_disk_that_reads_otherwise_leaves_the_file(
 TEXT = [
     table(
         "path | strategy | log_start_offset | log_end_offset | lost_offsets_count"
-        " | lost_ranges_count | lost_bytes | open_transactions_count | steps_count | applied",
-        "kafka/plain-1 | salvage | 0 | 221 | 23 | 1 | 3992 | 0 | 3 | no",
+        " | lost_records_count | lost_ranges_count | lost_bytes | open_transactions_count"
+        " | steps_count | applied",
+        "kafka/plain-1 | salvage | 0 | 221 | 23 | 0 | 1 | 3992 | 0 | 3 | no",
     ),
 ]
 
@@ -928,7 +929,7 @@ def test_the_text(kafka: Path, eoctl: Cli) -> None:
     assert shown.status == 0, shown.errors
     assert shown.text.split("\n\n")[0] + "\n" == TEXT[0]
     assert "replace\tplain-1/00000000000000000000.log" in shown.text
-    assert "file\tstart_pos\tend_pos\tbase_offset\tlast_offset\tfinding" in shown.text
+    assert "file\tstart_pos\tend_pos\tbase_offset\tlast_offset\trecords_count" in shown.text
     rows = rows_of(eoctl("repair", "kafka/plain-1", "--strategy", "salvage", *JSONL))
     packed = unpacked(
         eoctl("repair", "kafka/plain-1", "--strategy", "salvage", "--output", "msgpack")

@@ -89,13 +89,17 @@ class RepairOptions(NamedTuple):
 
 
 class RepairReport(NamedTuple):
-    """A row: one directory. What is not known is None; `log_end_offset` is that afterwards."""
+    """A row: one directory. What is not known is None; `log_end_offset` is that afterwards.
+
+    `lost_records_count` are records of intact batches that no file has afterwards.
+    """
 
     path: str
     strategy: str
     log_start_offset: int | None
     log_end_offset: int | None
     lost_offsets_count: int | None
+    lost_records_count: int
     lost_ranges_count: int
     lost_bytes: int
     open_transactions_count: int
@@ -578,6 +582,7 @@ def _row(repaired: Repaired) -> RepairReport:
         log_start_offset=repaired.log_start_offset,
         log_end_offset=repaired.end_offset,
         lost_offsets_count=repaired.lost_offsets_count,
+        lost_records_count=repaired.lost_records_count,
         lost_ranges_count=len(repaired.lost),
         lost_bytes=repaired.lost_bytes,
         open_transactions_count=len(repaired.open_transactions),

@@ -44,6 +44,9 @@ class RepairCost(NamedTuple):
         names: of those that are changed.
         lost_count: offsets that no file has afterwards, at most; `is_least`: or more.
         acknowledged_count: those below the checkpointed high watermarks; None: not known.
+        records_count: records of intact batches that no file has afterwards, in `batches_count`;
+            `acknowledged_records_count` of them lie below the high watermarks; None: not known.
+        copies_count: intact batches that go and stay elsewhere.
         opened_count: transactions that have no marker afterwards.
     """
 
@@ -51,22 +54,33 @@ class RepairCost(NamedTuple):
     lost_count: int = 0
     is_least: bool = False
     acknowledged_count: int | None = 0
+    records_count: int = 0
+    acknowledged_records_count: int | None = 0
+    batches_count: int = 0
+    copies_count: int = 0
     opened_count: int = 0
 
     def plus(self, name: str, repaired: Repaired, high_watermark: int | None) -> RepairCost:
         """Add a directory."""
         counts = [each.offsets_count for each in repaired.lost]
         acknowledged = repaired.acknowledged_lost_count(high_watermark)
-        is_known = self.acknowledged_count is not None and acknowledged is not None
+        records = [each.acknowledged_records_count for each in repaired.lost if each.records_count]
         return RepairCost(
             names=(*self.names, name),
             lost_count=self.lost_count + sum(each or 0 for each in counts),
             is_least=self.is_least or None in counts,
-            acknowledged_count=(self.acknowledged_count or 0) + (acknowledged or 0)
-            if is_known
-            else None,
+            acknowledged_count=_total([self.acknowledged_count, acknowledged]),
+            records_count=self.records_count + repaired.lost_records_count,
+            acknowledged_records_count=_total([self.acknowledged_records_count, *records]),
+            batches_count=self.batches_count + repaired.lost_batches_count,
+            copies_count=self.copies_count + sum(each.copies_count for each in repaired.lost),
             opened_count=self.opened_count + len(repaired.open_transactions),
         )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 class StrategyComparison(NamedTuple):
@@ -117,7 +131,9 @@ def compare(
             _compared(each, found, name, is_proposed=name == proposed[path])
             for name, found in results.items()
         ]
-    costs = {str(name): cost_of(selected, found.values()) for name, found in by_strategy.items()}
+    costs = {
+        str(name): cost_of(selected, found.values()) for name, found in by_strategy.items() if found
+    }
     return StrategyComparison(rows=tuple(rows), costs=costs, call=(), remark="")
 
 
@@ -157,21 +173,31 @@ def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
         verbs=("mend", "mended"),
         does=(f"{names}, strategy {strategy}", names),
         loses=_loses(cost),
-        is_loss=bool(cost.lost_count or cost.is_least),
+        is_loss=bool(cost.lost_count or cost.is_least or cost.batches_count),
     )
 
 
 def _loses(cost: RepairCost) -> tuple[str, ...]:
     opened = f"; {counted(cost.opened_count, 'transaction')} without a marker"
     opened = opened if cost.opened_count else ""
-    if not cost.lost_count:
-        what = "no whole batch; a torn end goes" if cost.is_least else "no offset"
-        acknowledged = cost.acknowledged_count
-        if cost.is_least and acknowledged != 0:
-            what = f"a torn end, {_acknowledged(acknowledged)}"
-        return (f"{what}{opened}", what)
-    least = "at least " if cost.is_least else ""
-    text = f"{least}{counted(cost.lost_count, 'offset')}, {_acknowledged(cost.acknowledged_count)}"
+    parts = []
+    if cost.lost_count:
+        least = "at least " if cost.is_least else ""
+        offsets = f"{least}{counted(cost.lost_count, 'offset')}"
+        parts.append(f"{offsets}, {_acknowledged(cost.acknowledged_count)}")
+    elif cost.is_least:
+        is_unacknowledged = cost.acknowledged_count == 0
+        end = "" if is_unacknowledged else f", {_acknowledged(cost.acknowledged_count)}"
+        no_batch = "no whole batch; " if is_unacknowledged and not cost.batches_count else ""
+        parts.append(f"{no_batch}a torn end{end}" + (" goes" if no_batch else ""))
+    if cost.batches_count:
+        records = f"{counted(cost.records_count, 'intact record')}"
+        where = f"in {counted(cost.batches_count, 'batch', 'batches')}"
+        parts.append(f"{records} {where}, {_acknowledged(cost.acknowledged_records_count)}")
+    elif not parts and cost.copies_count:
+        copies = counted(cost.copies_count, "duplicate batch", "duplicate batches")
+        parts.append(f"no record; {copies}")
+    text = "; ".join(reversed(parts)) or "no offset"
     return (f"{text}{opened}", text)
 
 

@@ -41,3 +41,16 @@ def test_offsets_below_the_high_watermark_were_acknowledged(
     high_watermark: int | None, acknowledged: int | None
 ) -> None:
     assert repaired(12, 14).acknowledged_lost_count(high_watermark) == acknowledged
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "below", "is_below"),
+    [(15, 4, True), (5, 0, False), (None, None, True)],
+)
+def test_an_intact_record_below_the_high_watermark_is_a_loss(
+    high_watermark: int | None, below: int | None, *, is_below: bool
+) -> None:
+    found = repaired(None, None)
+    [lost] = found.lost
+    lost = lost._replace(records_count=4, batches_count=4, acknowledged_records_count=below)
+    assert found._replace(lost=(lost,)).loses_below(high_watermark) is is_below

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eoctl.cluster.clients.committing import CommittingConsumer
-    from eoctl.cluster.clients.transactional import TransactionalProducer
+    from eoctl.cluster.clients.producer import Producer
     from eoctl.cluster.faults.language import Fault
     from eoctl.cluster.nodes.broker import Broker
     from eoctl.cluster.nodes.controller import Controller
@@ -102,7 +102,7 @@ class Nemesis:
         self._done: list[str] = []
         self.servings: list[Serving] = []
         self.consumer: CommittingConsumer | None = None
-        self.producer: TransactionalProducer | None = None
+        self.producer: Producer | None = None
 
     def _until(self, holds: Callable[[], bool], limit_us: int) -> bool:
         return self._scheduler.run(holds, self._scheduler.now_us + limit_us)
@@ -228,9 +228,15 @@ class Nemesis:
             consumer.close()
             self._until(lambda: not consumer.is_running, QUIET_LIMIT_US)
 
-    def _strike_producer(self, action: str, producer: TransactionalProducer) -> None:
+    def _strike_producer(self, action: str, producer: Producer) -> None:
         if action == "kill":
+            before = producer.forgotten_count, producer.unsent_count
             producer.kill()
+            forgotten = producer.forgotten_count - before[0]
+            unsent = producer.unsent_count - before[1]
+            if forgotten:
+                words = f"{forgotten:,} in the memory of the producer, {unsent:,} never sent"
+                self._trace.tell("forgotten", words)
         elif not producer.is_running:
             producer.restart()
 

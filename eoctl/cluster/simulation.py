@@ -48,6 +48,8 @@ class RunResult(NamedTuple):
         is_answered: each record was given to the producer, and has what it is ever told of it.
         servings: what was answered to `ask`.
         dropped_count: records that the producer's buffer had no room for; they have failed.
+        forgotten_count: records in the memory of a killed producer, which have no answer.
+        unsent_count: of these, the records that were never sent.
     """
 
     digest: str
@@ -59,6 +61,8 @@ class RunResult(NamedTuple):
     counts: dict[tuple[str, str], int]
     servings: list[Serving]
     dropped_count: int
+    forgotten_count: int = 0
+    unsent_count: int = 0
 
 
 class Simulation:
@@ -120,8 +124,7 @@ class Simulation:
             self._keys, self.brokers, self.controller, self.scheduler, self._network, self.trace,
             self.history,
         )  # fmt: skip
-        if isinstance(self.producer, TransactionalProducer):
-            self._nemesis.producer = self.producer
+        self._nemesis.producer = self.producer
 
     @property
     def _isolation(self) -> str:
@@ -192,6 +195,8 @@ class Simulation:
             counts=self.history.counts,
             servings=self._nemesis.servings,
             dropped_count=dropped,
+            forgotten_count=self.producer.forgotten_count,
+            unsent_count=self.producer.unsent_count,
         )
 
     def _first_consumer(self) -> PlayedConsumer:

@@ -68,9 +68,11 @@ def command(
     )
     clock = Clock.at(moment.ms, producer_expiry_ms)
     counted, problems = _count(found)
-    topics = sorted({each.topic for each in counted})
+    # People are shown no rows of zeros.
+    shown = [each for each in counted if output is not OutputFormat.TEXT or _has_any(each)]
     by_topic = {
-        topic: [each.found.producers for each in counted if each.topic == topic] for topic in topics
+        name: [each.found.producers for each in shown if each.topic == name]
+        for name in sorted({each.topic for each in shown})
     }
     everything = [each.found.producers for each in counted]
     columns = Census._fields
@@ -78,7 +80,7 @@ def command(
         Report(
             "partition",
             ("topic", "partition", *columns, "is_complete", "path"),
-            [_row(each, clock) for each in counted],
+            [_row(each, clock) for each in shown],
         ),
         Report(
             "topic",
@@ -100,7 +102,9 @@ def command(
         emit(report, output)
     notes = [note for each in counted for note in each.found.notes]
     is_whole = not problems and all(each.found.is_whole for each in counted)
-    for note in (moment.describe(), *problems, *notes, verified(is_whole=is_whole)):
+    empty = len(counted) - len(shown)
+    left_out = [f"partitions without producers, which have no row: {empty:,}"] if empty else []
+    for note in (*left_out, moment.describe(), *problems, *notes, verified(is_whole=is_whole)):
         message(note)
     return EXIT_SKIPPED if problems or notes else EXIT_OK
 
@@ -112,6 +116,10 @@ def verified(*, is_whole: bool) -> str:
         f"verified: headers and checksums of {of_what}; heap_bytes is an estimate for one broker"
         " with one copy of each partition"
     )
+
+
+def _has_any(counted: Counted) -> bool:
+    return bool(len(counted.found.producers.producer_id)) or bool(counted.found.notes)
 
 
 def _row(counted: Counted, clock: Clock) -> Sequence[object]:

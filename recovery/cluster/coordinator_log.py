@@ -102,7 +102,8 @@ class CoordinatorLog:
         for source in furthest(copies):
             before = len(self.problems)
             self._read(number, source)
-            is_whole = bool(source.segments) and len(self.problems) == before
+            is_there = bool(source.segments) or source.was_never_written
+            is_whole = is_there and len(self.problems) == before
             epochs = [each.epoch for each in source.leader_epochs() or ()]
             known = None if image is None else image.partition(TRANSACTION_STATE_TOPIC, number)
             if known is not None:

@@ -172,7 +172,8 @@ class _Replay:
         self._commits: Commits[str, int] = Commits()  # by group
         self._window: _Window | None = None
         read_batches(source, self._take_batch, self.problems)
-        self.is_whole = bool(source.segments) and not self.problems  # there was a log at all
+        is_there = bool(source.segments) or source.was_never_written
+        self.is_whole = is_there and not self.problems
 
     def offsets(self) -> Iterator[CommittedOffset]:
         settled = self._commits.settled

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.clusters import newest_image
 from recovery.cluster.quorum import voters_of
+from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
 from storage.errors import UsageError
@@ -89,8 +90,15 @@ class DeadCluster(NamedTuple):
     is_short: bool
 
 
-def find_dead_cluster(paths: Sequence[str], metadata_dir: str | None) -> DeadCluster:
+def find_dead_cluster(
+    paths: Sequence[str], metadata_dir: str | None, *, takes_beginning: bool = False
+) -> DeadCluster:
     """Find nodes, their copies and the newest metadata.
+
+    Args:
+        paths: their log dirs.
+        metadata_dir: where the metadata are; None: among the log dirs.
+        takes_beginning: the `bootstrap.checkpoint` of a cluster that never ran will do.
 
     Raises:
         UsageError: these are not log dirs of one cluster's nodes, or have no metadata.
@@ -109,7 +117,10 @@ def find_dead_cluster(paths: Sequence[str], metadata_dir: str | None) -> DeadClu
     beside = [each.log_dir for each in given if each.log_dir is not None]
     _require_one_cluster([*found.whole, *beside])
     _require_each_once(nodes)
-    metadata, unread = _newest_metadata([*found.selected, *given])
+    beginnings = [each.path for each in (*found.whole, *beside) if each.has_bootstrap]
+    metadata, unread = _newest_metadata(
+        [*found.selected, *given], beginnings if takes_beginning else ()
+    )
     replaced = dict(_replaced_dirs(nodes, metadata.image))
     copies, doubled = _copies(found.selected)
     doubts = [*unread, *doubled, *_told_of_missing_dirs(nodes, metadata.image, replaced)]
@@ -193,10 +204,15 @@ def _require_one_cluster(log_dirs: Iterable[LogDir]) -> None:
         raise UsageError(f"these are of different clusters ({told})")
 
 
-def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list[str]]:
-    """What a quorum would go on with, and what is doubtful of it."""
+def _newest_metadata(
+    selected: Iterable[Selected], beginnings: Iterable[str]
+) -> tuple[NewestMetadata, list[str]]:
+    """Return what a quorum would go on with, or begin with, and what is doubtful of it."""
     newest = newest_image(selected)
     if newest.image is None:
+        begun = next(filter(None, map(load_bootstrap_image, beginnings)), None)
+        if begun is not None:
+            return NewestMetadata(path=begun.path, image=begun, voters=(), unseen=()), []
         raise UsageError(
             f"no {METADATA_TOPIC}-0 there: who was in the ISR is not known",
             next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"

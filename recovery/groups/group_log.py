@@ -104,7 +104,7 @@ class GroupLog:
                 del self.groups[name]
             self._commits[number] = Commits()
             read_batches(source, lambda *found: self._take_batch(number, *found), self.problems)
-            is_there = bool(source.segments) or not source.acknowledged.not_given(None)
+            is_there = bool(source.segments) or source.was_never_written
             self.partitions[number] = is_there and len(self.problems) == before
             if self.partitions[number]:
                 break

@@ -153,6 +153,7 @@ class ClusterImage:
         self.timestamp_ms: int | None = None
         self.path = ""
         self.voters: tuple[int, ...] = ()
+        self.voter_directories: dict[int, bytes] = {}
         self.quorum_leader: int | None = None
         self.unknown_records_count = 0
         self.problems: list[Problem] = []
@@ -382,7 +383,11 @@ class ClusterImage:
         if control_type == ControlRecordType.SNAPSHOT_HEADER:
             self.snapshot_timestamp_ms = message["lastContainedLogTimestamp"]
         elif control_type in (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VOTERS):
-            self.voters = tuple(sorted(each["voterId"] for each in message["voters"]))
+            self.voter_directories = {
+                each["voterId"]: each.get("voterDirectoryId", ZERO_UUID)
+                for each in message["voters"]
+            }
+            self.voters = tuple(sorted(self.voter_directories))
             if control_type == ControlRecordType.LEADER_CHANGE:
                 self.quorum_leader = message["leaderId"]
 

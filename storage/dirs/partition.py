@@ -225,6 +225,16 @@ class Partition:
             return self.acknowledged.not_given(None)
         return self.acknowledged.not_given(end.offset, is_end_read=end.is_read)
 
+    @property
+    def was_never_written(self) -> bool:
+        """Return whether it has no segment because nothing was appended, as `eoctl init` leaves it.
+
+        It has its `partition.metadata`. No checkpoint, index or leader epoch tells of a record.
+        """
+        if self.segments or self.files.other(PARTITION_METADATA_NAME) is None:
+            return False
+        return not (self.acknowledged.not_given(None) or self.leader_epochs())
+
     def is_active(self, files: SegmentFiles) -> bool:
         """Is it the last segment, the one that may have a torn tail?"""
         return files.base_offset == self.segments[-1].base_offset

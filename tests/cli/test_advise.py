@@ -147,6 +147,18 @@ def test_it_fits_80_columns(diverged: Path, options: tuple[object, ...]) -> None
     assert max(map(len, shown)) <= 80
 
 
+def test_settings_of_a_cluster_that_never_ran(eoctl: Any, tmp_path: Path) -> None:
+    config = ("--config", "orders:min.insync.replicas=2")
+    made = eoctl("init", tmp_path / "new", "--topic", "orders:3", *config, "--apply")
+    assert made.status == 0, made.errors
+    done = eoctl("advise", tmp_path / "new", "--settings", *JSONL)
+    assert done.status == 1, done.errors
+    (found,) = [each for each in rows_of(done) if each["topic"] == "orders"]
+    assert (found["partitions_count"], found["min_insync_replicas"]) == (3, 2)
+    assert "bootstrap.checkpoint" in done.errors
+    assert eoctl("advise", tmp_path / "new").status == 2
+
+
 def test_what_topics_survive(diverged: Path, eoctl: Callable[..., Any]) -> None:
     done = eoctl("advise", "broker-2", "--settings", *JSONL)
     assert done.status == 1

@@ -117,6 +117,43 @@ def test_a_consumer_that_commits_nothing_cannot_be_killed(eoctl: Run, play: Path
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("acks", ["0", "all"])
+def test_records_in_the_memory_of_a_killed_producer_are_counted(
+    eoctl: Run, play: Path, acks: str
+) -> None:
+    """Given = acknowledged + failed + unknown + forgotten; with acks=0 nothing is acknowledged."""
+    ran = eoctl(
+        "cluster", "run", "play", "--records", 100, "--acks", acks, "--linger-ms", 200,
+        "--faults", "kill producer at 30%, start producer at 40%, kill producer at 70%",
+    )  # fmt: skip
+    assert ran.status == 0, ran.errors
+    lines = list(map(json.loads, (play / "history-1.jsonl").read_text().splitlines()[1:]))
+    sends = [each["type"] for each in lines if each["op"] == "send"]
+    forgotten = 2 * sends.count("invoke") - len(sends)
+    assert forgotten > 0
+    assert f", {forgotten} in the memory of a killed producer (" in ran.errors
+    values = [each["value"] for each in lines if each["op"] == "send"]
+    assert sends.count("invoke") == len({*values}) == 100
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 0, checked.errors
+    told = f"{100 - forgotten} sent, never acknowledged" if acks == "0" else ""
+    assert told in ran.errors
+    answered = f"{0 if acks == '0' else 100 - forgotten} acknowledged records"
+    assert answered in checked.errors
+
+
+def test_a_record_that_is_lost_with_acks_0_was_not_acknowledged(eoctl: Run, play: Path) -> None:
+    ran = eoctl(
+        "cluster", "run", "play", "--records", 200, "--acks", "0",
+        "--faults", "kill leader at 30%, power all at 60%, start all at 61%",
+    )  # fmt: skip
+    assert ran.status == 0, ran.errors
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 1
+    assert "was sent with acks=0, and is in no replica" in checked.text + checked.errors
+    assert " was acknowledged" not in checked.text + checked.errors
+
+
 def test_what_the_client_has_dropped_is_told_by_name(eoctl: Run, play: Path) -> None:
     """Counted as failed alone it could have been the brokers'."""
     call = [

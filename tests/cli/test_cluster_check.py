@@ -73,7 +73,9 @@ def test_a_loss_is_shown_with_the_lines_that_bear_witness(eoctl: Run, lossy: Pat
     assert "q sends" in lost[0]["witness"][0]
     shown = on_terminal("cluster", "check", "--history", lossy.name, cwd=lossy.parent)
     assert shown.status == 1
-    assert shown.lines[0].startswith("WRONG   lossy.jsonl: 5 lost-write (acknowledged, and gone)")
+    assert shown.lines[0].startswith(
+        "WRONG   lossy.jsonl: 5 lost-write (reported as written, and gone)"
+    )
     assert any(re.match(r"  line \d+, .* s: q sends v\d+ to t-\d", each) for each in shown.lines)
     assert "2 more of lost-write" in shown.text
     assert "--directory LOG-DIR..." in shown.text

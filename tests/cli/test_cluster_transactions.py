@@ -167,7 +167,6 @@ def test_a_run_without_transactions_says_nothing_of_them(eoctl: Run, play: Path)
         (["--transaction-records", 5, "--abort-every", INT32_MAX + 1], "2147483647"),
         (["--buffer-records", INT32_MAX + 1], "2147483647"),
         (["--isolation", "read_all"], "read_all"),
-        (["--faults", "kill producer at 30%"], "there is no transactional producer"),
         (["--transaction-records", 5, "--faults", "stop producer at 3s"], "is no node"),
         (["--transaction-records", -1], "transaction-records"),
     ],

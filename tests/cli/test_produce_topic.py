@@ -54,6 +54,21 @@ def lines(count: int) -> bytes:
 # --- topics ---------------------------------------------------------------------------------------
 
 
+def test_records_go_to_the_partition_that_they_name(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    named = b"".join(b'{"key":"k","value":"%d","partition":%d}\n' % (n, n % 3) for n in range(6))
+    options = ("--format", "jsonl", "--apply")
+    appended = rows(produce(log_dir, named, "--to-topic", "t", "--partitions", 3, *options))
+    assert [each["records"] for each in appended] == [2, 2, 2]
+    for number in range(3):
+        found = read_log(log_dir / f"t-{number}")
+        assert {int(each.value) % 3 for each in found.records} == {number}
+    refused = produce(log_dir / "t-0", named, *options)
+    assert refused.status == 2
+    assert "line 2: partition: expected 0, found 1" in refused.errors
+
+
 def test_keys_go_where_kafka_has_them(log_dir: Path, produce: Callable[..., Outcome]) -> None:
     options = ("--to-topic", "t", "--partitions", 3, "--key-separator", "=")
     planned = produce(log_dir, lines(50), *options)

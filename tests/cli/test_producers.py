@@ -187,5 +187,17 @@ def test_text(golden: Callable[[str], Path], eoctl: Callable, monkeypatch: Any) 
     assert "heap bytes: 7.25 KiB" in in_80_columns(*call)
 
 
+def test_text_has_no_rows_of_zeros(golden: Callable[[str], Path], eoctl: Callable) -> None:
+    log_dir = golden("kafka-4.3.1") / "clean"
+    found = eoctl("producers", log_dir)
+    partitions, topics, total = found.text.split("\n\n")
+    empty = len([*log_dir.glob("*-*/")]) - partitions.count("\n")
+    assert f"partitions without producers, which have no row: {empty}\n" in found.errors
+    for rows, place in ((partitions, 2), (topics, 1), (total, 0)):
+        assert all(int(row.split("\t")[place]) for row in rows.splitlines()[1:])
+    listed = eoctl("producers", log_dir, "--output", "jsonl").text
+    assert listed.count('"kind":"partition"') == len([*log_dir.glob("*-*/")])
+
+
 def test_no_path(eoctl: Callable) -> None:
     assert eoctl("producers").status == 2

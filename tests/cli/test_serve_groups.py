@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.running import Outcome
+
+    Eoctl = Callable[..., Outcome]
+
 DEADLINE_S = 60
-NONE, UNKNOWN_SERVER_ERROR, NOT_FOUND, NO_SUCH_ID = 0, -1, 69, 105
+NONE, UNKNOWN_SERVER_ERROR, NOT_FOUND, NO_SUCH_ID, UNKNOWN_TOPIC = 0, -1, 69, 105, 3
 PARTITIONS = 4  # of each of the internal topics there
 CLIENT = Client(name="", address="", host="", port=0)
 BROKEN_GROUP, BROKEN_NUMBER = "plain-group", 0
@@ -264,3 +268,46 @@ def test_the_console_consumer_begins_nowhere(kafka: Path) -> None:
     assert b"Processed a total of 0 messages" in done.stderr
     assert len(apart.stdout.splitlines()) == 3, apart.stderr
     assert "with --partition and --offset, ask for no group" in told
+
+
+def test_coordinator_partitions_that_nobody_wrote_are_empty(tmp_path: Path, eoctl: Eoctl) -> None:
+    made = eoctl("init", tmp_path / "new", "--topic", "orders:1", "--apply")
+    assert made.status == 0, made.errors
+    asked = Asked(tmp_path / "new")
+    assert asked.offset(BROKEN_GROUP, 7) == (NONE, -1)
+    assert asked.described(BROKEN_GROUP) == NOT_FOUND
+    assert asked.transaction(BROKEN_ID) == NO_SUCH_ID
+    assert asked.ask("ListGroups", 4, {})["errorCode"] == NONE
+    assert asked.ask("ListTransactions", 1, {})["errorCode"] == NONE
+    assert not asked.catalogue.is_lacking
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        for place in (tmp_path / "new").glob(f"{topic}-*"):
+            (place / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    written = Asked(tmp_path / "new")
+    assert written.offset(BROKEN_GROUP, 7) == (UNKNOWN_SERVER_ERROR, None)
+    assert written.transaction(BROKEN_ID) == UNKNOWN_SERVER_ERROR
+
+
+def test_the_quorum_is_that_of_the_metadata(kafka: Path) -> None:
+    topics = [{"topicName": "__cluster_metadata", "partitions": [{"partitionIndex": 0}]}]
+    asked = Asked(kafka)
+    image = asked.catalogue.image
+    assert image is not None
+    for version in (0, 1, 2):
+        found = asked.ask("DescribeQuorum", version, {"topics": topics})
+        assert found["errorCode"] == NONE
+        ((partition,),) = [each["partitions"] for each in found["topics"]]
+        (voter,) = partition["currentVoters"]
+        assert (partition["leaderId"], voter["replicaId"]) == (1, 1)
+        assert partition["leaderEpoch"] > 0
+        assert partition["highWatermark"] == voter["logEndOffset"] == image.end_offset
+        assert partition["observers"] == []
+    assert [each["nodeId"] for each in found["nodes"]] == [1]
+    topics[0]["topicName"] = "plain"
+    found = asked.ask("DescribeQuorum", 2, {"topics": topics})
+    assert found["topics"][0]["partitions"][0]["errorCode"] == UNKNOWN_TOPIC
+    shutil.rmtree(kafka / "__cluster_metadata-0")
+    topics[0]["topicName"] = "__cluster_metadata"
+    found = Asked(kafka).ask("DescribeQuorum", 2, {"topics": topics})
+    assert found["errorCode"] == UNKNOWN_SERVER_ERROR
+    assert "no __cluster_metadata-0" in found["errorMessage"]

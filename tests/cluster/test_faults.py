@@ -40,13 +40,10 @@ def test_what_is_read_is_written_again(text: str) -> None:
     assert parse_faults(str(fault), 3) == [fault]
 
 
-def test_a_producer_is_killed_and_started_where_it_is_transactional() -> None:
+def test_a_producer_is_killed_and_started() -> None:
     for text in ("kill producer at 20%", "start producer at 3s"):
         (fault,) = parse_faults(text, 3, ("producer",))
         assert parse_faults(str(fault), 3, ("producer",)) == [fault]
-        with pytest.raises(UsageError, match="no transactional producer") as caught:
-            parse_faults(text, 3, ("consumer",))
-        assert "--transaction-records" in caught.value.next_step
     with pytest.raises(UsageError, match="no node"):
         parse_faults("stop producer at 20%", 3, ("producer",))
 

@@ -199,7 +199,12 @@ class TopicProducer:
                 0,
                 producer,
                 InputRecord(
-                    key=None, value=line, headers=(), timestamp_ms=None, end_pos=line_end_pos
+                    key=None,
+                    value=line,
+                    headers=(),
+                    timestamp_ms=None,
+                    partition=None,
+                    end_pos=line_end_pos,
                 ),
             )
             producer.skip()
@@ -237,6 +242,8 @@ class TopicProducer:
     def _choose(self, record: InputRecord) -> int:
         if len(self._producers) == 1 or self._sticky is None:
             return 0
+        if record.partition is not None:
+            return record.partition
         if record.key is not None:
             return partition_for_key(record.key, len(self._producers))
         return self._sticky.next_partition(len(record.value or b""))

@@ -6,6 +6,7 @@ headers       [[name, value], ...], or                  none
               [{"key": name, "value": value}, ...], or
               {name: value, ...}
 timestamp_ms  an integer; -1 is Kafka's "no timestamp"  the clock decides
+partition     an integer, one of those written to       the key decides
 
 A string is UTF-8 text, or base64 if the reader was told so; names of headers are text always. In
 msgpack, bytes stand for themselves. `key_base64` and `value_base64`, as `eoctl export` writes them,
@@ -29,21 +30,22 @@ NO_TIMESTAMP_MS = -1
 
 _BASE64_FIELDS = {"key_base64": "key", "value_base64": "value"}
 _HEADER_FIELDS = frozenset({"key", "value"})
-_OWN_FIELDS = frozenset({"key", "value", "headers", "timestamp_ms"})
+_OWN_FIELDS = frozenset({"key", "value", "headers", "timestamp_ms", "partition"})
 _PASSED_OVER = frozenset({
-    "kind", "topic", "partition", "offset", "timestamp_type",
+    "kind", "topic", "offset", "timestamp_type",
     "broker", "directory", "path", "batch_base_offset", "partition_leader_epoch", "producer_id",
     "producer_epoch", "sequence", "is_transactional", "outcome", "codec",
 })  # fmt: skip
 _KNOWN_FIELDS = _OWN_FIELDS | _PASSED_OVER
 _SHOWN_CHARACTERS = 60
+_SHOWN_PARTITIONS = 10
 
 _KINDS = {
     str: "a string", bytes: "bytes", bool: "a boolean", int: "an integer", float: "a number",
     list: "a list", dict: "an object", type(None): "null",
 }  # fmt: skip
 
-Fields = tuple[bytes | None, bytes | None, tuple[RecordHeader, ...], int | None]
+Fields = tuple[bytes | None, bytes | None, tuple[RecordHeader, ...], int | None, int | None]
 
 
 class MalformedError(ValueError):
@@ -73,14 +75,22 @@ class FieldReader:
     Args:
         is_base64: strings are base64.
         needs_keys: the topic is compacted, and takes no record without a key.
+        partitions: those that records may name; None: any.
     """
 
-    def __init__(self, *, is_base64: bool = False, needs_keys: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        is_base64: bool = False,
+        needs_keys: bool = False,
+        partitions: Collection[int] | None = None,
+    ) -> None:
         self._of_string = _from_base64 if is_base64 else _from_text
         self._needs_keys = needs_keys
+        self._partitions = partitions
 
     def read(self, fields: Any) -> Fields:
-        """Return (key, value, headers, timestamp_ms) of an object.
+        """Return (key, value, headers, timestamp_ms, partition) of an object.
 
         Raises:
             MalformedError: it is no object, or a field is unknown or no such value.
@@ -98,7 +108,21 @@ class FieldReader:
         timestamp_ms = fields.get("timestamp_ms")
         if timestamp_ms is not None:
             timestamp_ms = _timestamp(timestamp_ms)
-        return key, value, headers, timestamp_ms
+        partition = fields.get("partition")
+        if partition is not None:
+            self._require_partition(partition)
+        return key, value, headers, timestamp_ms, partition
+
+    def _require_partition(self, value: Any) -> None:
+        if type(value) is not int:
+            raise MalformedError(f"partition: expected an integer, found {_kind(value)}")
+        if self._partitions is not None and value not in self._partitions:
+            expected = ", ".join(map(str, sorted(self._partitions)[:_SHOWN_PARTITIONS]))
+            more = ", ..." if len(self._partitions) > _SHOWN_PARTITIONS else ""
+            raise MalformedError(
+                f"partition: expected {expected}{more}, found {value};"
+                " without the field the record goes where its key says"
+            )
 
     def _bytes(self, name: str, value: Any) -> bytes | None:
         if type(value) is str:

@@ -28,7 +28,7 @@ from eoctl.clients.text.input_fields import (
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from storage.formats.record import RecordHeader
@@ -67,6 +67,7 @@ class InputRecord(NamedTuple):
     value: bytes | None
     headers: tuple[RecordHeader, ...]
     timestamp_ms: int | None  # None: the clock decides
+    partition: int | None  # None: the key decides
     end_pos: int
 
     @property
@@ -83,6 +84,7 @@ def read_records(
     key_separator: bytes | None = None,
     bytes_as: BytesAs = BytesAs.TEXT,
     needs_keys: bool = False,
+    partitions: Collection[int] | None = None,
     on_bytes: OnBytes = None,
     start_pos: int = 0,
 ) -> Iterator[InputRecord]:
@@ -95,6 +97,7 @@ def read_records(
         key_separator: what ends the key of each line; None: lines have no keys.
         bytes_as: what strings of JSON Lines and msgpack stand for.
         needs_keys: the topic is compacted, and takes no record without a key.
+        partitions: those that records may name; None: any.
         on_bytes: told how much was read.
         start_pos: where `file` stands.
 
@@ -112,7 +115,9 @@ def read_records(
         return chain.from_iterable(_of_lines(blocks, name, key_separator, start_pos))
     if key_separator is not None:
         raise UsageError(f"a key separator is for lines; {format.value} has a field for the key")
-    fields = FieldReader(is_base64=bytes_as is BytesAs.BASE64, needs_keys=needs_keys)
+    fields = FieldReader(
+        is_base64=bytes_as is BytesAs.BASE64, needs_keys=needs_keys, partitions=partitions
+    )
     if format is InputFormat.JSONL:
         blocks = read_line_blocks(file, name, on_bytes=on_bytes, start_pos=start_pos)
         return _of_json_lines(blocks, name, fields.read, start_pos)
@@ -243,7 +248,7 @@ def _made(
     keys: Iterable[bytes | None], values: Iterable[bytes], ends: Iterable[int]
 ) -> Iterator[InputRecord]:
     # InputRecord(...) and its _make are Python functions, and take twice as long as all the rest.
-    parts = zip(keys, values, repeat(_NO_HEADERS), repeat(None), ends, strict=False)
+    parts = zip(keys, values, repeat(_NO_HEADERS), repeat(None), repeat(None), ends, strict=False)
     new: Callable[[type[InputRecord], Iterable[Any]], InputRecord] = tuple.__new__
     return map(new, repeat(InputRecord), parts)
 

@@ -41,11 +41,11 @@ _ALL = (
     HistoryRule(
         name="lost-write",
         family=Family.VALUES,
-        title="acknowledged, and gone",
+        title="reported as written, and gone",
         meaning=(
-            "A value was acknowledged, and is in no replica after the heal; without directories: "
-            "nobody has read it, and a reader has passed over its offset, been given another "
-            "value there, or come to an end below it."
+            "A value was acknowledged, or sent with acks=0, and is in no replica after the heal; "
+            "without directories: nobody has read it, and a reader has passed over its offset, "
+            "been given another value there, or come to an end below it."
         ),
     ),
     HistoryRule(

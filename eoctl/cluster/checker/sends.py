@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from eoctl.cluster.checker.verdict import FoundLines
 
 
+SENT = "sent"
+
+
 class LastAnswer(NamedTuple):
     """The highest offset that a process was told of a partition."""
 
@@ -40,7 +43,7 @@ class SendRules:
     """Takes the lines of producers.
 
     Attributes:
-        counts: of lines, by type.
+        counts: of lines, by type; `SENT`: of `ok` without an offset, as with acks=0.
         dropped_count: of records that the client had no room for, and never sent.
     """
 
@@ -74,7 +77,8 @@ class SendRules:
         offset = fields.get("offset", NO_OFFSET)
         if type(offset) is not int or not NO_OFFSET <= offset < INT64_MAX:
             raise BadLineError("an offset that is none")
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        told = SENT if kind == "ok" and offset == NO_OFFSET else kind
+        self.counts[told] = self.counts.get(told, 0) + 1
         self.dropped_count += kind == "fail" and fields.get("error") == BUFFER_FULL
         invoked = 0 if asked is None else asked.line
         if kind == "ok":

@@ -143,15 +143,20 @@ def _short(text: str | None) -> str:
 # --- findings -------------------------------------------------------------------------------------
 
 
+def _told(offset: int) -> str:
+    """Return what the producer was told of a record; no offset comes with acks=0."""
+    return f"was acknowledged at offset {offset}" if offset >= 0 else "was sent with acks=0"
+
+
 def _words(found: FoundLine, value: str, other: str) -> str:
     details = found.details
     match found.kind:
         case "lost-write":
-            at = f" at offset {found.offset}" if found.offset >= 0 else ""
             where = "is in no replica" if details[0] else "was not there when it was read"
-            return f"{value} was acknowledged{at}, and {where}"
+            return f"{value} {_told(found.offset)}, and {where}"
         case "unseen":
-            return f"{value} was acknowledged, and nobody has looked: it may still be there"
+            told = _told(found.offset).partition(" at offset")[0]
+            return f"{value} {told}, and nobody has looked: it may still be there"
         case "precommitted-read":
             return _words_of_early_read(found, value)
         case "duplicate":

@@ -99,7 +99,9 @@ class Producer:
 
     Attributes:
         is_done: every record has its answer.
-        answered_count: of records.
+        answered_count: of records, those in the memory of a killed producer among them.
+        forgotten_count: of records in the memory of a killed producer: nobody is told of them.
+        unsent_count: of these, the records that were never sent.
     """
 
     name = "producer-0"
@@ -139,7 +141,7 @@ class Producer:
         self._history_fields: dict[str, str] = {}  # more of each line
         self.is_done = False
         self.answered_count = 0
-        self.dropped_count = 0
+        self.dropped_count = self.forgotten_count = self.unsent_count = 0
         for each in brokers.values():
             each.clients.append(self.ended)
 
@@ -156,6 +158,36 @@ class Producer:
     def start(self) -> None:
         """Begin, once it is known who leads."""
         self._ask()
+
+    # -- its life
+
+    def kill(self) -> None:
+        """End it at once: the records in its memory are forgotten."""
+        for batches in self._flying.values():
+            for each in batches:
+                self.unsent_count += 0 if each.attempts else len(each.records)
+                each.is_done = True
+                for timer in (each.timer, each.expiry):
+                    if timer is not None:
+                        timer.call_off()
+            batches.clear()
+        for waiting in self._waiting.values():
+            self.unsent_count += len(waiting)
+            waiting.clear()
+        self.forgotten_count += self._given_count - self.answered_count
+        self.answered_count, self._buffered_count = self._given_count, 0
+        self._is_full = self.is_running = False
+        self._settle()
+
+    def restart(self) -> None:
+        """Start after a kill. Its sequences begin anew, as with a new producer id."""
+        self.incarnation += 1
+        self.is_running = True
+        self._draining.clear()
+        for key in self._keys:
+            self._renew(key)
+        if self._view is not None:  # else once it has learnt who leads
+            self._ready()
 
     # -- records come in
 
@@ -421,4 +453,5 @@ class Producer:
 
     def _ready(self) -> None:
         """It may begin."""
-        self._next()
+        if self.is_running:
+            self._next()

@@ -58,22 +58,11 @@ class TransactionalProducer(Producer):
     # -- its life
 
     def kill(self) -> None:
-        """End it at once: what it had on its way nobody is told of, and nobody ends for it."""
-        for batches in self._flying.values():
-            for each in batches:
-                each.is_done = True
-                for timer in (each.timer, each.expiry):
-                    if timer is not None:
-                        timer.call_off()
-            batches.clear()
-        for waiting in self._waiting.values():
-            waiting.clear()
-        self.answered_count, self._buffered_count = self._given_count, 0
-        self._is_full = self._is_open = self._is_ending = self._is_held = False
+        """End it at once: nobody ends its transaction for it."""
+        self._is_open = self._is_ending = self._is_held = False
         self._history_fields.clear()
         self._who = None
-        self.is_running = False
-        self._settle()
+        super().kill()
 
     def restart(self) -> None:
         """Start after a kill, in a new session, which aborts what the one before has left."""

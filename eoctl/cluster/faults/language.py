@@ -15,7 +15,7 @@
 
 WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR), `any`, `all`, and
 of those that are down `first` and `last`; or `consumer`, where it commits, which is killed, stopped
-or started; or `producer`, where it is transactional, which is killed or started. WHEN: `20%` of the
+or started; or `producer`, which is killed or started. WHEN: `20%` of the
 records, `3s` or `250ms` of the clock, or a state: `quiet`, nothing happens any more; `ahead`, the
 leader of the first partition has what is not committed yet; `isr-change`, it has asked for another
 ISR and has no answer yet; `handling`, the consumer has been given records and has not done with
@@ -42,13 +42,8 @@ CONSUMER = "consumer"
 PRODUCER = "producer"
 # Clients, and what befalls them.
 CLIENTS = {CONSUMER: frozenset({"kill", "stop", "start"}), PRODUCER: frozenset({"kill", "start"})}
-_LACKING = {
-    CONSUMER: (
-        "there is no consumer that commits",
-        "--consumer-commit before, or --consumer-commit after",
-    ),
-    PRODUCER: ("there is no transactional producer", "--transaction-records 10"),
-}
+_NO_CONSUMER = "there is no consumer that commits"
+_CONSUMER_STEP = "--consumer-commit before, or --consumer-commit after"
 TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
 SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
 _FAULT = re.compile(
@@ -106,12 +101,9 @@ def parse_faults(text: str, nodes: int, clients: Collection[str] = ()) -> list[F
     faults = []
     for each in filter(None, map(str.strip, text.split(","))):
         fault = _parse(each, nodes)
-        named = {fault.target} if fault.target in CLIENTS else set()
-        if WhenKind.HANDLING in (fault.kind, fault.state):
-            named.add(CONSUMER)
-        for client in sorted(named - {*clients}):
-            words, step = _LACKING[client]
-            raise UsageError(f"--faults: {each!r}: {words}", next_step=step)
+        needs_consumer = fault.target == CONSUMER or WhenKind.HANDLING in (fault.kind, fault.state)
+        if needs_consumer and CONSUMER not in clients:
+            raise UsageError(f"--faults: {each!r}: {_NO_CONSUMER}", next_step=_CONSUMER_STEP)
         faults.append(fault)
     return faults
 

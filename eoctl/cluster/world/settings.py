@@ -126,8 +126,7 @@ class RunSettings(NamedTuple):
     @property
     def clients(self) -> tuple[str, ...]:
         """Those that can be killed, as `--faults` calls them."""
-        found = (CONSUMER if self.has_group else "", PRODUCER if self.is_transactional else "")
-        return tuple(filter(None, found))
+        return (CONSUMER, PRODUCER) if self.has_group else (PRODUCER,)
 
     @property
     def is_transactional(self) -> bool:

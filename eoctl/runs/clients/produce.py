@@ -351,6 +351,7 @@ class _ProduceRun:
                 key_separator=options.key_separator,
                 bytes_as=options.bytes_as,
                 needs_keys=needs_keys,
+                partitions=[each.target.name.partition for each in self.opened],
                 on_bytes=source.on_bytes,
             )
             self.topic.send_all(records)

@@ -11,6 +11,7 @@ from eoctl.cluster.checker.directories import read_contents
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.checker.rules import RULES, Family
+from eoctl.cluster.checker.sends import SENT
 from eoctl.cluster.layout import require_whole
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, message
@@ -260,8 +261,9 @@ def _looked_at(verdict: HistoryVerdict) -> str:
         f" {counted(verdict.handled_count, 'record')} handled," if verdict.handled_count else ""
     )
     replicas = f", {counted(verdict.replicas_count, 'replica')}" if verdict.replicas_count else ""
+    sent = f" {verdict.sends[SENT]:,} sent with acks=0," if SENT in verdict.sends else ""
     return (
-        f"{verdict.sends.get('ok', 0):,} acknowledged records,"
+        f"{verdict.sends.get('ok', 0):,} acknowledged records,{sent}"
         f" {counted(verdict.reads_count, 'record')} read,{handled}"
         f" {counted(len(verdict.partitions), 'partition')}{replicas}"
     )

@@ -265,7 +265,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)
         sync_tree(FileSystem(), Path(cluster.root))  # no played fsync has; what has ended is there
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))
-    _show(path, simulation, result, output)
+    _show(path, run, simulation, result, output)
     is_whole = result.is_answered and (not run.heals or (result.is_quiet and result.is_read))
     for words in _what_is_left(path, run, result):
         message(words, level="warning")
@@ -282,7 +282,8 @@ def _what_is_left(path: str, run: RunSettings, result: RunResult) -> Iterator[st
     """Why a run is not whole; what `_notes` say of it is not said again."""
     if not result.is_answered:
         given = result.counts.get(("send", "invoke"), 0)
-        has_answers = given == sum(result.counts.get(("send", each), 0) for each in ENDS)
+        answered = sum(result.counts.get(("send", each), 0) for each in ENDS)
+        has_answers = given == answered + result.forgotten_count
         yield (
             f"of {counted(run.records, 'record')} {given:,} were given to the producer, and"
             f" {'the last transaction has not ended' if has_answers else NOT_ANSWERED}:"
@@ -306,22 +307,26 @@ def event_row(event: TraceEvent) -> EventRow:
     )
 
 
-def _show(path: str, simulation: Simulation, result: RunResult, output: OutputFormat) -> None:
+def _show(
+    path: str, run: RunSettings, simulation: Simulation, result: RunResult, output: OutputFormat
+) -> None:
     rows = [event_row(each) for each in simulation.trace.events]
     width = screen_size()[0]
-    lines = [part.text for each in _words(path, result) for part in wrapped(Line(each), width, 4)]
+    lines = [
+        part.text for each in _words(path, run, result) for part in wrapped(Line(each), width, 4)
+    ]
     tell_first(lines, output)
     # What is said before the rows is not said again behind them.
-    notes = _notes(path, result, is_told=is_for_people(output))
+    notes = _notes(path, run, result, is_told=is_for_people(output))
     emit(Report("event", EventRow._fields, rows, notes=[*notes]), output)
 
 
-def _words(path: str, result: RunResult) -> Iterator[str]:
+def _words(path: str, run: RunSettings, result: RunResult) -> Iterator[str]:
     sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
     yield (
         f"{path}: {counted(result.counts.get(('send', 'invoke'), 0), 'record')} given to the"
-        f" producer: {sends['ok']:,} acknowledged, {sends['fail']:,} failed{_dropped(result)},"
-        f" {sends['info']:,} without an answer that says which"
+        f" producer: {sends['ok']:,} {_done(run)}, {sends['fail']:,} failed{_dropped(result)},"
+        f" {sends['info']:,} without an answer that says which{_forgotten(result)}"
     )
     if ended := _transactions(result):
         yield f"transactions: {ended}"
@@ -346,16 +351,31 @@ def _transactions(result: RunResult) -> str:
     )
 
 
+def _done(run: RunSettings) -> str:
+    """Return what `ok` means: with acks=0 no broker answers."""
+    return "acknowledged" if run.acks else "sent, never acknowledged (acks=0)"
+
+
+def _forgotten(result: RunResult) -> str:
+    """Return what a killed producer had in its memory."""
+    if not result.forgotten_count:
+        return ""
+    return (
+        f", {result.forgotten_count:,} in the memory of a killed producer"
+        f" ({result.unsent_count:,} never sent)"
+    )
+
+
 def _dropped(result: RunResult) -> str:
     """Of what has failed: what was never sent."""
     return f" (dropped by the client: {result.dropped_count:,})" if result.dropped_count else ""
 
 
-def _notes(path: str, result: RunResult, *, is_told: bool) -> Iterator[str]:
+def _notes(path: str, run: RunSettings, result: RunResult, *, is_told: bool) -> Iterator[str]:
     sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
     yield (
-        f"{sends['ok']} acknowledged, {sends['fail']} failed{_dropped(result)},"
-        f" {sends['info']} not known;"
+        f"{sends['ok']} {_done(run)}, {sends['fail']} failed{_dropped(result)},"
+        f" {sends['info']} not known{_forgotten(result)};"
         f" {result.events_count} events, history {result.digest[:16]}"
     )
     if not is_told and (ended := _transactions(result)):

@@ -254,7 +254,7 @@ class SettingsRun:
     def __init__(
         self, paths: Sequence[str], *, topics: Sequence[str], metadata_dir: str | None
     ) -> None:
-        cluster = find_dead_cluster(paths, metadata_dir)
+        cluster = find_dead_cluster(paths, metadata_dir, takes_beginning=True)
         image, is_wanted = cluster.metadata.image, _wanted(topics)
         self.rows: list[TopicClaims] = list(claims_of(image, is_wanted))
         if topics and not self.rows:

@@ -56,7 +56,7 @@ def _partitions(run: StateRun) -> Iterator[Said]:
     recovering = [f"{each.topic}-{each.partition}" for each in partitions if each.is_recovering]
     if recovering:
         yield Said(
-            "Unclean", f"led since an unclean election: {listing(recovering, 'more')}", GRAVE
+            "Unclean", f"led since an unclean election: {listing(recovering, 'partitions')}", GRAVE
         )
 
 

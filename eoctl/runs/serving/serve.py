@@ -144,12 +144,22 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
     clusters = Clusters(found.log_dirs, metadata)
     image = clusters.image_for(found.log_dirs[0] if found.log_dirs else None)
     copies: dict[TopicPartition, tuple[Selected, ...]] = {}
+    quorum = [] if metadata is None else [metadata]
     for each in found.selected:
         name = each.partition.name
-        if name.state is DirState.LIVE and name.topic != METADATA_TOPIC and name.partition >= 0:
+        if name.topic == METADATA_TOPIC:
+            quorum += [each] if metadata is None else []
+        elif name.state is DirState.LIVE and name.partition >= 0:
             key = each.partition.topic_partition
             copies[key] = (*copies.get(key, ()), each)
-    return Catalogue(copies, found.log_dirs, image, rules=options.rules, tell=lambda _: None)
+    return Catalogue(
+        copies,
+        found.log_dirs,
+        image,
+        metadata=quorum,
+        rules=options.rules,
+        tell=lambda _: None,
+    )
 
 
 def _counted(count: int, what: str) -> str:

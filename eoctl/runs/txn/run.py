@@ -46,7 +46,7 @@ from storage.shell_words import pasted
 from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clients.text.inputs import InputRecord
@@ -336,7 +336,7 @@ class _TransformRun:
         ]
         self.sinks = {
             topic: _Sink(
-                [n for n, place in enumerate(self.places) if place[0] == topic],
+                {place[1]: n for n, place in enumerate(self.places) if place[0] == topic},
                 self.producer_ids[0],
                 options.batch_bytes,
             )
@@ -452,14 +452,24 @@ class _TransformRun:
 
 
 class _Sink:
-    """The partitions of one target topic, as numbers of their producers."""
+    """The partitions of one target topic: the number of the producer of each."""
 
-    def __init__(self, numbers: Sequence[int], seed: int, batch_bytes: int) -> None:
-        self._numbers = numbers
-        self._sticky = StickyPartitions(len(numbers), seed, batch_bytes)
+    def __init__(self, producers: Mapping[int, int], seed: int, batch_bytes: int) -> None:
+        self._producers = producers
+        self._numbers = [*producers.values()]
+        self._sticky = StickyPartitions(len(producers), seed, batch_bytes)
 
     def choose(self, record: InputRecord) -> int:
-        """Where a record goes: by its key, or to one after the other."""
+        """Return where a record goes: the partition it names, else by its key, else in turn.
+
+        Raises:
+            UsageError: it names a partition that is not written to.
+        """
+        if record.partition is not None:
+            if record.partition not in self._producers:
+                known = ", ".join(map(str, self._producers))
+                raise UsageError(f"partition: expected {known}, found {record.partition}")
+            return self._producers[record.partition]
         if len(self._numbers) == 1:
             return self._numbers[0]
         if record.key is not None:

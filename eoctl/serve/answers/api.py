@@ -121,6 +121,7 @@ ANSWERS: dict[int, Answering] = {
     23: _apart(offsets.offset_for_leader_epoch),
     32: _apart(settings.describe_configs),
     35: _apart(settings.describe_log_dirs),
+    55: _apart(metadata.describe_quorum),
     60: metadata.describe_cluster,
     61: _apart(transactions.describe_producers),
     65: _apart(transactions.describe_transactions),

@@ -1,4 +1,4 @@
-"""Answers about the cluster: Metadata, DescribeCluster, DescribeTopicPartitions.
+"""Answers about the cluster: Metadata, DescribeCluster, DescribeQuorum, DescribeTopicPartitions.
 
 One broker leads all that is here. Partitions that the metadata know, and that are not here, have no
 leader.
@@ -17,8 +17,9 @@ from eoctl.serve.state.broker import (
     Request,
     VirtualBroker,
 )
+from recovery.cluster.quorum import counted, metadata_copies, voters_of
 from storage.errors import AccessError
-from storage.file_names import is_topic_name
+from storage.file_names import METADATA_TOPIC, is_topic_name
 from storage.formats.message_codec import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eoctl.serve.state.catalogue import ServedPartition, Topic
 
 NO_LEADER = -1
+NOT_KNOWN_OFFSET = -1
 ENDPOINT_OF_BROKERS = 1
 
 
@@ -132,6 +134,65 @@ def describe_cluster(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         "clusterAuthorizedOperations": (
             CLUSTER_OPERATIONS if body["includeClusterAuthorizedOperations"] else NOT_ASKED_FOR
         ),
+    }
+
+
+def describe_quorum(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer DescribeQuorum: the dead controllers, as the newest copy of their log tells."""
+    catalogue = broker.catalogue
+    asked = request.body["topics"]
+    places = [(topic["topicName"], each) for topic in asked for each in topic["partitions"]]
+    if [(name, each["partitionIndex"]) for name, each in places] != [(METADATA_TOPIC, 0)]:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = [
+            {
+                "topicName": topic["topicName"],
+                "partitions": [
+                    {"partitionIndex": each["partitionIndex"], "errorCode": code}
+                    for each in topic["partitions"]
+                ],
+            }
+            for topic in asked
+        ]
+        return {"errorCode": ErrorCode.NONE, "errorMessage": None, "topics": unknown}
+    copies, problems = metadata_copies(catalogue.metadata)
+    image = catalogue.image
+    if image is None or not copies:
+        why = problems[0] if problems else f"no {METADATA_TOPIC}-0 is here"
+        return {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR, "errorMessage": why, "topics": []}
+    read = next((each for each in copies if each.partition.path == image.path), copies[0])
+    voters = voters_of(image, copies)
+    ends = {each.node_id: each.end_offset for each in reversed(copies)}
+
+    def replica(node_id: int) -> dict[str, Any]:
+        return {
+            "replicaId": node_id,
+            "replicaDirectoryId": image.voter_directories.get(node_id, ZERO_UUID),
+            "logEndOffset": ends.get(node_id, NOT_KNOWN_OFFSET),
+        }
+
+    partition = {
+        "partitionIndex": 0,
+        "errorCode": ErrorCode.NONE,
+        "errorMessage": None,
+        "leaderId": NO_LEADER if image.quorum_leader is None else image.quorum_leader,
+        "leaderEpoch": read.epoch,
+        "highWatermark": counted(copies, voters, image.end_offset, read=read).end_offset,
+        "currentVoters": [replica(each) for each in voters],
+        "observers": [replica(each) for each in sorted(image.brokers) if each not in voters],
+    }
+    return {
+        "errorCode": ErrorCode.NONE,
+        "errorMessage": None,
+        "topics": [{"topicName": METADATA_TOPIC, "partitions": [partition]}],
+        "nodes": [
+            {
+                "nodeId": node_id,
+                "listeners": [endpoint._asdict() for endpoint in found.endpoints],
+            }
+            for node_id, found in sorted(image.controllers.items())
+            if node_id in voters
+        ],
     }
 
 

@@ -304,7 +304,6 @@ REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] =
     49: alter_client_quotas,
     50: _top(_CLUSTER),
     51: alter_user_scram_credentials,
-    55: _top(_CLUSTER),
     57: _top(_CLUSTER),
     64: _top(_CLUSTER),
     80: _top(_CLUSTER),

@@ -172,6 +172,7 @@ class Catalogue:
     Attributes:
         node_id: of the virtual broker.
         image: what the metadata say; None: nothing does.
+        metadata: the copies of the metadata log.
         topics: by name.
         tell: takes sentences for people, from any thread.
         is_lacking: a part of what groups or coordinators knew could not be read.
@@ -183,10 +184,13 @@ class Catalogue:
         log_dirs: tuple[LogDir, ...],
         image: ClusterImage | None,
         *,
+        metadata: Sequence[Selected] = (),
         rules: ServeRules,
         tell: Callable[[str], None],
     ) -> None:
+        """`metadata` are the copies of the metadata log."""
         self.image = image
+        self.metadata = metadata
         self.log_dirs = log_dirs
         self.rules = rules
         self.tell = tell

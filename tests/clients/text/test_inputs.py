@@ -59,9 +59,15 @@ def refusal(data: bytes, kind: InputFormat, **options: Any) -> str:
 
 
 def record(
-    key: bytes | None, value: bytes | None, end_pos: int, headers: Any = (), ms: int | None = None
+    key: bytes | None,
+    value: bytes | None,
+    end_pos: int,
+    headers: Any = (),
+    ms: int | None = None,
+    partition: int | None = None,
 ) -> InputRecord:
-    return InputRecord(key, value, tuple(RecordHeader(*each) for each in headers), ms, end_pos)
+    named = tuple(RecordHeader(*each) for each in headers)
+    return InputRecord(key, value, named, ms, partition, end_pos)
 
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -173,13 +179,23 @@ HEADERS = ((b"a", b"1"), (b"n", None), (b"a", b""))
         ({"headers": [], "timestamp_ms": 0}, None, None, (), 0),
         ({"headers": {}, "timestamp_ms": 2**63 - 1}, None, None, (), 2**63 - 1),
         ({"timestamp_ms": -1}, None, None, (), None),
-        ({"offset": 4, "topic": "t", "partition": 2, "timestamp_type": "CreateTime", "kind": "x",
+        ({"offset": 4, "topic": "t", "partition": None, "timestamp_type": "CreateTime", "kind": "x",
           "outcome": "aborted", "codec": None, "value": "v"}, None, b"v", (), None),
     ],
 )  # fmt: skip
 def test_objects(obj: Any, key: Any, value: Any, headers: Any, ms: int | None) -> None:
     for kind, data in both(obj):
         assert records_of(data, kind) == [record(key, value, len(data), headers, ms)], format
+
+
+def test_a_partition_is_one_of_those_written_to() -> None:
+    for kind, data in both({"value": "v", "partition": 2}):
+        for partitions in (None, [1, 2]):
+            found = records_of(data, kind, partitions=partitions)
+            assert found == [record(None, b"v", len(data), partition=2)]
+        assert "partition: expected 0, 1, found 2" in refusal(data, kind, partitions=[0, 1])
+    for kind, data in both({"value": "v", "partition": True}):
+        assert "partition: expected an integer, found a boolean" in refusal(data, kind)
 
 
 def test_strings_that_are_base64() -> None:
@@ -201,7 +217,10 @@ def test_bytes_in_msgpack_stand_for_themselves() -> None:
     [
         ([1], "expected an object, found a list"),
         (None, "expected an object, found null"),
-        ({"vaule": "x"}, "unknown field 'vaule', expected headers, key, timestamp_ms, value"),
+        (
+            {"vaule": "x"},
+            "unknown field 'vaule', expected headers, key, partition, timestamp_ms, value",
+        ),
         ({"x" * 100: 1}, f"unknown field '{'x' * 60}'..., expected"),
         ({"\x1b[31m": 1}, r"unknown field '\x1b[31m', expected"),
         ({"key": 1}, 'key: expected a string, null or {"base64": "..."}, found an integer'),

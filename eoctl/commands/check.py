@@ -116,7 +116,7 @@ def command(
             expiration_ms=producer_expiry_ms,
             fail_on=fail_on,
             resume=resume,
-            is_one_node=server_properties is not None,
+            server_properties=server_properties,
             broker_version=broker_version,
             is_verbose=verbose,
         ),

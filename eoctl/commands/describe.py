@@ -56,7 +56,7 @@ def command(
             raise UsageError("--picture has the borders of segments: --segments goes without it")
         wanted = given_paths(paths, server_properties)
         return _picture(
-            wanted, tuple(topic or ()), metadata_dir, server_properties is not None,
+            wanted, tuple(topic or ()), metadata_dir, server_properties,
             output, max_lanes, is_picture=picture,
         )  # fmt: skip
     from eoctl.output import Report, emit, line, while_read
@@ -97,7 +97,7 @@ def _picture(
     wanted: list[str],
     topics: tuple[str, ...],
     metadata_dir: str | None,
-    is_one_node: bool,
+    server_properties: str | None,
     output: OutputFormat,
     max_lanes: int | None,
     *,
@@ -113,7 +113,7 @@ def _picture(
         metadata_dir=metadata_dir,
         topics=topics,
         jobs=process_count(None),
-        is_one_node=is_one_node,
+        server_properties=server_properties,
     )
     return show_offsets(request, output, max_lanes, is_picture=is_picture)
 

@@ -110,7 +110,7 @@ def command(
             now=now,
             expiration_ms=producer_expiry_ms,
             max_timeout_ms=transaction_max_timeout_ms,
-            is_one_node=server_properties is not None,
+            server_properties=server_properties,
         ),
         output,
     )

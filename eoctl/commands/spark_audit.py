@@ -122,7 +122,7 @@ def command(
             topics=tuple(topic or ()),
             jobs=process_count(jobs),
             now=now,
-            is_one_node=server_properties is not None,
+            server_properties=server_properties,
         )
         page = partial(AuditedReport, request)
     elif force or now is not None:

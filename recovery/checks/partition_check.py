@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from recovery.checks.batches import BatchCheck
 from recovery.checks.grounds.circumstances import Circumstances, Refusal
 from recovery.checks.grounds.collector import Collector
+from recovery.checks.grounds.log_dir_release import REFUSES
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
 from recovery.checks.log_dirs.assignment import check_against_cluster
 from recovery.checks.log_dirs.kraft import check_metadata_log
-from recovery.checks.log_dirs.log_dirs import check_leftovers
+from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR, check_leftovers
 from recovery.checks.log_dirs.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.log_walk import CheckWalk
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
@@ -25,6 +26,7 @@ from recovery.replay.end_markers import (
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
+from storage.file_names import DirState
 from storage.kernels.protocol import is_read_to_end
 from storage.log.segment import open_segment
 
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
+
+
+_STOPPING = frozenset({REFUSES, LOSES_LOG_DIR})
 
 
 class CheckOptions(NamedTuple):
@@ -191,6 +196,11 @@ class _PartitionCheck:
         for problem in partition.files.problems:
             if isinstance(problem, FormatError):
                 self._collector.add_error(problem)
+        if partition.directory.name.state is DirState.DELETE:
+            # A broker that was killed while it removed the files leaves any of them.
+            self._collector.soften(
+                lambda each: each.check_id == "DIR-9" or each.broker_action in _STOPPING
+            )
         self._unreadable += [
             str(each) for each in partition.problems if isinstance(each, AccessError)
         ]

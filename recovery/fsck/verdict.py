@@ -25,7 +25,7 @@ from storage.dirs.log_dir import StoppedState
 from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from recovery.fsck.causes import Folded, PlacedFinding
     from recovery.fsck.one_pass import PartitionRow
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recovery.rules.findings import Finding
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
+    from storage.formats.meta_properties import MetaProperties
 
 UNKNOWN_START = "unknown"  # of a partition that could not be read
 # Without these the others start: the replica is not served, or is gone already.
@@ -197,11 +198,11 @@ class DirectoryVerdict(NamedTuple):
 
 def node_start(facts: NodeFacts) -> NodeStart:
     """Tell whether a node starts."""
-    meta = facts.log_dirs[0].meta
+    meta = _known_meta(facts)
     refusals, doubts = _of_findings(facts)
     offline = _offline(facts)
     lost_dirs = {each.path for each in facts.log_dirs} & set(offline)
-    others = _not_given(facts)
+    others = _not_given(facts, lost_dirs)
     if offline and len(lost_dirs) == len(facts.log_dirs):
         (doubts if others else refusals).extend(offline.values())
     gone_on_without = () if refusals else tuple(offline.values())
@@ -258,8 +259,8 @@ def _offline(facts: NodeFacts) -> dict[str, Obstacle]:
     return found
 
 
-def _not_given(facts: NodeFacts) -> list[Obstacle]:
-    """What of the node was not looked at."""
+def _not_given(facts: NodeFacts, lost_dirs: Collection[str]) -> list[Obstacle]:
+    """List what of the node was not looked at. It goes on without its `lost_dirs`."""
     found = []
     for each in facts.log_dirs:
         if each.path not in facts.whole_paths:
@@ -268,9 +269,9 @@ def _not_given(facts: NodeFacts) -> list[Obstacle]:
             found.append(Obstacle(each.path, "a broker is running on it"))
         elif each.stopped is StoppedState.UNKNOWN:
             found.append(Obstacle(each.path, "how it was stopped is not known"))
-        elif each.meta is None:
+        elif each.meta is None and each.path not in lost_dirs:
             found.append(Obstacle(each.path, "which node it is of is not known"))
-    meta = facts.log_dirs[0].meta
+    meta = _known_meta(facts)
     is_kraft = meta is not None and meta.version == 1
     if _begins(facts):
         return found
@@ -284,9 +285,19 @@ def _not_given(facts: NodeFacts) -> list[Obstacle]:
             what = f"its {METADATA_TOPIC}-0 is not whole: may set replicas aside"
             found.append(Obstacle("", what))
         absent = [] if broker is None else [each for each in broker.log_dirs if each not in given]
-        if absent:
-            found.append(Obstacle("", f"{len(absent)} of its log dirs not given"))
+        # A start gives an id to a log dir that has none.
+        absent_count = len(absent) - sum(
+            each.meta is None or each.meta.directory_id is None for each in facts.log_dirs
+        )
+        if absent_count > 0:
+            found.append(Obstacle("", f"{absent_count} of its log dirs not given"))
     return found
+
+
+def _known_meta(facts: NodeFacts) -> MetaProperties | None:
+    """Return the first meta.properties that names the node, else the first."""
+    known = [each.meta for each in facts.log_dirs if each.meta is not None]
+    return next((each for each in known if each.node_id is not None), next(iter(known), None))
 
 
 def _begins(facts: NodeFacts) -> bool:

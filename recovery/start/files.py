@@ -122,8 +122,7 @@ class _StartFiles:
         self._cut: dict[str, int] = {}
         self._grows: set[str] = set()
         log_dir, directory = partition.log_dir, partition.directory
-        checkpoint = None if log_dir is None else log_dir.log_start_offset(directory)
-        self._checkpoint = checkpoint or 0
+        self._checkpoint = 0 if log_dir is None else log_dir.loaded_from(directory)[1]
         self._snapshots: dict[int, list[ProducerEntry] | None] = {}  # None: corrupt
         self._known: dict[int, list[ProducerEntry] | None] = {}  # as on disk
         for entry in partition.files.snapshots:

@@ -103,13 +103,26 @@ def predict_start(
             return StartPrediction(
                 end_offset=None, refusal=each.broker_action, changes={}, recovered_bytes=0
             )
-    if partition.directory.name.state is DirState.DELETE:
+    if partition.directory.name.state is DirState.DELETE and not _foreign_names(partition):
         entries = all_entries(partition.files)
         changes = {each.path: StartChange(each.path, StartAction.DELETES) for each in entries}
         return StartPrediction(
             end_offset=None, refusal=DELETES_SOON, changes=changes, recovered_bytes=0
         )
     return _Predictor(partition, checked, version, settings).predict()
+
+
+def _foreign_names(partition: Partition) -> str:
+    """Return why the names of files keep a broker from loading a directory; "" if they do not."""
+    is_metadata = partition.topic == METADATA_TOPIC
+    foreign = [
+        entry.path
+        for entry in partition.files.others
+        if keeps_from_loading(entry.name.name, is_metadata=is_metadata)
+    ]
+    if not foreign:
+        return ""
+    return f"{', '.join(foreign)}: no segment has such a name: refuses to start"
 
 
 class _Predictor:
@@ -137,12 +150,12 @@ class _Predictor:
         kept = checked.collector.kept
         self._bad_snapshots = {each.path for each in kept if each.check_id == "SNP-1"}
         is_metadata = partition.topic == METADATA_TOPIC
-        self._is_clean = partition.stopped is StoppedState.CLEAN and not is_metadata
         log_dir = partition.log_dir
-        point = None if log_dir is None else log_dir.recovery_point(partition.directory)
-        self._recovery_point = 0 if is_metadata else point or 0
-        checkpoint = None if log_dir is None else log_dir.log_start_offset(partition.directory)
-        self._log_start_offset = checkpoint or 0
+        is_clean = log_dir is not None and log_dir.stopped is StoppedState.CLEAN
+        self._is_clean = is_clean and not is_metadata
+        point, start = (0, 0) if log_dir is None else log_dir.loaded_from(partition.directory)
+        self._recovery_point = 0 if is_metadata else point
+        self._log_start_offset = start
 
     def predict(self) -> StartPrediction:
         """Go through the start."""
@@ -152,14 +165,7 @@ class _Predictor:
             for each in self._changes.values()
             if each.action is StartAction.DELETES
         }
-        is_metadata = self._partition.topic == METADATA_TOPIC
-        foreign = [
-            entry.path
-            for entry in self._partition.files.others
-            if keeps_from_loading(entry.name.name, is_metadata=is_metadata)
-        ]
-        if foreign:
-            self._refusal = f"{', '.join(foreign)}: no segment has such a name: refuses to start"
+        self._refusal = _foreign_names(self._partition)
         for segment in self._segments:
             path = segment.files.log.path
             if too_large := size_problem(path, segment.files.log.file_bytes):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState, stopped_of
 from storage.errors import AccessError
-from storage.file_names import METADATA_TOPIC, FileKind, FileSuffix, classify
+from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix, classify
 from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -239,8 +239,12 @@ def acknowledged(
 ) -> Acknowledged:
     """Gather what is known of a partition directory, from its listing and its log dir.
 
-    Nothing is held against directories that are set aside, which no checkpoint speaks of.
+    Only the live directory of a partition has to reach anywhere: a copy that is under way is
+    short, and a broker removes the files of a -delete directory in no order.
     """
+    is_live = directory.name.state is DirState.LIVE
+    if directory.name.state is DirState.DELETE:
+        return Acknowledged(stopped=stopped_of(log_dir, directory))
     bases = tuple(each.base_offset for each in files.segments)
     snapshots = [each.name.offset for each in files.snapshots if each.name.offset is not None]
     unlisted = _unlisted(files)
@@ -250,11 +254,13 @@ def acknowledged(
     log_start: int | None = None
     if log_dir is not None and directory.name.topic != METADATA_TOPIC:
         log_start = log_dir.log_start_offset(directory)
-        claims += checkpoint_claims(
-            log_dir.high_watermark(directory), log_dir.recovery_point(directory)
-        )
+        if is_live:
+            claims += checkpoint_claims(
+                log_dir.high_watermark(directory), log_dir.recovery_point(directory)
+            )
     # After a crash one may be left of records that nobody was told of.
-    if snapshots and (is_clean or not bases) and directory.name.topic != METADATA_TOPIC:
+    has_snapshot = snapshots and is_live and directory.name.topic != METADATA_TOPIC
+    if has_snapshot and (is_clean or not bases):
         claims.append(Claim(max(snapshots), SNAPSHOT, "SNP-2"))
     return Acknowledged(
         log_start_offset=log_start,

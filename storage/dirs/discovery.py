@@ -8,6 +8,7 @@ log dir has, else the files that only a partition has, else the name.
 from __future__ import annotations
 
 import os
+import re
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -175,10 +176,14 @@ def select_partition(path: str | Path) -> Selected:
 
 
 class ServerProperties(NamedTuple):
-    """The directories that a broker's configuration names, as written there."""
+    """What a broker's configuration says of its log dirs, as written there.
+
+    `node_id`: node.id, else broker.id; None: neither is a number.
+    """
 
     log_dirs: tuple[str, ...]
     metadata_log_dir: str  # the first log dir unless set
+    node_id: int | None = None
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
@@ -186,6 +191,7 @@ class ServerProperties(NamedTuple):
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
 
 
+_NODE_ID = re.compile(r"[0-9]{1,10}")
 DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 
 
@@ -205,16 +211,22 @@ def read_server_properties(path: str | Path) -> ServerProperties:
         raise AccessError(exc, os.fspath(path)) from exc
     try:
         # The same syntax; what is not meta.properties' own is in `other`.
-        settings = dict(parse_meta_properties(data).other)
+        parsed = parse_meta_properties(data)
     except FormatError as exc:
         raise exc.located(os.fspath(path)) from exc
+    settings = dict(parsed.other)
     text = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_LOG_DIR
     log_dirs = tuple(each.strip() for each in text.split(",") if each.strip())
     if not log_dirs:
         raise CorruptError(
             "no log dir is named", check_id="DIR-3", pos=0, expected="log.dirs", found=text
         ).located(os.fspath(path))
-    return ServerProperties(log_dirs, settings.get("metadata.log.dir", "").strip() or log_dirs[0])
+    node_id = settings.get("node.id", "").strip()
+    return ServerProperties(
+        log_dirs,
+        settings.get("metadata.log.dir", "").strip() or log_dirs[0],
+        int(node_id) if _NODE_ID.fullmatch(node_id) else parsed.node_id,
+    )
 
 
 def is_in_log_dir(path: str | Path) -> bool:

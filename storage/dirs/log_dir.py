@@ -36,6 +36,7 @@ from storage.file_names import (
     RECOVERY_POINT_NAME,
     REMOTE_INDEX_CACHE_NAME,
     SET_ASIDE,
+    DirState,
     FileKind,
     FileName,
     PartitionName,
@@ -156,9 +157,25 @@ class LogDir(NamedTuple):
         """Checkpointed recovery point."""
         return self._checkpointed(self.recovery_points, partition)
 
+    def loaded_from(self, partition: PartitionDir) -> tuple[int, int]:
+        """Return the recovery point and the log start with which a broker loads a directory.
+
+        It looks for the topic and the partition, and does not look at the suffix.
+        """
+        key = partition.topic_partition
+        points, starts = self.recovery_points or {}, self.log_start_offsets or {}
+        return points.get(key, 0), starts.get(key, 0)
+
     def _checkpointed(self, offsets: Offsets | None, partition: PartitionDir) -> int | None:
-        # An entry of that name would belong to a re-created topic, not to what is set aside.
-        if offsets is None or partition.name.state in SET_ASIDE:
+        # The line of that name belongs to the live replica, or to that of a recreated topic. It is
+        # the line of a -future directory only if no live one lies beside it.
+        name = partition.name
+        if offsets is None or name.state in SET_ASIDE:
+            return None
+        if name.state is DirState.FUTURE and any(
+            each.name.state is DirState.LIVE and each.name.partition == name.partition
+            for each in self.partitions_of(name.topic)
+        ):
             return None
         return offsets.get(partition.topic_partition)
 

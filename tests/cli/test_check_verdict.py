@@ -325,3 +325,24 @@ def test_what_frees_space(golden: Callable[[str], Path]) -> None:
     end = next(n for n, each in enumerate(shown.lines) if each.startswith("now is"))
     rows = shown.lines[heading + 1 : end]
     assert [row.split()[:4] for row in rows] == [["152", "KiB", "51", "tv2/c2-0"]]
+
+
+def test_a_log_dir_that_names_no_node_belongs_to_the_only_one(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    both = [
+        copy_log_dir(golden("kafka-4.3.1-two-dirs") / each, tmp_path / each)
+        for each in ("one", "two")
+    ]
+    meta = both[1] / "meta.properties"
+    text = meta.read_text()
+    meta.write_bytes(b"")
+    assert [each.answer for each in verdict(*both).starts] == [Answer.NO]
+    # A start writes the id of a directory that has none.
+    meta.write_text("".join(each for each in text.splitlines(True) if "directory" not in each))
+    assert [each.answer for each in verdict(*both).starts] == [Answer.YES]
+    # The broker goes on without a directory that is not that of the metadata log.
+    meta.write_text(text.replace("version=1", "version=2"))
+    (start,) = verdict(*both).starts
+    assert start.answer is Answer.YES
+    assert [each.path for each in start.offline] == [str(meta)]

@@ -56,7 +56,7 @@ def list_transactions(
             jobs=options.process_count(None),
             now=now,
             max_timeout_ms=transaction_max_timeout_ms,
-            is_one_node=server_properties is not None,
+            server_properties=server_properties,
         )
         return show_transactions(
             request, output, max_lanes, is_picture=picture, is_all=all_transactions

@@ -27,7 +27,7 @@ from recovery.fsck.state import CheckState, key_of
 from recovery.pool import MIN_PARTITION_BYTES, map_unordered, paying_jobs
 from recovery.rules.findings import Finding, Severity
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
-from storage.dirs.discovery import discover
+from storage.dirs.discovery import discover, read_server_properties
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from recovery.cluster.clusters import Clusters
     from recovery.fsck.one_pass import CheckResult
     from recovery.start.changes import StartChange
-    from storage.dirs.discovery import Discovery, Selected
+    from storage.dirs.discovery import Discovery, Selected, ServerProperties
     from storage.dirs.log_dir import LogDir
 
 
@@ -66,7 +66,7 @@ class CheckRequest(NamedTuple):
     expiration_ms: int | None = None
     fail_on: Severity = Severity.WARNING
     resume: str | None = None
-    is_one_node: bool = False
+    server_properties: str | None = None
     broker_version: str | None = None
     is_verbose: bool = False
 
@@ -80,6 +80,7 @@ class CheckRun:
         notes: sentences for the end.
         placed, changes_of: all findings, and what a start changes by directory, if they are kept.
         found, clusters, jobs: what is checked.
+        node: the configuration of the node that has all of the log dirs; None: not given.
         unreadable_count: files, or parts of them.
     """
 
@@ -93,7 +94,7 @@ class CheckRun:
         jobs: int,
         bytes_per_second: int,
         fail_on: Severity,
-        is_one_node: bool,
+        node: ServerProperties | None,
         topics: Sequence[str] = (),
         state: CheckState | None = None,
         keeps: bool = False,
@@ -105,7 +106,7 @@ class CheckRun:
         self.changes_of: dict[str, tuple[StartChange, ...]] = {}
         self.found = found
         self.clusters = clusters
-        self.is_one_node = is_one_node
+        self.node = node
         self._keeps = keeps
         # An --io-limit is shared by the processes that there are.
         sizes_bytes = (each.log_bytes() for each in selected)
@@ -233,7 +234,8 @@ class CheckRun:
         check_log_dirs(
             self.found.log_dirs,
             lambda each: collectors[id(each)],
-            is_one_node=self.is_one_node,
+            is_one_node=self.node is not None,
+            node=self.node,
             version=self._version,
         )
         check_absent(self.found.whole, self.clusters, lambda each: collectors[id(each)])
@@ -321,6 +323,9 @@ def prepared(
     if request.broker_version is not None:
         version = parse_broker_version(request.broker_version)
     found = discover(request.paths)
+    node = None
+    if request.server_properties is not None:
+        node = read_server_properties(request.server_properties)
     metadata = None if request.metadata_dir is None else find_metadata(request.metadata_dir)
     moment = resolve_now(request.now, [each.path for each in found.log_dirs])
     state = None
@@ -344,7 +349,7 @@ def prepared(
         jobs=request.jobs,
         bytes_per_second=request.io_limit_mib << 20,
         fail_on=request.fail_on,
-        is_one_node=request.is_one_node,
+        node=node,
         topics=request.topics,
         state=state,
         keeps=keeps,

@@ -22,7 +22,7 @@ from recovery.fsck.verdict import (
 from recovery.rules.findings import Severity
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError
-from storage.file_names import METADATA_TOPIC
+from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,7 +98,9 @@ def _checked(run: CheckRun, request: CheckRequest, partitions: Iterable[Partitio
         is_fast=request.is_fast,
         skipped_count=len(run.found.selected) - len(run.rows),
         unmarked_count=sum(
-            each.high_watermark is None and not each.is_set_aside and each.topic != METADATA_TOPIC
+            each.high_watermark is None
+            and each.directory.name.state is DirState.LIVE
+            and each.topic != METADATA_TOPIC
             for each in partitions
         ),
     )
@@ -159,13 +161,24 @@ def _time_at(partition: Partition, offset: int) -> int | None:
 
 
 def _nodes(run: CheckRun) -> list[list[LogDir]]:
-    """The log dirs of the call by node; one whose node is not known is by itself."""
+    """Return the log dirs of the call by node.
+
+    A log dir that names no node belongs to the node of the others, if these are of one node.
+    """
+    known = {_node_of(each) for each in run.found.log_dirs} - {None}
+    is_one = run.node is not None or len(known) == 1
     nodes: dict[object, list[LogDir]] = {}
     for log_dir in run.found.log_dirs:
-        meta = log_dir.meta
-        key: object = log_dir.path if meta is None else (meta.cluster_id, meta.node_id)
-        nodes.setdefault("" if run.is_one_node else key, []).append(log_dir)
+        key = "" if is_one else _node_of(log_dir) or log_dir.path
+        nodes.setdefault(key, []).append(log_dir)
     return list(nodes.values())
+
+
+def _node_of(log_dir: LogDir) -> tuple[str | None, int] | None:
+    meta = log_dir.meta
+    if meta is None or meta.node_id is None:
+        return None
+    return meta.cluster_id, meta.node_id
 
 
 def _start(run: CheckRun, request: CheckRequest, log_dirs: list[LogDir]) -> NodeStart:
@@ -197,7 +210,7 @@ def _release_problems(
         return
     for log_dir in log_dirs:
         collector = Collector()
-        check_release(log_dir, collector, NEWEST)
+        check_release(log_dir, collector, NEWEST, is_kraft=bool(image and image.end_offset))
         for each in collector.kept:
             yield Obstacle(each.path, each.message, each.check_id, fix=_NAME_RELEASE)
     for feature in unsupported_features({} if image is None else image.features, NEWEST):

@@ -148,7 +148,7 @@ class ReportGathering(Generic[Run]):
             jobs=request.jobs,
             now=request.now,
             expiration_ms=request.expiration_ms,
-            is_one_node=request.is_one_node,
+            server_properties=request.server_properties,
         )
         self.run, _ = prepared(self._check_request, kind, keeps=True)
         self._options = TxnOptions(

@@ -40,7 +40,7 @@ class ReportRequest(NamedTuple):
     now: str | None = None
     expiration_ms: int | None = None
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
-    is_one_node: bool = False
+    server_properties: str | None = None
     is_picture: bool = False
     draws_only: bool = False
 

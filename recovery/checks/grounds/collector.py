@@ -9,7 +9,7 @@ from recovery.rules.catalogue import severity_of
 from recovery.rules.findings import Finding, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from storage.errors import FormatError
 
@@ -91,6 +91,18 @@ class Collector:
         self.kept = [each for each in self.kept if each.check_id not in check_ids]
         for key in [key for key in self.counts if key[0] in check_ids]:
             del self.counts[key]
+
+    def soften(self, is_grave: Callable[[Finding], bool]) -> None:
+        """Make notes of all findings but the grave ones."""
+        stops = {(each.check_id, each.path, each.severity) for each in self.kept if is_grave(each)}
+        self.kept = [
+            each
+            if (each.check_id, each.path, each.severity) in stops
+            else each._replace(severity=Severity.NOTE)
+            for each in self.kept
+        ]
+        for key in [key for key in self.counts if key not in stops]:
+            self.counts[key[0], key[1], Severity.NOTE] += self.counts.pop(key)
 
     def severity_counts(self) -> Counter[Severity]:
         """How many findings of each severity there are."""

@@ -30,52 +30,67 @@ if TYPE_CHECKING:
 CANNOT_LOAD = "cannot load the cluster's metadata, and stops"
 LOADS_NOTHING = "cannot load the cluster's metadata, and serves nothing"
 
+_CONTROL_TYPES = frozenset(ControlRecordType)
 _QUORUM_TYPES = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
 
 
 class ReleaseCheck:
-    """Judges what one release replays; of each kind of record in a file the first is told."""
+    """Judge what a release replays; report the first record of each kind in a file.
 
-    def __init__(self, version: BrokerVersion, collector: Collector) -> None:
-        self._version = version
+    Args:
+        version: the release that starts. None: 4.3.1, and what is too old for it is no finding,
+            because nobody said that it starts here.
+        collector: for the findings.
+    """
+
+    def __init__(self, version: BrokerVersion | None, collector: Collector) -> None:
+        self._is_named = version is not None
+        self._version = releases.NEWEST if version is None else version
         self._collector = collector
         self._told: set[tuple[str, str]] = set()
 
     @property
     def reads_bootstrap(self) -> bool:
-        """Whether the release looks at bootstrap.checkpoint."""
+        """Return whether the release looks at bootstrap.checkpoint."""
         return self._version >= releases.BOOTSTRAP_CHECKPOINT
 
     def take_record(
         self, path: str, batch: ScannedBatch, offset: int, value: bytes | None, action: str
-    ) -> None:
-        """Judge the value of a data record; those that do not decode at all are told elsewhere."""
+    ) -> bool:
+        """Judge the value of a data record; return whether the release knows it."""
         version = self._version
         try:
             header = frame.parse_header(value)
         except FormatError:
-            return
-        schema = RECORDS.get(header.api_key)
-        if schema is None:
-            return
+            return True  # damage, or a frame that no release knows
+        if header.api_key not in RECORDS:
+            self._add(path, batch, offset, f"metadata record type {header.api_key}", "", "", action)
+            return False
         if version < releases.FRAME_VERSION_1:
             self._add(path, batch, offset, "frame version 1", "0", "1", action)
-            return
+            return False
         what = f"{records.RECORD_NAMES[header.api_key]} version {header.version}"
         known = highest_record_version(header.api_key, version)
         if known is None:
             self._add(path, batch, offset, what, "", "", action)
-        elif header.version > known and not _reads_as(value or b"", header, known):
+            return False
+        if header.version > known and not _reads_as(value or b"", header, known):
             self._add(path, batch, offset, what, f"0..{known}", str(header.version), action)
-        elif header.api_key == records.FEATURE_LEVEL:
+            return False
+        if header.api_key == records.FEATURE_LEVEL:
             self._check_feature(path, batch, offset, value or b"", header, action)
+        return True
 
     def take_control(
         self, path: str, batch: ScannedBatch, offset: int, control_type: int, action: str
     ) -> None:
         """Judge a control record; releases before 3.5 do not look into them."""
         first, last = releases.DECODES_CONTROL_RECORDS, releases.DYNAMIC_QUORUM
-        if control_type in _QUORUM_TYPES and first <= self._version < last:
+        if self._version < first:
+            return
+        if control_type not in _CONTROL_TYPES:
+            self._add(path, batch, offset, f"control record type {control_type}", "", "", action)
+        elif control_type in _QUORUM_TYPES and self._version < last:
             what = f"{ControlRecordType(control_type).name} record"
             self._add(path, batch, offset, what, "", "", action)
 
@@ -94,7 +109,9 @@ class ReleaseCheck:
             return
         name, level = data["name"], data["featureLevel"]
         levels = supported_levels(name, self._version)
-        if levels is None or level in levels:
+        if levels is None:  # of a feature that is newer than all releases that are known
+            levels = range(1 if self._version >= releases.WITHOUT_ZOOKEEPER else level + 1)
+        if level in levels or (level < levels[0] and not self._is_named):
             return
         expected = f"{levels[0]}..{levels[-1]}" if levels else ""
         self._add(path, batch, offset, f"{name} {level}", expected, str(level), action)

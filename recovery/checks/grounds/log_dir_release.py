@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 REFUSES = "refuses to start"
 
 
-def check_release(log_dir: LogDir, collector: Collector, version: BrokerVersion) -> None:
-    """Check one log dir by itself."""
+def check_release(
+    log_dir: LogDir, collector: Collector, version: BrokerVersion, *, is_kraft: bool = False
+) -> None:
+    """Check one log dir by itself.
+
+    `is_kraft`: its node has the metadata log. A file of a broker with ZooKeeper then is as good as
+    any that names the node and the cluster.
+    """
     if version < releases.REMOTE_INDEX_CACHE:
         for other in log_dir.others:
             if other.is_dir and Path(other.path).name == REMOTE_INDEX_CACHE_NAME:
@@ -36,7 +42,8 @@ def check_release(log_dir: LogDir, collector: Collector, version: BrokerVersion)
             if each.name.state is DirState.STRAY:
                 _add_name(each.path, collector, version)
     meta = log_dir.meta
-    if meta is not None and meta.version == 0 and version >= releases.WITHOUT_ZOOKEEPER:
+    is_old = meta is not None and meta.version == 0 and not is_kraft
+    if is_old and version >= releases.WITHOUT_ZOOKEEPER:
         collector.add(
             "DIR-3",
             os.fspath(Path(log_dir.path, META_PROPERTIES_NAME)),

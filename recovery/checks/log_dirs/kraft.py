@@ -67,10 +67,10 @@ def check_metadata_log(
 ) -> None:
     """Check a `__cluster_metadata-0` directory, and the `bootstrap.checkpoint` beside it.
 
-    With a version, check also that this release can load it. What the operating system does not
-    give is added to `partition.problems`.
+    Check also that the release can load it. What the operating system does not give is added to
+    `partition.problems`.
     """
-    release = None if version is None else ReleaseCheck(version, collector)
+    release = ReleaseCheck(version, collector)
     topic_id = read_topic_id(partition, collector)
     if topic_id is not None and topic_id != METADATA_TOPIC_ID:
         collector.add(
@@ -293,13 +293,18 @@ def _decode_batch(
     decoded = []
     try:
         for record in segment.records(batch):
+            is_known = True
             if release is not None:
-                told = REFUSES if action in _OF_BOOTSTRAP else action
-                release.take_record(segment.path, batch, record.offset, record.value, told)
+                does = REFUSES if action in _OF_BOOTSTRAP else action
+                is_known = release.take_record(
+                    segment.path, batch, record.offset, record.value, does
+                )
             try:
                 decoded.append((record.offset, records.parse_record(record.value).api_key))
             except FormatError as exc:
                 is_newer = exc.check_id in _NEWER_RELEASE
+                if is_newer and not is_known:
+                    continue
                 collector.add(
                     "KRF-4",
                     segment.path,

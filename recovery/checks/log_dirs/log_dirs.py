@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.grounds.collector import Collector
+    from storage.dirs.discovery import ServerProperties
     from storage.dirs.log_dir import LogDir
     from storage.dirs.partition import Partition
 
@@ -94,6 +95,7 @@ def check_log_dirs(
     collector_of: CollectorOf,
     *,
     is_one_node: bool = True,
+    node: ServerProperties | None = None,
     version: BrokerVersion | None = None,
 ) -> None:
     """Check the top level of log dirs, each with its own collector, and all of them together.
@@ -102,18 +104,24 @@ def check_log_dirs(
         log_dirs: all that are known; entries that are not `is_log_dir` only count for DIR-2.
         collector_of: of a log dir.
         is_one_node: they are said to be of one node; else what states another node is of another.
+        node: its configuration; None: not given.
         version: the release whose start is asked for; None: 4.3.1.
     """
+    is_kraft = any(
+        each.name.topic == METADATA_TOPIC for log_dir in log_dirs for each in log_dir.partitions
+    )
     for log_dir in log_dirs:
         collector = collector_of(log_dir)
         _check_foreign(log_dir, collector)
-        _check_own_meta(log_dir, collector, version)
+        _check_own_meta(log_dir, collector, version, is_kraft=is_kraft)
+        if node is not None:
+            _check_configured(log_dir, collector, node)
         _check_marker(log_dir, collector)
         _check_leftovers(log_dir, collector)
         _check_set_aside(log_dir, collector, version)
         _check_checkpoints(log_dir, collector, version)
         if version is not None:
-            check_release(log_dir, collector, version)
+            check_release(log_dir, collector, version, is_kraft=is_kraft)
     _check_duplicates(log_dirs, collector_of, version)
     _check_agreement(log_dirs, collector_of, version, is_one_node=is_one_node)
 
@@ -162,21 +170,31 @@ def _check_foreign(log_dir: LogDir, collector: Collector) -> None:
             )
 
 
-def _check_own_meta(log_dir: LogDir, collector: Collector, version: BrokerVersion | None) -> None:
+def _check_own_meta(
+    log_dir: LogDir, collector: Collector, version: BrokerVersion | None, *, is_kraft: bool
+) -> None:
     path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
     is_told = any(each.path == path for each in log_dir.problems)
     for error in _format_errors(log_dir):
         if error.path == path:
-            action = f"{REFUSES} if its metadata log is here; else {LOSES_LOG_DIR}"
-            collector.add_error(error, broker_action=action)
+            # What cannot be read in the directory of the metadata log ends any node.
+            has_metadata = any(each.name.topic == METADATA_TOPIC for each in log_dir.partitions)
+            collector.add_error(error, broker_action=REFUSES if has_metadata else LOSES_LOG_DIR)
     if log_dir.meta is None:
         if log_dir.is_log_dir and not is_told:
             message = f"{META_PROPERTIES_NAME} is missing"
-            collector.add("DIR-3", path, message, broker_action=f"{REFUSES} (with KRaft)")
+            action = REFUSES if is_kraft else f"{REFUSES} (with KRaft)"
+            collector.add("DIR-3", path, message, broker_action=action)
         return
-    if log_dir.meta.node_id is None and log_dir.meta.cluster_id is None:
+    lacks_node, lacks_cluster = log_dir.meta.node_id is None, log_dir.meta.cluster_id is None
+    if is_kraft and lacks_node is not lacks_cluster:
+        what = "node" if lacks_node else "cluster"
+        message = f"{META_PROPERTIES_NAME} does not name the {what}"
+        collector.add("DIR-3", path, message, broker_action=REFUSES)
+    if lacks_node and lacks_cluster:
         # An empty file parses: one of version 0, in which nothing is required.
-        action = f"{REFUSES}, unless another log dir names them"
+        is_certain = is_kraft or not releases.is_before(version, releases.WITHOUT_ZOOKEEPER)
+        action = REFUSES if is_certain else f"{REFUSES}, unless another log dir names them"
         message = f"{META_PROPERTIES_NAME} names neither a node nor a cluster"
         collector.add("DIR-3", path, message, broker_action=action)
     if log_dir.meta.version and (log_dir.meta.node_id or 0) < 0:
@@ -192,6 +210,29 @@ def _check_own_meta(log_dir: LogDir, collector: Collector, version: BrokerVersio
     action = IGNORES_IT if releases.is_before(version, releases.DIRECTORY_IDS) else REFUSES
     for error in found:
         collector.add_error(error, path=path, broker_action=action)
+
+
+def _check_configured(log_dir: LogDir, collector: Collector, node: ServerProperties) -> None:
+    """DIR-3 and DIR-2: against the configuration that the broker starts with."""
+    meta = log_dir.meta
+    if meta is not None and meta.node_id is not None and node.node_id not in {None, meta.node_id}:
+        path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
+        message = f"the node id is not the configured one, {node.node_id}"
+        _contradicts(collector, path, message, str(node.node_id), str(meta.node_id))
+    if os.path.realpath(log_dir.path) == os.path.realpath(node.metadata_log_dir):
+        return
+    for each in log_dir.partitions:
+        if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
+            collector.add(
+                "DIR-2",
+                each.path,
+                f"the metadata log belongs into {node.metadata_log_dir}",
+                topic=METADATA_TOPIC,
+                partition=each.name.partition,
+                expected=node.metadata_log_dir,
+                found=log_dir.path,
+                broker_action=REFUSES,
+            )
 
 
 def _check_marker(log_dir: LogDir, collector: Collector) -> None:
@@ -317,8 +358,12 @@ def _check_agreement(
     *,
     is_one_node: bool,
 ) -> None:
-    """DIR-3: cluster id and node id are those of the first log dir that has them."""
+    """DIR-3: cluster id and node id are those of the first log dir that has them.
+
+    Log dirs of one node id and two clusters may be of two nodes.
+    """
     first: dict[tuple[object, str], tuple[str, str]] = {}  # by node and key: value, path
+    clusters: dict[str, tuple[str, str]] = {}
     directories: dict[tuple[object, bytes], str] = {}
     first_meta: dict[object, LogDir] = {}
     for log_dir in log_dirs:
@@ -328,6 +373,18 @@ def _check_agreement(
         node = None if is_one_node else (meta.cluster_id, meta.node_id)
         path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
         node_id = None if meta.node_id is None else str(meta.node_id)
+        if not is_one_node and node_id is not None and meta.cluster_id is not None:
+            expected, other = clusters.setdefault(node_id, (meta.cluster_id, path))
+            if meta.cluster_id != expected:
+                collector_of(log_dir).add(
+                    "DIR-3",
+                    path,
+                    f"the node id is that of {other}, the cluster id is not",
+                    severity=Severity.WARNING,
+                    expected=expected,
+                    found=meta.cluster_id,
+                    broker_action=f"{REFUSES} if both log dirs belong to one node",
+                )
         for what, value in (("cluster id", meta.cluster_id), ("node id", node_id)):
             if value is None:
                 continue

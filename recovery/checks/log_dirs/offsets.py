@@ -17,6 +17,7 @@ from storage.file_names import (
     LEADER_EPOCHS_NAME,
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
+    DirState,
 )
 from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
 from storage.formats.java_text import NotANumberError
@@ -87,6 +88,8 @@ def check_missing(partition: Partition, end_offset: int | None, collector: Colle
         end_offset: of the log that is there; None: it could not be read to its end.
         collector: for the findings.
     """
+    if partition.directory.name.state is DirState.DELETE:
+        return
     claimed = partition.acknowledged
     is_known = end_offset is not None or not partition.segments
     for each in claimed.missing(end_offset) if is_known else claimed.holes():

@@ -265,7 +265,8 @@ def test_server_properties(
     path = tmp_path / "server.properties"
     path.write_text(text)
     found = read_server_properties(path)
-    assert found == (log_dirs, metadata_log_dir)
+    assert (found.log_dirs, found.metadata_log_dir) == (log_dirs, metadata_log_dir)
+    assert found.node_id == (1 if "node.id=1" in text else None)
     assert found.all_dirs == tuple(dict.fromkeys((*log_dirs, metadata_log_dir)))
 
 

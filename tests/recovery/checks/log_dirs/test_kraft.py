@@ -250,8 +250,9 @@ def test_an_empty_snapshot(tmp_path: Path) -> None:
         (b"\x80", Severity.ERROR),
         (TOPIC[:-1], Severity.ERROR),
         (TOPIC + b"x", Severity.ERROR),
-        (b"\x01\xff\x7f\x00", Severity.NOTE),  # a type, and a version, of a later release
-        (b"\x01\x02\x63" + TOPIC[3:], Severity.NOTE),
+        (b"\x01\xff\x7f\x00", Severity.ERROR),  # a type of a later release
+        (b"\x01\x02\x63" + TOPIC[3:], Severity.NOTE),  # a version, which reads as a known one
+        (b"\x01\x02\x63" + TOPIC[3:-1], Severity.ERROR),
     ],
 )
 def test_records_that_do_not_decode(tmp_path: Path, value: bytes, severity: Severity) -> None:
@@ -335,6 +336,37 @@ def feature(name: str, level: int) -> bytes:
 
 
 @pytest.mark.parametrize(
+    ("value", "is_known"),
+    [
+        (feature("metadata.version", 99), False),
+        (feature("group.version", 9), False),
+        (feature("of.another", 1), False),
+        (feature("metadata.version", 6), True),  # too old, and nobody said that 4.3 starts here
+    ],
+)
+def test_what_is_newer_than_every_known_release(
+    tmp_path: Path, value: bytes, *, is_known: bool
+) -> None:
+    directory = metadata_dir(tmp_path, data(0, value))
+    assert [each.broker_action for each in findings_of(directory)] == ([] if is_known else [STOPS])
+
+
+def test_a_control_record_of_a_newer_release(tmp_path: Path) -> None:
+    key, value = bytes.fromhex("0000004d"), bytes.fromhex("0000")
+    log = data(0, NO_OP) + batch(1, (key, value), attributes=32)
+    finding = the_one(metadata_dir(tmp_path, log), "KRF-4")
+    assert finding.message == "Kafka 4.3 does not know control record type 77"
+    assert finding.broker_action == STOPS
+
+
+def test_what_a_snapshot_replaces_is_not_loaded(tmp_path: Path) -> None:
+    """An unknown record below the newest snapshot's end stops nobody."""
+    directory = metadata_dir(tmp_path, data(0, b"\x01\xff\x7f\x00") + data(1, NO_OP))
+    (directory / "00000000000000000001-0000000001.checkpoint").write_bytes(SNAPSHOT)
+    the_one(directory, "KRF-4", Severity.NOTE)
+
+
+@pytest.mark.parametrize(
     "value, version, expected",
     [
         (feature("metadata.version", 30), "4.3", None),
@@ -349,6 +381,7 @@ def feature(name: str, level: int) -> bytes:
         (feature("streams.version", 1), "4.1", "0..0"),
         (feature("share.version", 1), "4.1", None),
         (feature("of.another", 7), "3.3", None),
+        (feature("of.another", 0), "4.3", None),
         (bytes.fromhex("011c00027400"), "3.9", ""),  # ClearElr
         (bytes.fromhex("011c00027400"), "4.0", None),
         (PARTITION_V2, "3.6", "0..0"),

@@ -17,7 +17,7 @@ from recovery.checks.log_dirs.absent import check_absent
 from recovery.checks.log_dirs.log_dirs import check_leftovers, check_log_dirs
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity
-from storage.dirs.discovery import select_partition
+from storage.dirs.discovery import ServerProperties, select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
 
@@ -440,3 +440,60 @@ def test_a_partition_twice_in_releases_that_set_none_aside(tmp_path: Path) -> No
     }
     assert actions["3.6"] == ["refuses to start"]
     assert actions["3.7"][0].startswith("refuses to start, unless")
+
+
+@pytest.mark.parametrize(
+    ("lines", "names", "action"),
+    [
+        # One of them is missing: in a node with a metadata log that ends each start.
+        ("version=0\nbroker.id=1\n", "does not name the cluster", "refuses to start"),
+        ("version=0\ncluster.id=C\n", "does not name the node", "refuses to start"),
+        ("version=0\ncluster.id=C\nbroker.id=1\n", "", ""),
+        ("", "names neither a node nor a cluster", "refuses to start"),
+        ("version=2\n", "version of meta.properties is not known", "takes this log dir offline"),
+    ],
+)
+def test_meta_properties_beside_those_of_a_kraft_node(
+    tmp_path: Path, lines: str, names: str, action: str
+) -> None:
+    one, two = two_dirs(tmp_path)
+    (one / "__cluster_metadata-0").mkdir()
+    (two / "meta.properties").write_text(lines)
+    found = [each for each in findings_of(one, two) if each.check_id == "DIR-3"]
+    assert [names in each.message for each in found] == [True] * bool(names)
+    assert all(each.broker_action.startswith(action) for each in found)
+
+
+def test_a_meta_properties_beside_the_metadata_log_that_cannot_be_read(tmp_path: Path) -> None:
+    one, two = two_dirs(tmp_path)
+    (one / "__cluster_metadata-0").mkdir()
+    (one / "meta.properties").write_text("version=2\n")
+    found = [each for each in findings_of(one, two) if each.check_id == "DIR-3"]
+    assert [each.broker_action for each in found] == ["refuses to start"]
+
+
+def test_one_node_id_in_two_clusters(tmp_path: Path) -> None:
+    one, two = two_dirs(tmp_path)
+    meta = two / "meta.properties"
+    meta.write_text(meta.read_text().replace("cluster.id=C", "cluster.id=X"))
+    (finding,) = findings_of(one, two, is_one_node=False)
+    assert (finding.check_id, finding.severity) == ("DIR-3", Severity.WARNING)
+    assert (finding.path, finding.expected, finding.found) == (str(meta), "C", "X")
+    assert finding.broker_action == "refuses to start if both log dirs belong to one node"
+
+
+@pytest.mark.parametrize(
+    ("node_id", "metadata_dir", "expected"),
+    [(1, "one", []), (None, "one", []), (7, "one", ["DIR-3", "DIR-3"]), (1, "two", ["DIR-2"])],
+)
+def test_the_configuration_of_the_node(
+    tmp_path: Path, node_id: int | None, metadata_dir: str, expected: list[str]
+) -> None:
+    paths = two_dirs(tmp_path)
+    (paths[0] / "__cluster_metadata-0").mkdir()
+    log_dirs = [read_log_dir(path) for path in paths]
+    node = ServerProperties(tuple(map(str, paths)), str(tmp_path / metadata_dir), node_id)
+    collector = Collector()
+    check_log_dirs(log_dirs, lambda _: collector, node=node)
+    assert ids(collector.kept) == expected
+    assert {each.broker_action for each in collector.kept} <= {"refuses to start"}

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from storage.producers.producer_state import Marker
 
 MAX_SINGLES_COUNT = 4096
+# Offsets that contradict each other, or the name of the segment.
+_CONTRADICTIONS = frozenset({"BAT-3", "BAT-4", "SEG-1", "SEG-2", "SEG-3"})
 # Nothing else of a batch matters to a recovery (REC-7, REC-8).
 RECOVERY_STOPS = frozenset({"BAT-1", "BAT-2", "SEG-2", "SEG-3", "SEG-5", "SEG-6"})
 
@@ -65,7 +67,13 @@ class Taker(Protocol):
 
 
 class CheckWalk:
-    """One scan; healthy batches in tables, single others gathered into tables."""
+    """One scan; healthy batches in tables, single others gathered into tables.
+
+    Attributes:
+        batches_count: of the segment.
+        stop: where a recovery would end; None: at the end of the file.
+        is_doubtful: before that, offsets contradict each other or the name of the segment.
+    """
 
     def __init__(
         self,
@@ -81,6 +89,7 @@ class CheckWalk:
         """`end_offset`: base offset of the segment behind, if there is one."""
         self.batches_count = 0
         self.stop: RecoveryStop | None = None
+        self.is_doubtful = False
         self._check = check
         self._segment = segment
         self._batches = batches
@@ -148,6 +157,8 @@ class CheckWalk:
 
     def _take_verdict(self, verdict: Verdict, *, ends: bool) -> None:
         is_stop = verdict.check_id in RECOVERY_STOPS and (ends or verdict.check_id != "BAT-2")
+        if self.stop is None:
+            self.is_doubtful |= verdict.check_id in _CONTRADICTIONS
         if self.stop is None and is_stop:
             end_offset = self._check.circumstances.end_offset
             self.stop = RecoveryStop(verdict.start_pos, end_offset, verdict.check_id)

@@ -93,12 +93,19 @@ class CheckedSegment(NamedTuple):
         log_bytes: size when it was read.
         stop: where a recovery ends; None: at the end of the file.
         end_offset: behind the last good batch of the log so far.
+        is_doubtful: offsets contradict each other or the name, so that a recovery may end with an
+            exception.
+        fatal_reason: what a recovery dies of in the producers' state; "" if it does not.
+        range_bytes: the part of the `.log` that is the segment; None: all of it.
     """
 
     files: SegmentFiles
     log_bytes: int
     stop: RecoveryStop | None
     end_offset: int
+    is_doubtful: bool = False
+    fatal_reason: str = ""
+    range_bytes: tuple[int, int] | None = None
 
 
 class CheckedPartition(NamedTuple):
@@ -107,7 +114,7 @@ class CheckedPartition(NamedTuple):
     Attributes:
         collector: the findings.
         segments: what a start goes by, in the order of the log.
-        refusal: what keeps a broker from loading the log.
+        refusals: batches that keep a broker from loading the log, if it reads them.
         end_offset: behind the last good batch; the log start if there is none.
         batches_count, log_bytes: what was read.
         unreadable: files, or parts of them, that could not be read, in words.
@@ -115,7 +122,7 @@ class CheckedPartition(NamedTuple):
 
     collector: Collector
     segments: tuple[CheckedSegment, ...]
-    refusal: Refusal | None
+    refusals: tuple[Refusal, ...]
     end_offset: int
     batches_count: int
     log_bytes: int
@@ -207,7 +214,7 @@ class _PartitionCheck:
         return CheckedPartition(
             collector=self._collector,
             segments=tuple(self._segments),
-            refusal=circumstances.refusal,
+            refusals=tuple(circumstances.refusals),
             end_offset=circumstances.end_offset,
             batches_count=self._batches_count,
             log_bytes=partition.files.log_bytes,
@@ -265,6 +272,7 @@ class _PartitionCheck:
         )
         records = self._record_check(files, segment)
         self._reading = files, segment
+        begins_below = circumstances.reach_offset > files.base_offset
         walk = CheckWalk(
             self,
             segment,
@@ -282,6 +290,8 @@ class _PartitionCheck:
                 log_bytes=segment.file_bytes,
                 stop=walk.stop,
                 end_offset=circumstances.end_offset,
+                is_doubtful=walk.is_doubtful or begins_below,
+                fatal_reason=self._replay.fatal_reason(),
             )
         )
         self._unreadable += map(str, batches.unreadable)
@@ -362,8 +372,7 @@ class _PartitionCheck:
         self.circumstances.has_damage = True
         if self._watch is not None and self._reading is not None:
             self._watch.bad_marker(self._reading[1], batch)
-        if error.check_id == REFUSED_CHECK_ID:
-            self.circumstances.refusal = Refusal(batch.header.base_offset, str(error))
+        self.circumstances.refusals.append(Refusal(batch.header.base_offset, str(error)))
         if self._options.deep:
             return
         self._collector.add(

@@ -81,6 +81,9 @@ class ReplayCheck:
         self._ended: dict[tuple[int, int], tuple[int, bool]] = {}
         self._idle_markers_count = 0
         self._marker_offsets: set[int] = set()
+        self._unstarted_count = 0
+        self._last_abort_offset = -1
+        self._fatal_reason = ""
 
     def begin_segment(self, files: SegmentFiles, disk: list[AbortedTxn]) -> None:
         """Go on with a segment and the entries of its `.txnindex`."""
@@ -100,6 +103,11 @@ class ReplayCheck:
             ]
         self._markers_found, self._ended = {}, {}
         self._idle_markers_count = 0
+        self._last_abort_offset, self._fatal_reason = -1, ""
+
+    def fatal_reason(self) -> str:
+        """Tell what a recovery of the segment dies of, beside its batches; "" if it does not."""
+        return self._fatal_reason
 
     def take(self, table: HeaderTable, markers: MarkerColumns) -> None:
         """Take the next good batches; `markers` by row of the table."""
@@ -128,13 +136,23 @@ class ReplayCheck:
                     start_pos=int(rest.pos[row]),
                     base_offset=error.offset,
                 )
-                self._circumstances.refusal = Refusal(
-                    error.offset, f"{self._files.log.path}: {error.message}"
+                self._circumstances.refusals.append(
+                    Refusal(error.offset, f"{self._files.log.path}: {error.message}")
                 )
                 # No broker loads this log, so there is nothing to compare with.
                 self._circumstances.has_damage = True
                 start += row + 1
+        self._note_unstarted()
         self._tell_violations(table)
+
+    def _note_unstarted(self) -> None:
+        """Note markers whose transaction a broker does not know any more: it dies of them."""
+        assert self._files is not None
+        for offset, producer_id in self.state.ongoing.unstarted[self._unstarted_count :]:
+            what = f"the transaction that ends at offset {offset} began where another one began"
+            reason = f"{self._files.log.path}: {what} (producer {producer_id}): refuses to start"
+            self._circumstances.refusals.append(Refusal(offset, reason))
+        self._unstarted_count = len(self.state.ongoing.unstarted)
 
     def _note_markers(self, table: HeaderTable, markers: MarkerColumns) -> None:
         offsets = table.base_offset[markers.row]
@@ -153,6 +171,13 @@ class ReplayCheck:
             *(column.tolist() for column in ended.aborted), strict=True
         ):
             self._ended[producer_id, last] = first, is_aborted
+            if last <= self._last_abort_offset and not self._fatal_reason:
+                assert self._files is not None
+                self._fatal_reason = (
+                    f"{self._files.log.path}: the aborted transaction that ends at offset {last}"
+                    f" lies behind one that ends at {self._last_abort_offset}: refuses to start"
+                )
+            self._last_abort_offset = last
 
     def _tell_violations(self, table: HeaderTable) -> None:
         assert self._files is not None

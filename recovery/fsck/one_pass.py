@@ -17,6 +17,7 @@ from recovery.rules.findings import Finding, Severity
 from recovery.start.changes import StartAction, StartChange
 from recovery.start.files import StartSettings
 from recovery.start.prediction import StartPrediction, action_on, predict_start
+from recovery.start.segment_recovery import IndexLimits
 from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
 from storage.dirs.tiering import is_tiered
@@ -105,9 +106,10 @@ def check_one(
                 end_offset=None, refusal=reason, changes={}, recovered_bytes=0
             )
         else:
-            settings = _start_settings(partition, job)
+            settings, limits = _start_settings(partition, job)
             exact = settings if job.options.predicts and job.options.verify_crc else None
-            prediction = predict_start(partition, checked, job.options.broker_version, exact)
+            version = job.options.broker_version
+            prediction = predict_start(partition, checked, version, exact, limits)
             becomes_leader = bool(settings.leader_epochs)
     except AccessError as error:
         return _unlisted(selected, error)
@@ -150,7 +152,7 @@ def check_one(
     )
 
 
-def _start_settings(partition: Partition, job: CheckJob) -> StartSettings:
+def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings, IndexLimits]:
     """What the next start depends on beside the directory."""
     log_dir, image = partition.log_dir, job.image
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
@@ -162,12 +164,12 @@ def _start_settings(partition: Partition, job: CheckJob) -> StartSettings:
         # After a crash it leads as it did, until the controller has taken that away and given it
         # back. Of several replicas, which one will lead is not known.
         leader_epochs = (known + 1,) if placed.leader < 0 else (known, known + 2)
-    return StartSettings(
+    settings = StartSettings(
         Clock(job.options.now_ms, job.options.limits.expiration_ms),
-        config.index_interval_bytes,
         leader_epochs,
         is_tiered=image is not None and is_tiered(image, partition.topic),
     )
+    return settings, IndexLimits(config.index_interval_bytes, config.index_max_bytes)
 
 
 def _not_started(job: CheckJob) -> str:

@@ -6,6 +6,9 @@ Per batch at position p with last offset o and maximum timestamp m:
     `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
     the last entry there (-1 at first);
 at the end the remembered pair is tried once more. Source: LogSegment.recover.
+
+An index takes no offset that does not lie above its last one, `.timeindex` none below its last one,
+and neither takes more entries than its size allows. A broker has an exception for each of these.
 """
 
 from __future__ import annotations
@@ -34,12 +37,40 @@ class BuiltIndexes(NamedTuple):
     time_index: bytes
 
 
-class IndexBuilder:
-    """Takes the batches of one segment, block by block, in order."""
+class IndexFailure(NamedTuple):
+    """The first entry that a broker's index does not take.
 
-    def __init__(self, base_offset: int, interval_bytes: int = DEFAULT_INTERVAL_BYTES) -> None:
+    Attributes:
+        row: of the batch in the table that was added; None: the last time entry, at the end.
+        is_full: there is no room for it; else its offset goes back.
+        reason: in words.
+    """
+
+    row: int | None
+    is_full: bool
+    reason: str
+
+
+class IndexBuilder:
+    """Takes the batches of one segment, block by block, in order.
+
+    Attributes:
+        failure: the first entry that a broker's index does not take; None: it takes all of them.
+    """
+
+    def __init__(
+        self,
+        base_offset: int,
+        interval_bytes: int = DEFAULT_INTERVAL_BYTES,
+        max_bytes: int = DEFAULT_INDEX_MAX_BYTES,
+    ) -> None:
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
+        self.failure: IndexFailure | None = None
+        self._max_entries = max_bytes // INDEX_ENTRY.itemsize
+        self._max_time_entries = max_bytes // TIME_ENTRY.itemsize - 1  # one is kept for the close
+        self._entries_count = self._time_entries_count = 0
+        self._last_offset = self._last_time_offset = -1  # of the entries
         self._last_indexed_pos = 0
         self._max_timestamp_ms = -1
         self._max_timestamp_offset = -1
@@ -54,6 +85,8 @@ class IndexBuilder:
         greatest_ms, greatest_offset = self._running_maximum(table)
         rows = self._rows_to_index(table.pos)
         if len(rows):
+            if self.failure is None:
+                self._judge(rows, table.last_offset[rows], greatest_ms[rows], greatest_offset[rows])
             entries = np.empty(len(rows), INDEX_ENTRY)
             entries["relative_offset"] = table.last_offset[rows] - self.base_offset
             entries["segment_pos"] = table.pos[rows]
@@ -65,11 +98,44 @@ class IndexBuilder:
 
     def finish(self) -> BuiltIndexes:
         """Return both files, the final time entry included."""
+        is_later = self._max_timestamp_ms > self._last_entry_ms
+        goes_back = self._time_entries_count and self._max_timestamp_offset < self._last_time_offset
+        if self.failure is None and is_later and goes_back:
+            self.failure = _goes_back(None, self._max_timestamp_offset, self._last_time_offset)
         self._add_time_entries(
             np.array([self._max_timestamp_ms], np.int64),
             np.array([self._max_timestamp_offset], np.int64),
         )
         return BuiltIndexes(b"".join(self._index_parts), b"".join(self._time_parts))
+
+    def _judge(self, rows: Ints, offsets: Ints, times_ms: Ints, time_offsets: Ints) -> None:
+        """Find the first entry that is not taken; `rows` are those of the table."""
+        before = np.concatenate(([self._last_offset], offsets[:-1]))
+        is_back = offsets <= before
+        if not self._entries_count:
+            is_back[0] = False
+        is_later = times_ms > np.concatenate(([self._last_entry_ms], times_ms[:-1]))
+        holder = np.maximum.accumulate(np.where(is_later, np.arange(len(rows)), -1))
+        held = np.where(holder >= 0, time_offsets[holder], self._last_time_offset)
+        last_time = np.concatenate(([self._last_time_offset], held[:-1]))
+        counts = self._time_entries_count + np.cumsum(is_later) - is_later
+        is_time_back = is_later & (time_offsets < last_time) & (counts > 0)
+        is_full = self._entries_count + np.arange(len(rows)) >= self._max_entries
+        is_full |= counts >= self._max_time_entries
+        failed = np.flatnonzero(is_back | is_time_back | is_full)
+        if len(failed):
+            at = int(failed[0])
+            row = int(rows[at])
+            if is_full[at]:
+                self.failure = IndexFailure(row, True, "an index has no room for another entry")
+            elif is_back[at]:
+                self.failure = _goes_back(row, int(offsets[at]), int(before[at]))
+            else:
+                self.failure = _goes_back(row, int(time_offsets[at]), int(last_time[at]))
+        self._entries_count += len(rows)
+        self._last_offset = int(offsets[-1])
+        self._time_entries_count += int(is_later.sum())
+        self._last_time_offset = int(held[-1])
 
     def _rows_to_index(self, pos: Ints) -> Ints:
         """Rows that get an entry: each is the first one far enough behind the one before."""
@@ -102,3 +168,7 @@ class IndexBuilder:
         entries["relative_offset"] = offsets[rows] - self.base_offset
         self._time_parts.append(entries.tobytes())
         self._last_entry_ms = int(timestamps_ms[rows[-1]])
+
+
+def _goes_back(row: int | None, offset: int, last: int) -> IndexFailure:
+    return IndexFailure(row, False, f"an index does not take offset {offset} after {last}")

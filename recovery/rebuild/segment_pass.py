@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.rebuild.index_builder import DEFAULT_INTERVAL_BYTES, BuiltIndexes, IndexBuilder
+from recovery.rebuild.index_builder import (
+    DEFAULT_INDEX_MAX_BYTES,
+    DEFAULT_INTERVAL_BYTES,
+    BuiltIndexes,
+    IndexBuilder,
+    IndexFailure,
+)
 from recovery.rebuild.relevant_rows import relevant_rows, take_rows
 from recovery.replay.segment_walk import SegmentWalk
 from storage.files.spliced_file import SplicedFile
@@ -33,6 +39,8 @@ class SegmentJob(NamedTuple):
     Attributes:
         ranges: only these parts of the file count.
         threads: with several, one reads ahead.
+        index_max_bytes: what a broker lets an index grow to.
+        is_as_broker: end where an index does not take an entry, as a recovery does.
     """
 
     path: str
@@ -41,6 +49,8 @@ class SegmentJob(NamedTuple):
     interval_bytes: int = DEFAULT_INTERVAL_BYTES
     ranges: tuple[Range, ...] | None = None
     threads: int = 1
+    index_max_bytes: int = DEFAULT_INDEX_MAX_BYTES
+    is_as_broker: bool = False
 
 
 class Block(NamedTuple):
@@ -59,7 +69,10 @@ class EpochRun(NamedTuple):
 
 
 class PassEnd(NamedTuple):
-    """What a pass has found out, after its last block."""
+    """What a pass has found out, after its last block.
+
+    `failure` is an entry that a broker's index does not take: its recovery ends with an exception.
+    """
 
     base_offset: int
     next_offset: int  # behind the last whole, valid batch; the base offset if there is none
@@ -69,6 +82,7 @@ class PassEnd(NamedTuple):
     indexes: BuiltIndexes
     epochs: tuple[EpochRun, ...]
     verdict: Verdict
+    failure: IndexFailure | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -98,14 +112,21 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Pas
     Raises:
         AccessError, CorruptError: as `pass_over`.
     """
-    builder = IndexBuilder(job.base_offset, job.interval_bytes)
+    builder = IndexBuilder(job.base_offset, job.interval_bytes, job.index_max_bytes)
     epochs = _EpochCollector()
     blocks: list[Block] = []
 
     def hand_on(table: HeaderTable, markers: MarkerColumns, rows: slice) -> None:
+        if job.is_as_broker and builder.failure is not None:
+            return
         builder.add(table)
+        failure, stop = builder.failure, rows.stop
+        if job.is_as_broker and failure is not None and failure.row is not None:
+            stop = min(stop, failure.row)
+            table = rows_of(table, 0, failure.row)
+            walk.is_over = True
         epochs.add(table)
-        blocks.append(_block(rows_of(table, rows.start, rows.stop), markers))
+        blocks.append(_block(rows_of(table, rows.start, stop), markers))
 
     walk = SegmentWalk(segment, hand_on, start_offset=None, end_offset=None)
     scan = BulkScan(
@@ -124,15 +145,17 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Pas
     yield from blocks
     if walk.refusal is not None:
         raise walk.refusal
+    indexes = builder.finish()
     yield PassEnd(
         base_offset=job.base_offset,
         next_offset=max(walk.last_offset + 1, job.base_offset),
         valid_bytes=walk.valid_bytes,
         log_bytes=scan.end_pos,  # a broker that runs may have appended since
         batches_count=walk.batches_count,
-        indexes=builder.finish(),
+        indexes=indexes,
         epochs=tuple(epochs.runs),
         verdict=walk.stop or _verdict_at(scan.verdicts, walk.valid_bytes, scan.verdict),
+        failure=builder.failure,
     )
 
 

@@ -47,10 +47,16 @@ class Ends(NamedTuple):
 
 
 class OngoingTransactions:
-    """Open transactions, by first offset."""
+    """Open transactions, by first offset.
+
+    Attributes:
+        unstarted: markers that end a transaction which another one has taken the first offset from,
+            as marker offset and producer id: a broker cannot load such a log.
+    """
 
     def __init__(self, owners: Mapping[int, int] | None = None) -> None:
         """`owners` gives the producer id of each first offset."""
+        self.unstarted: list[tuple[int, int]] = []
         self._take(owners or {})
 
     def _take(self, owners: Mapping[int, int]) -> None:
@@ -103,6 +109,7 @@ class OngoingTransactions:
             else:
                 stable_offsets.append(ongoing.end(*event))
         self._take(ongoing.owners)
+        self.unstarted += ongoing.unstarted
         return np.array(stable_offsets, np.int64)
 
 
@@ -115,6 +122,7 @@ class _FirstOffsets:
 
     def __init__(self, owners: dict[int, int]) -> None:
         self.owners = owners
+        self.unstarted: list[tuple[int, int]] = []
         self._heap = list(owners)  # every first offset, and some that are no more
         heapify(self._heap)
 
@@ -125,7 +133,8 @@ class _FirstOffsets:
 
     def end(self, marker_offset: int, producer_id: int, first_offset: int) -> int:
         stable_offset = self._first_of_others(producer_id)
-        self.owners.pop(first_offset, None)
+        if self.owners.pop(first_offset, None) is None:
+            self.unstarted.append((marker_offset, producer_id))
         return marker_offset + 1 if stable_offset is None else stable_offset
 
     def _first(self) -> int | None:

@@ -15,9 +15,15 @@ from filecmp import cmp
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rebuild.derive import encode_aborted
-from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
+from recovery.rebuild.segment_pass import PassEnd, pass_over
 from recovery.replay.bulk_state import BulkState, replay_segment
-from recovery.start.changes import StartAction, StartChange
+from recovery.start.changes import (
+    RecoverStep,
+    SplitStep,
+    StartAction,
+    StartChange,
+)
+from recovery.start.segment_recovery import IndexLimits, open_start_segment, recovery_job
 from storage.dirs.partition_files import all_entries
 from storage.errors import FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME
@@ -26,18 +32,22 @@ from storage.formats.checkpoint import (
     encode_leader_epochs,
     parse_leader_epochs,
 )
+from storage.formats.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.log.segment import open_segment
+from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from recovery.checks.partition_check import CheckedSegment
     from recovery.replay.snapshots import Clock
+    from recovery.start.changes import LoadStep
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry, SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
 
 _SWAP = ".swap"
+_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class StartSettings(NamedTuple):
@@ -45,13 +55,11 @@ class StartSettings(NamedTuple):
 
     Attributes:
         clock: of the start, for the expiry of producers.
-        interval_bytes: `index.interval.bytes`.
         leader_epochs: with which the node becomes the leader, in order; none: it need not.
         is_tiered: the topic has remote storage.
     """
 
     clock: Clock
-    interval_bytes: int
     leader_epochs: tuple[int, ...] = ()
     is_tiered: bool = False
 
@@ -61,19 +69,17 @@ class StartedLog(NamedTuple):
 
     Attributes:
         segments: that stay, by base offset; files may still have their `.swap` names.
-        first_pass: base offsets of those that are recovered while they are listed (REC-5).
-        second_pass: of those that are recovered from the recovery point on (REC-6).
-        removed: segments that go, behind a cut, with their snapshots.
+        steps: what is done to segments, in order.
+        blank_indexes: base offsets of segments that get an index of zeros.
         leftovers: names of files that go.
         is_emptied: the log starts anew, at `end_offset` (REC-9).
         end_offset: log end offset.
         is_clean: it was stopped cleanly.
     """
 
-    segments: tuple[SegmentFiles, ...]
-    first_pass: tuple[int, ...]
-    second_pass: tuple[int, ...]
-    removed: tuple[SegmentFiles, ...]
+    segments: tuple[CheckedSegment, ...]
+    steps: tuple[LoadStep, ...]
+    blank_indexes: frozenset[int]
     leftovers: frozenset[str]
     is_emptied: bool
     end_offset: int
@@ -81,7 +87,7 @@ class StartedLog(NamedTuple):
 
 
 def changed_files(
-    partition: Partition, started: StartedLog, settings: StartSettings
+    partition: Partition, started: StartedLog, settings: StartSettings, limits: IndexLimits
 ) -> dict[str, StartChange]:
     """List the files that are others after a start, by path.
 
@@ -89,37 +95,40 @@ def changed_files(
         partition: as listed.
         started: what becomes of its segments.
         settings: of the start.
+        limits: of the topic's indexes.
 
     Raises:
         AccessError, FormatError, AppendError: the log cannot be read, or not be loaded.
     """
-    return _StartFiles(partition, started, settings).run()
+    return _StartFiles(partition, started, settings, limits).run()
 
 
-class _Segment(NamedTuple):
-    """A segment under its final name, and where its files are now."""
-
-    base_offset: int
-    files: SegmentFiles
-
-    @property
-    def stem(self) -> str:
-        return f"{self.base_offset:020d}"
+def _stem(segment: CheckedSegment) -> str:
+    return f"{segment.files.base_offset:020d}"
 
 
 class _StartFiles:
     """The directory as it becomes: `_made` are files with new bytes, `_gone` those that go."""
 
-    def __init__(self, partition: Partition, started: StartedLog, settings: StartSettings) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        started: StartedLog,
+        settings: StartSettings,
+        limits: IndexLimits,
+    ) -> None:
         self._partition = partition
         self._started = started
         self._settings = settings
-        self._segments = [_Segment(each.base_offset, each) for each in started.segments]
+        self._limits = limits
+        self._segments = list(started.segments)
         self._disk = {each.name.name: each for each in all_entries(partition.files)}
         self._gone = set(started.leftovers)
         self._made: dict[str, bytes] = {}
         self._moved: dict[str, str] = {}  # from where; a `.log` may be large
         self._cut: dict[str, int] = {}
+        self._parts: dict[str, int] = {}  # new `.log` files of a split, and their sizes
+        self._sources: set[str] = set()  # what was split
         self._grows: set[str] = set()
         log_dir, directory = partition.log_dir, partition.directory
         self._checkpoint = 0 if log_dir is None else log_dir.loaded_from(directory)[1]
@@ -139,21 +148,22 @@ class _StartFiles:
     def run(self) -> dict[str, StartChange]:
         started = self._started
         self._take_swaps()
-        for place, segment in enumerate(self._segments):
-            self._add_missing_indexes(segment)
-            if segment.base_offset in started.first_pass:
-                self._recover(segment, self._segments[:place])
-        for segment in self._segments:
-            if segment.base_offset in started.second_pass:
-                self._recover(segment, self._segments)
-        for files in started.removed:
-            self._remove(files)
+        for each in started.steps:
+            if isinstance(each, RecoverStep):
+                self._add_missing_indexes(each.known)
+                self._recover(each)
+            elif isinstance(each, SplitStep):
+                self._split(each)
+            else:
+                self._remove(each.files)
         end_offset = started.end_offset
         if started.is_emptied or not self._segments:
             self._start_anew(end_offset)
         else:
+            self._add_missing_indexes(self._segments)
+            self._trim_indexes(self._segments[-1])
             self._drop_strays()
-            log_start = max(self._checkpoint, self._segments[0].base_offset)
+            log_start = max(self._checkpoint, self._segments[0].files.base_offset)
             if self._partition.remote_range is not None:
                 log_start = self._checkpoint
             self._rebuild_state(self._segments, log_start, end_offset, is_clean=started.is_clean)
@@ -163,62 +173,96 @@ class _StartFiles:
     # -- segments
 
     def _take_swaps(self) -> None:
-        for segment in self._segments:
-            for entry in _files_of(segment.files):
-                name = entry.name.name
-                if name.endswith(_SWAP):
-                    self._gone.add(name)
-                    self._moved[name.removesuffix(_SWAP)] = entry.path
+        names = [name for name in self._disk if name.endswith(_SWAP) and name not in self._gone]
+        bases = {each.files.base_offset for each in self._segments}
+        for name in names:
+            self._gone.add(name)
+            entry = self._disk[name]
+            if entry.name.offset in bases:
+                self._moved[name.removesuffix(_SWAP)] = entry.path
+        for base_offset in self._started.blank_indexes:
+            size = self._limits.max_bytes // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
+            self._made[f"{base_offset:020d}.index"] = bytes(size)
 
-    def _add_missing_indexes(self, segment: _Segment) -> None:
-        if segment.files.time_index is None:
-            self._made[f"{segment.stem}.timeindex"] = b""
+    def _add_missing_indexes(self, segments: Sequence[CheckedSegment]) -> None:
+        for each in segments:
+            if each.files.time_index is None:
+                self._made.setdefault(f"{_stem(each)}.timeindex", b"")
 
-    def _recover(self, segment: _Segment, known: Sequence[_Segment]) -> None:
+    def _trim_indexes(self, last: CheckedSegment) -> None:
+        """A broker opens and closes the indexes of the last segment: whole entries stay."""
+        for entry, entry_bytes in (
+            (last.files.offset_index, INDEX_ENTRY_BYTES),
+            (last.files.time_index, TIME_ENTRY_BYTES),
+        ):
+            if entry is not None and entry.file_bytes % entry_bytes:
+                data = self._partition.read_file(entry) or b""
+                kept = data[: len(data) // entry_bytes * entry_bytes]
+                self._made.setdefault(entry.name.name.removesuffix(_SWAP), kept)
+
+    def _recover(self, step: RecoverStep) -> None:
         """REC-7 and SNAP-9."""
-        files = segment.files
+        segment = step.segment
         state, last_snapshot = self._rebuild_state(
-            known, self._checkpoint, segment.base_offset, is_clean=False
+            step.known, self._checkpoint, segment.files.base_offset, is_clean=False
         )
-        job = SegmentJob(
-            path=files.log.path,
-            base_offset=segment.base_offset,
-            is_last=segment is self._segments[-1],
-            interval_bytes=self._settings.interval_bytes,
-        )
+        is_last = segment is self._segments[-1]
         aborted: list[bytes] = []
-        for message in pass_over(job):
+        end = None
+        for message in pass_over(recovery_job(segment, self._limits, is_last=is_last)):
             if isinstance(message, PassEnd):
-                self._take_recovered(segment, message, b"".join(aborted))
+                end = message
                 break
             aborted.append(encode_aborted(state.apply(message.table, message.markers).aborted))
-        self._take(state, last_snapshot)
-
-    def _take_recovered(self, segment: _Segment, end: PassEnd, aborted: bytes) -> None:
-        self._made[f"{segment.stem}.index"] = end.indexes.offset_index
-        self._made[f"{segment.stem}.timeindex"] = end.indexes.time_index
-        if aborted or segment.files.txn_index is not None:
-            self._made[f"{segment.stem}.txnindex"] = aborted
-        if end.is_cut:
-            self._cut[f"{segment.stem}.log"] = end.valid_bytes
+        assert end is not None
         for run in end.epochs:
             if not self._epochs or run.epoch > self._epochs[-1].epoch:
                 self._assign(run.epoch, run.first_base_offset)
+        self._take_recovered(segment, end, b"".join(aborted), is_emptied=step.is_emptied)
+        if not step.is_emptied:
+            self._take(state, last_snapshot)
+
+    def _take_recovered(
+        self, segment: CheckedSegment, end: PassEnd, aborted: bytes, *, is_emptied: bool
+    ) -> None:
+        stem = _stem(segment)
+        self._made[f"{stem}.index"] = b"" if is_emptied else end.indexes.offset_index
+        self._made[f"{stem}.timeindex"] = b"" if is_emptied else end.indexes.time_index
+        if aborted or f"{stem}.txnindex" in self._made or segment.files.txn_index is not None:
+            self._made[f"{stem}.txnindex"] = b"" if is_emptied else aborted
+        if is_emptied or end.is_cut:
+            self._cut[f"{stem}.log"] = 0 if is_emptied else end.valid_bytes
+
+    def _split(self, step: SplitStep) -> None:
+        """REC-10."""
+        source = step.source.files
+        snapshot = self._snapshots.get(source.base_offset)
+        self._remove(source)
+        self._sources.add(f"{source.base_offset:020d}.log")
+        for part in step.parts:
+            stem = _stem(part)
+            self._remove(part.files._replace(log=source.log))
+            if part.files.base_offset == source.base_offset and snapshot is not None:
+                self._snapshots[source.base_offset] = snapshot
+            self._parts[f"{stem}.log"] = part.log_bytes
+            for message in pass_over(recovery_job(part, self._limits, is_last=False)):
+                if isinstance(message, PassEnd):
+                    self._made[f"{stem}.index"] = message.indexes.offset_index
+                    self._made[f"{stem}.timeindex"] = message.indexes.time_index
 
     def _remove(self, files: SegmentFiles) -> None:
         for entry in _files_of(files):
             self._gone.add(entry.name.name)
-        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        for suffix in _SUFFIXES:
             name = f"{files.base_offset:020d}{suffix}"
-            self._made.pop(name, None)
-            self._moved.pop(name, None)
-            self._cut.pop(name, None)
+            for each in (self._made, self._moved, self._cut, self._parts):
+                each.pop(name, None)
         self._snapshots.pop(files.base_offset, None)
 
     def _start_anew(self, offset: int) -> None:
         """REC-9 and REC-15: an empty segment at the log start."""
-        for files in self._started.segments:
-            self._remove(files)
+        for each in self._started.segments:
+            self._remove(each.files)
         self._segments = []
         had_snapshots = bool(self._snapshots)
         self._snapshots.clear()
@@ -234,7 +278,7 @@ class _StartFiles:
 
     def _drop_strays(self) -> None:
         """SNAP-5."""
-        bases = {each.base_offset for each in self._segments}
+        bases = {each.files.base_offset for each in self._segments}
         strays = sorted(each for each in self._snapshots if each not in bases)
         if strays and strays[-1] >= max(bases):
             strays.pop()
@@ -242,10 +286,15 @@ class _StartFiles:
             del self._snapshots[each]
 
     def _rebuild_state(
-        self, segments: Sequence[_Segment], log_start: int, end_offset: int, *, is_clean: bool
+        self,
+        segments: Sequence[CheckedSegment],
+        log_start: int,
+        end_offset: int,
+        *,
+        is_clean: bool,
     ) -> tuple[BulkState, int]:
         """UnifiedLog.rebuildProducerState: the state, and the offset of its last snapshot."""
-        last_bases = [each.base_offset for each in segments[-2:]]
+        last_bases = [each.files.base_offset for each in segments[-2:]]
         if is_clean and not self._snapshots:  # taken for the files of a broker before snapshots
             state, last_snapshot = BulkState(), 0
             for offset in (*last_bases, end_offset):
@@ -280,29 +329,34 @@ class _StartFiles:
         self,
         state: BulkState,
         last_snapshot: int,
-        segments: Sequence[_Segment],
+        segments: Sequence[CheckedSegment],
         log_start: int,
         end_offset: int,
         snapshot_bases: set[int],
     ) -> int:
         first = state.map_end_offset
-        below = [each.base_offset for each in segments if each.base_offset <= first]
-        for each in segments:
-            if each.base_offset < max(below, default=0) or each.base_offset >= end_offset:
+        bases = [each.files.base_offset for each in segments]
+        below = [each for each in bases if each <= first]
+        for each, base_offset in zip(segments, bases, strict=True):
+            if base_offset < max(below, default=0) or base_offset >= end_offset:
                 continue
-            start = max(each.base_offset, state.map_end_offset, log_start)
+            start = max(base_offset, state.map_end_offset, log_start)
             state.map_end_offset = start
-            if each.base_offset in snapshot_bases:
+            if base_offset in snapshot_bases:
                 last_snapshot = self._take(state, last_snapshot)
-            with open_segment(each.files.log.path, base_offset=each.base_offset) as segment:
+            name = f"{_stem(each)}.log"
+            if self._cut.get(name) == 0:
+                continue
+            with open_start_segment(each) as segment:
                 replay_segment(
                     segment,
                     state,
                     start_offset=start,
                     end_offset=end_offset,
                     # A broker verifies nothing here, but what recovery has cut is gone by now.
-                    verify_crc=f"{each.stem}.log" in self._cut,
+                    verify_crc=name in self._cut,
                 )
+            state.map_end_offset = start  # a load does not follow it, batch by batch
         return last_snapshot
 
     def _take(self, state: BulkState, last_snapshot: int) -> int:
@@ -342,6 +396,8 @@ class _StartFiles:
             self._assign(epoch, end_offset)
         if self._epochs != (self._disk_epochs or []):
             self._made[LEADER_EPOCHS_NAME] = encode_leader_epochs(self._epochs)
+        elif LEADER_EPOCHS_NAME not in self._disk:
+            self._made[LEADER_EPOCHS_NAME] = b""
 
     # -- what is different
 
@@ -355,17 +411,19 @@ class _StartFiles:
         if self._partition.topic == METADATA_TOPIC:
             self._grow()
         changes: dict[str, StartChange] = {}
-        for name in sorted({*self._disk, *self._made, *self._moved, *self._grows}):
+        names = {*self._disk, *self._made, *self._moved, *self._grows, *self._parts}
+        for name in sorted(names):
             action = self._action(name)
             if action is not None:
                 entry = self._disk.get(name)
                 path = f"{self._partition.path}/{name}" if entry is None else entry.path
-                changes[path] = StartChange(path, action, self._cut.get(name))
+                size = self._cut.get(name, self._parts.get(name))
+                changes[path] = StartChange(path, action, size)
         return changes
 
     def _grow(self) -> None:
         """The quorum goes on writing, so that snapshots have other names; these are known."""
-        logs = [each.files.log.name.name for each in self._segments[-1:]]
+        logs = [f"{_stem(each)}.log" for each in self._segments[-1:]]
         for name in (*logs, LEADER_EPOCHS_NAME, QUORUM_STATE_NAME):
             self._grows.add(name)
 
@@ -373,7 +431,13 @@ class _StartFiles:
         if name in self._grows:
             return StartAction.REWRITES if name in self._disk else StartAction.CREATES
         entry, made, source = self._disk.get(name), self._made.get(name), self._moved.get(name)
+        if name in self._parts:
+            if entry is None:
+                return StartAction.CREATES
+            return StartAction.SPLITS if name in self._sources else StartAction.REWRITES
         if made is None and source is None:
+            if name in self._sources:
+                return StartAction.RENAMES  # to be deleted later
             if name in self._cut:
                 return StartAction.TRUNCATES
             if name not in self._gone:

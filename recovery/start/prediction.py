@@ -3,7 +3,7 @@
   1  leftovers of deletions and of compaction (REC-3, REC-4)
   2  a segment without `.index` is recovered, with or without the clean-shutdown marker (REC-5)
   3  without the marker, every segment from the one with the recovery point on (REC-6, REC-7); when
-     something is cut, later segments go
+     something is cut, later segments go; when one is split, it begins again (REC-10)
   4  the log end offset, by the last entry of the last `.index` (REC-11)
   5  a log start beyond it: all segments go (REC-9)
   6  snapshots that are bad, strays, or above the end; one is written at the end (SNAP-3, SNAP-5)
@@ -27,7 +27,20 @@ from recovery.checks.partition_check import CheckedSegment
 from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import rule_of
-from recovery.start.changes import StartAction, StartChange
+from recovery.start.changes import (
+    RecoverStep,
+    RemoveStep,
+    SplitStep,
+    StartAction,
+    StartChange,
+)
+from recovery.start.segment_recovery import (
+    Fate,
+    IndexLimits,
+    SegmentOutcome,
+    open_start_segment,
+    recover_segment,
+)
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition_files import SegmentFiles, all_entries
 from storage.errors import AccessError, FormatError
@@ -38,14 +51,20 @@ from storage.log.segment import open_segment, size_problem
 from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.partition_check import CheckedPartition
+    from recovery.start.changes import LoadStep
     from recovery.start.files import StartSettings
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry
 
 
 _INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+# What a broker's reader has an exception for: a length that no batch has.
+_FRAME_KINDS = frozenset({VerdictKind.CORRUPT, VerdictKind.PREALLOCATED})
 
 DELETES_SOON = "deletes the directory after file.delete.delay.ms"
 
@@ -88,8 +107,12 @@ def predict_start(
     checked: CheckedPartition,
     version: BrokerVersion | None = None,
     settings: StartSettings | None = None,
+    limits: IndexLimits = IndexLimits(),  # noqa: B008 - a constant
 ) -> StartPrediction:
-    """Tell what a start does. Reads swap files and the end of the log only, without `settings`.
+    """Predict what a start does.
+
+    Without `settings` it reads swap files, the end of the log, and segments whose offsets
+    contradict each other.
 
     Args:
         partition: the directory.
@@ -97,6 +120,10 @@ def predict_start(
             would have told.
         version: the release that starts; None: 4.3.1.
         settings: to tell the files that have other bytes afterwards, and no others.
+        limits: of the topic's indexes.
+
+    Raises:
+        AccessError: a file that has to be read again cannot be read.
     """
     for each in checked.collector.kept:
         if each.broker_action in NOT_LOADED:
@@ -109,7 +136,7 @@ def predict_start(
         return StartPrediction(
             end_offset=None, refusal=DELETES_SOON, changes=changes, recovered_bytes=0
         )
-    return _Predictor(partition, checked, version, settings).predict()
+    return _Predictor(partition, checked, version, settings, limits).predict()
 
 
 def _foreign_names(partition: Partition) -> str:
@@ -132,19 +159,20 @@ class _Predictor:
         checked: CheckedPartition,
         version: BrokerVersion | None,
         settings: StartSettings | None,
+        limits: IndexLimits,
     ) -> None:
         self._version = version
         self._settings = settings
+        self._limits = limits
         self._partition = partition
         self._checked = checked
         self._changes: dict[str, StartChange] = {}
         self._segments = list(checked.segments)
-        self._recovered: set[int] = set()
+        self._outcomes: dict[int, SegmentOutcome] = {}  # of segments that are recovered, by base
+        self._steps: list[LoadStep] = []
         self._recovered_bytes = 0
         self._without_index: set[int] = set()
-        self._first_pass: list[int] = []
-        self._second_pass: list[int] = []
-        self._removed: list[SegmentFiles] = []
+        self._blank_indexes: set[int] = set()
         self._gone: set[str] = set()
         self._refusal = ""
         kept = checked.collector.kept
@@ -165,22 +193,17 @@ class _Predictor:
             for each in self._changes.values()
             if each.action is StartAction.DELETES
         }
-        self._refusal = _foreign_names(self._partition)
-        for segment in self._segments:
-            path = segment.files.log.path
-            if too_large := size_problem(path, segment.files.log.file_bytes):
-                refusal = f"{path}: {too_large.message}: refuses to start"
-                return StartPrediction(
-                    end_offset=None,
-                    refusal=refusal,
-                    changes=self._changes,
-                    recovered_bytes=self._recovered_bytes,
-                )
-            if self._lacks_index(segment):
-                self._first_pass.append(segment.files.base_offset)
-                self._recover(segment)
-        if not self._is_clean:
-            self._recover_from_point()
+        self._refusal = _foreign_names(self._partition) or self._refusal or self._load_segments()
+        if not self._is_clean and not self._refusal:
+            self._refusal = self._recover_from_point()
+        if self._refusal:
+            return StartPrediction(
+                end_offset=None,
+                refusal=self._refusal,
+                changes={},
+                recovered_bytes=self._recovered_bytes,
+                recovered_count=len(self._outcomes),
+            )
         for entry in self._partition.files.orphans:
             self._change(entry.path, StartAction.DELETES)
             self._gone.add(entry.name.name)
@@ -194,8 +217,8 @@ class _Predictor:
             self._change(path, StartAction.CREATES, 0)
             is_emptied = True
         self._pass_snapshots(end_offset)
-        refusal = self._refused_batch(end_offset) or self._refusal
-        if self._settings is not None and not refusal and not self._splits():
+        refusal = self._refused_read(end_offset) or self._refusal
+        if self._settings is not None and not refusal:
             self._changes = self._exact_changes(end_offset, is_emptied=is_emptied)
         return StartPrediction(
             end_offset=None if refusal else end_offset,
@@ -203,7 +226,7 @@ class _Predictor:
             changes=self._changes,
             recovered_bytes=self._recovered_bytes,
             log_start_line=None if is_emptied else self._log_start_line(),
-            recovered_count=len(self._recovered),
+            recovered_count=len(self._outcomes),
         )
 
     def _log_start_line(self) -> int | None:
@@ -220,22 +243,18 @@ class _Predictor:
 
         assert self._settings is not None
         started = StartedLog(
-            segments=tuple(each.files for each in self._segments),
-            first_pass=tuple(self._first_pass),
-            second_pass=tuple(self._second_pass),
-            removed=tuple(self._removed),
+            segments=tuple(self._segments),
+            steps=tuple(self._steps),
+            blank_indexes=frozenset(self._blank_indexes),
             leftovers=frozenset(self._gone),
             is_emptied=is_emptied,
             end_offset=end_offset,
             is_clean=self._is_clean,
         )
         try:
-            return changed_files(self._partition, started, self._settings)
+            return changed_files(self._partition, started, self._settings, self._limits)
         except (AccessError, AppendError, FormatError, OSError):  # the check tells of it
             return self._changes
-
-    def _splits(self) -> bool:
-        return any(each.action is StartAction.SPLITS for each in self._changes.values())
 
     def _change(self, path: str, action: StartAction, size_bytes: int | None = None) -> None:
         self._changes[path] = StartChange(path, action, size_bytes)
@@ -246,22 +265,29 @@ class _Predictor:
             if entry is not None:
                 self._change(entry.path, StartAction.DELETES)
 
-    def _refused_batch(self, end_offset: int) -> str:
-        """Tell why a batch cannot be loaded, if it is read at all: from a snapshot on (SNAP-6)."""
-        refusal = self._checked.refusal
-        if refusal is None or refusal.offset >= end_offset:
-            return ""
+    def _refused_read(self, end_offset: int) -> str:
+        """Tell why what is read for the producers' state cannot be: from a snapshot on (SNAP-6)."""
         # A segment that is recovered begins with the state at its base (SNAP-9).
-        below = min([end_offset, *self._recovered])
+        below = min([end_offset, *self._outcomes])
         offsets = [
             entry.name.offset or 0
             for entry in self._partition.files.snapshots
             if entry.path not in self._bad_snapshots
         ]
         usable = [each for each in offsets if self._log_start_offset < each <= below]
-        if not usable and self._is_clean and not self._recovered:
+        if not usable and self._is_clean and not self._outcomes:
             return ""  # an empty map, and nothing is read (SNP-4)
-        return refusal.reason if refusal.offset >= max(usable, default=0) else ""
+        start = max(usable, default=0)
+        for each in self._checked.refusals:
+            if start <= each.offset < end_offset:
+                return each.reason
+        following = [each.files.base_offset for each in self._segments[1:]]
+        for segment, end in zip(self._segments, following, strict=False):
+            is_read = end > max(start, self._log_start_offset)
+            is_whole = segment.stop is None or segment.files.base_offset in self._outcomes
+            if is_read and not is_whole and (reason := _broken_frame(segment)):
+                return reason
+        return ""
 
     # -- leftovers
 
@@ -311,11 +337,11 @@ class _Predictor:
         if logs:
             start = min(each.name.offset or 0 for each in logs)
             end = max(next_offset(each) for each in logs)
-            kept = []
+            kept, bases = [], {each.name.offset for each in logs}
             for segment in self._segments:
                 if start <= segment.files.base_offset < end:
                     self._delete(segment)
-                else:
+                elif segment.files.base_offset not in bases:  # else it is written over
                     kept.append(segment)
             self._segments = kept + [self._swapped(each, swaps) for each in logs]
             self._segments.sort(key=lambda each: each.files.base_offset)
@@ -326,8 +352,10 @@ class _Predictor:
             self._segments = [
                 each._replace(files=_with_swaps(each.files, swaps)) for each in self._segments
             ]
+        bases = {each.files.base_offset for each in self._segments}
         for entry in swaps:
-            self._change(entry.path, StartAction.RENAMES)
+            is_orphan = entry.name.kind in _INDEX_KINDS and entry.name.offset not in bases
+            self._change(entry.path, StartAction.DELETES if is_orphan else StartAction.RENAMES)
 
     def _swapped(self, log: FileEntry, swaps: list[FileEntry]) -> CheckedSegment:
         """Read a new segment, which no check has seen."""
@@ -346,12 +374,19 @@ class _Predictor:
                 end_offset = message.next_offset
                 if message.is_cut:
                     stop = RecoveryStop(message.valid_bytes, end_offset, message.verdict.check_id)
-        return CheckedSegment(
+        found = CheckedSegment(
             files=_with_swaps(files, swaps),
             log_bytes=log.file_bytes,
             stop=stop,
             end_offset=end_offset,
+            is_doubtful=True,
         )
+        if not releases.is_before(self._version, releases.SWAPS_BY_NAME):
+            # It is looked for its end, which makes an index of full size where there is none.
+            self._refusal = self._refusal or _broken_frame(found)
+            if found.files.offset_index is None:
+                self._blank_indexes.add(base_offset)
+        return found
 
     # -- recovery
 
@@ -360,42 +395,97 @@ class _Predictor:
         files = segment.files
         if files.base_offset in self._without_index:
             return True
+        if segment.range_bytes is not None or files.base_offset in self._blank_indexes:
+            return False
         if files.offset_index is None:
             return True
         aborted = parse_entries(self._partition.read_file(files.txn_index) or b"")
         return any(each.last_offset < files.base_offset for each in aborted)
 
-    def _recover(self, segment: CheckedSegment) -> bool:
-        """Recover one segment; tells whether something of it is cut."""
-        files, stop = segment.files, segment.stop
-        if files.base_offset not in self._recovered:
-            self._recovered.add(files.base_offset)
+    def _load_segments(self) -> str:
+        """Load the segments in order; returns why the broker ends, "" if it does not.
+
+        Nothing catches an exception of a recovery here (LogLoader.loadSegmentFiles).
+        """
+        place = 0
+        while place < len(self._segments):
+            segment = self._segments[place]
+            path = segment.files.log.path
+            if too_large := size_problem(path, segment.files.log.file_bytes):
+                return f"{path}: {too_large.message}: refuses to start"
+            if self._lacks_index(segment):
+                outcome = self._recover(segment, self._segments[:place])
+                if outcome.fate in {Fate.EMPTIED, Fate.FATAL}:
+                    is_told = outcome.fate is Fate.FATAL
+                    return outcome.reason if is_told else f"{outcome.reason}: refuses to start"
+                if outcome.fate is Fate.SPLIT:
+                    self._split(segment, outcome)
+                    continue
+            place += 1
+        return ""
+
+    def _recover_from_point(self) -> str:
+        """Recover from the recovery point on; returns why the broker ends, "" if it does not."""
+        while self._segments:
+            first = first_recovered([each.files for each in self._segments], self._recovery_point)
+            for place in range(first, len(self._segments)):
+                segment = self._segments[place]
+                was_cut = self._is_cut(segment)
+                outcome = self._recover(segment, self._segments)
+                if outcome.fate is Fate.FATAL:
+                    return outcome.reason
+                if outcome.fate is Fate.SPLIT:
+                    self._split(segment, outcome)
+                    break  # and all over again
+                if self._is_cut(segment) and not was_cut:
+                    for each in self._segments[place + 1 :]:
+                        self._delete(each)
+                        self._steps.append(RemoveStep(each.files))
+                    self._segments = self._segments[: place + 1]
+                    return ""
+            else:
+                break
+        return ""
+
+    def _is_cut(self, segment: CheckedSegment) -> bool:
+        outcome = self._outcomes.get(segment.files.base_offset)
+        return outcome is not None and outcome.fate in {Fate.CUT, Fate.EMPTIED}
+
+    def _recover(self, segment: CheckedSegment, known: Sequence[CheckedSegment]) -> SegmentOutcome:
+        """Recover one segment, which may be the second time; `known`: those that are loaded."""
+        files, base_offset = segment.files, segment.files.base_offset
+        outcome = self._outcomes.get(base_offset)
+        if outcome is None:
             self._recovered_bytes += segment.log_bytes
+            outcome = recover_segment(segment, self._limits)
+        is_emptied = outcome.fate is Fate.EMPTIED
+        self._steps.append(RecoverStep(segment, tuple(known), is_emptied=is_emptied))
+        self._outcomes[base_offset] = outcome
         for entry in (files.offset_index, files.time_index, files.txn_index):
             if entry is not None:
                 self._change(entry.path.removesuffix(FileSuffix.SWAP), StartAction.REBUILDS)
-        if stop is None or stop.pos >= segment.log_bytes:
-            return False
-        if stop.check_id == "SEG-3":
-            self._change(files.log.path, StartAction.SPLITS)
-            return False
-        path = files.log.path.removesuffix(FileSuffix.SWAP)
-        self._change(path, StartAction.TRUNCATES, stop.pos)
-        return True
+        if outcome.fate in {Fate.CUT, Fate.EMPTIED} and segment.range_bytes is None:
+            path = files.log.path.removesuffix(FileSuffix.SWAP)
+            self._change(path, StartAction.TRUNCATES, outcome.valid_bytes)
+        return outcome
 
-    def _recover_from_point(self) -> None:
-        files = [each.files for each in self._segments]
-        if not files:
-            return
-        first = first_recovered(files, self._recovery_point)
-        for place in range(first, len(self._segments)):
-            self._second_pass.append(files[place].base_offset)
-            if self._recover(self._segments[place]):
-                for segment in self._segments[place + 1 :]:
-                    self._delete(segment)
-                    self._removed.append(segment.files)
-                self._segments = self._segments[: place + 1]
-                return
+    def _split(self, source: CheckedSegment, outcome: SegmentOutcome) -> None:
+        """REC-10: the parts take the place of the segment, and of any with their base offset."""
+        parts = outcome.parts
+        del self._outcomes[source.files.base_offset]
+        bases = {each.files.base_offset for each in parts}
+        replaced = [each for each in self._segments if each.files.base_offset in bases]
+        for each in (each for each in replaced if each is not source):
+            self._change(each.files.log.path, StartAction.REWRITES, 0)
+            self._outcomes.pop(each.files.base_offset, None)
+        kept = [each for each in self._segments if each not in (source, *replaced)]
+        self._segments = sorted([*kept, *parts], key=lambda each: each.files.base_offset)
+        self._steps.append(SplitStep(source, parts))
+        self._change(source.files.log.path.removesuffix(FileSuffix.SWAP), StartAction.SPLITS)
+        for each in parts:
+            path = f"{self._partition.path}/{each.files.base_offset:020d}.log"
+            if path not in self._changes:
+                self._change(path, StartAction.CREATES, each.log_bytes)
 
     # -- the end
 
@@ -405,31 +495,33 @@ class _Predictor:
             return self._log_start_offset
         last = self._segments[-1]
         base_offset = last.files.base_offset
-        if base_offset in self._recovered:
-            end_offset = last.end_offset if last.stop is None else last.stop.end_offset
-            return max(end_offset, base_offset)
+        if base_offset in self._outcomes:
+            return self._outcomes[base_offset].end_offset
+        if last.range_bytes is not None:
+            return last.end_offset  # of a split, which has an index
         entries = self._partition.index_entries(last.files)
         start_pos = end_pos = 0
         indexed_offset = base_offset
         if entries:
-            start_pos = entries[-1].segment_pos
+            start_pos = max(entries[-1].segment_pos, 0)
             indexed_offset = base_offset + entries[-1].relative_offset
-        end_offset = base_offset
+        end_offset = most = base_offset
         with open_segment(last.files.log.path, base_offset=base_offset) as segment:
             scan = segment.scan(start_pos=start_pos, verify_crc=False, resume=False)
             for batch in scan:
                 end_offset = batch.header.last_offset + 1
+                most = max(most, end_offset)
                 end_pos = batch.pos + batch.header.batch_bytes
             stops = [each for each in scan.verdicts if each.start_pos >= end_pos]
-        if any(each.kind in {VerdictKind.CORRUPT, VerdictKind.PREALLOCATED} for each in stops):
+        if any(each.kind in _FRAME_KINDS for each in stops):
             # No batch has such a length; the reader raises, and nobody catches that.
             self._refusal = f"{last.files.log.path}: {stops[0].reason}: refuses to start"
-        return base_offset if indexed_offset > end_offset else end_offset
+        return base_offset if indexed_offset >= most else end_offset
 
     def _pass_snapshots(self, end_offset: int) -> None:
         bases = {each.files.base_offset for each in self._segments}
         last_base = max(bases, default=0)
-        first_recovered_base = min(self._recovered, default=end_offset)
+        first_recovered_base = min(self._outcomes, default=end_offset)
         strays = []
         for entry in self._partition.files.snapshots:
             offset = entry.name.offset or 0
@@ -447,6 +539,20 @@ class _Predictor:
         for place, (offset, entry) in enumerate(sorted(strays)):
             if place < len(strays) - 1 or offset < last_base:
                 self._change(entry.path, StartAction.DELETES)
+
+
+def _broken_frame(segment: CheckedSegment) -> str:
+    """Tell why a broker's reader has an exception in a `.log`; "" if it has none."""
+    path = segment.files.log.path
+    end_pos = 0
+    with open_start_segment(segment) as opened:
+        scan = opened.scan_tables(verify_crc=False, resume=False)
+        for table in scan:
+            end_pos = table.end_pos
+    for each in scan.verdicts:
+        if each.start_pos >= end_pos and each.kind in _FRAME_KINDS:
+            return f"{path}: {each.reason}: refuses to start"
+    return ""
 
 
 def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:

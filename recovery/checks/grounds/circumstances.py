@@ -61,7 +61,7 @@ class Circumstances:
             far behind `end_offset`.
         reach_offset: the same, with batches whose offset cannot be right.
         remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
-        refusal: the last one in the log.
+        refusals: in the order of the log.
         first_emptied: of the segments before the first batch; None: there are none.
     """
 
@@ -86,7 +86,7 @@ class Circumstances:
         self.remote_end_offset = None if remote is None else remote.end_offset
         self.has_damage = False
         self.is_end_read = True
-        self.refusal: Refusal | None = None
+        self.refusals: list[Refusal] = []
         self.first_emptied: EmptiedStart | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0
         self.reach_offset = self._first_base = self.end_offset

@@ -97,8 +97,9 @@ ROOMS: dict[str, set[str]] = {
     "recovery.audit": {"recovery.pool", "recovery.summaries", "recovery.timeline"},
     "recovery.records": {"recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
-        "recovery.changes.plans", "recovery.checks", "recovery.rebuild", "recovery.replay",
-        "recovery.rules", "recovery.truncate", "recovery.pool",
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
+        "recovery.rebuild", "recovery.replay", "recovery.rules", "recovery.truncate",
+        "recovery.pool",
     },
     "recovery.start": {
         "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",

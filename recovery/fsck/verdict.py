@@ -173,6 +173,7 @@ class DirectoryVerdict(NamedTuple):
         not_served: partitions that it sets aside or deletes as none of its own.
         missing: findings of what was acknowledged and is not there; partitions that are gone.
         damaged: findings of logs that are damaged.
+        by_changes: findings of what changes of eoctl took from the logs.
         listed: all findings, consequences under their causes, the gravest first.
     """
 
@@ -182,6 +183,7 @@ class DirectoryVerdict(NamedTuple):
     not_served: tuple[PartitionRow, ...]
     missing: tuple[Finding, ...]
     damaged: tuple[Finding, ...]
+    by_changes: tuple[Finding, ...]
     held: tuple[Held, ...]
     listed: tuple[Folded, ...]
     checked: Checked
@@ -352,6 +354,7 @@ def verdict_of(
         not_served=tuple(row for row in rows if row.start in NOT_SERVED),
         missing=tuple(filter(is_missing, plain)),
         damaged=tuple(filter(is_log_damage, plain)),
+        by_changes=tuple(each for each in plain if each.check_id == "JNL-3"),
         held=tuple(sorted(held, key=lambda each: (not each.is_late, each.since_ms or 0))),
         listed=tuple(fold(findings)),
         checked=checked,

@@ -3,19 +3,28 @@
 Both logs are read in order of their offsets, side by side, so memory does not depend on them. Only
 what lies at or above both log starts is compared: what one of them has deleted by retention is no
 loss. Where one of them is damaged, what it had there is not known, and that is told.
+
+A reader passes over intact batches whose offsets cannot be right. Their records count as gone if
+the directory that is looked at has them nowhere.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.loss.content_rows import Content
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary, shown
 from recovery.loss.sides import SideRecords
+from storage.formats.control_record import NO_MARKER
+from storage.kernels.protocol import VerdictKind
+from storage.log.intact_batches import OFFSET_CHECK_IDS, LeftOut, dropped_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from recovery.loss.content_rows import Content, ContentRows
+    from recovery.loss.content_rows import ContentRows
     from recovery.loss.sides import Key, PartitionSide, Side
 
 
@@ -96,6 +105,11 @@ class AgainstSurvey:
             ).rows()
 
     @property
+    def keys(self) -> set[Key]:
+        """Topic and number of all partitions of both."""
+        return {*self._side.partitions, *self.other.partitions}
+
+    @property
     def is_changed(self) -> bool:
         """Something is gone or changed."""
         return any(each.gone or each.changed for each in self.summaries)
@@ -147,7 +161,34 @@ class _ComparedPartition:
             else:
                 yield self._row(ChangeKind.GONE, theirs, other.record())
                 other.advance()
+        yield from self._left_out()
         self._sum_up()
+
+    def _left_out(self) -> Iterator[ChangeRow]:
+        """Give the records of intact batches that no reader took from the other directory."""
+        mine, theirs = self._sides
+        left_out = [
+            LeftOut(partial(theirs.opened, each.path), table)
+            for each in theirs.findings
+            if each.kind == VerdictKind.CORRUPT
+            for table in theirs.intact(each)
+        ]
+        dropped = dropped_batches(left_out, mine.stretches())
+        for number, batches in groupby(dropped, key=lambda each: each.number):
+            with left_out[number].opener() as segment:
+                for batch in batches:
+                    header = batch.batch.header
+                    for record in batch.lost_records(segment):
+                        if record.offset < self._from_offset:
+                            continue
+                        found = _Record(
+                            timestamp_ms=record.timestamp_ms,
+                            producer_id=header.producer_id,
+                            producer_epoch=header.producer_epoch,
+                            outcome=NO_MARKER,
+                            content=Content(key=record.key, value=record.value, headers=()),
+                        )
+                        yield self._row(ChangeKind.GONE, record.offset, found)
 
     def _is_same_block(self, one: _Cursor, other: _Cursor) -> bool:
         if one.rows is None or other.rows is None or one.at or other.at:
@@ -180,7 +221,12 @@ class _ComparedPartition:
         )
 
     def _sum_up(self) -> None:
-        findings = [each for side in self._sides for each in side.findings]
+        mine, theirs = self._sides
+        # Of a batch with a wrong offset alone the other side has given all records by now.
+        findings = [
+            *mine.findings,
+            *(each for each in theirs.findings if each.check_id not in OFFSET_CHECK_IDS),
+        ]
         self._survey.is_short |= bool(findings)
         self._survey.notes += (
             f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}:"

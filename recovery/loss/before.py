@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.changes.journals.journal import Journal, JournalStep
+    from recovery.loss.sides import Key
 
 Range = tuple[str, int, int]
 
@@ -42,6 +43,12 @@ def touched_of(path: str) -> list[str]:
         AccessError, CorruptError: it cannot be read.
     """
     return [each for each in _touched(read_journal(path)) if Path(each).is_dir()]
+
+
+def key_of(directory: str) -> Key | None:
+    """Return topic and number by the name of a partition directory; None if it is none."""
+    name = parse_partition_name(Path(directory).name)
+    return None if name is None else (name.topic, name.partition)
 
 
 def side_before(path: str) -> Side:
@@ -60,10 +67,9 @@ def side_before(path: str) -> Side:
         )
     partitions = {}
     for each in _touched(journal):
-        name = parse_partition_name(Path(each).name)
-        if name is None:
-            continue
-        partitions[name.topic, name.partition] = _partition(journal, each)
+        key = key_of(each)
+        if key is not None:
+            partitions[key] = _partition(journal, each)
     if not partitions:
         raise UsageError(f"{path}: its change has touched no partition")
     return Side(partitions, (), (), is_before=True)

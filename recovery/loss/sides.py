@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export.options import ExportOptions
@@ -10,6 +11,7 @@ from recovery.loss.content_rows import ContentBuilder
 from recovery.records.piece_reader import PieceReader
 from recovery.records.read_options import ReadOptions
 from storage.errors import UsageError
+from storage.log.intact_batches import intact_batches
 from storage.places.find import open_place
 from storage.places.splits import Split
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from recovery.loss.content_rows import ContentRows
     from recovery.summaries.read_findings import ReadFinding
+    from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
 
@@ -127,6 +130,22 @@ class SideRecords:
                     yield rows
             self.findings += (each for each in reader.findings if each.is_lost)
             self._on_bytes(place.file_bytes)
+
+    def opened(self, path: str) -> Segment:
+        """Open one of its segments. Raises AccessError."""
+        assert self._side is not None
+        return self._side.opener(next(each for each in self._side.places if each.path == path))
+
+    def intact(self, finding: ReadFinding) -> Iterator[HeaderTable]:
+        """Give the intact batches in a bad stretch."""
+        with self.opened(finding.path) as segment:
+            yield from intact_batches(segment, finding.start_pos, finding.end_pos)
+
+    def stretches(self) -> Iterator[tuple[Callable[[], Segment], int, int | None]]:
+        """Give all segments with the offsets they hold; see `dropped_batches`."""
+        if self._side is not None:
+            for place in self._side.places:
+                yield partial(self._side.opener, place), 0, None
 
 
 def total_bytes(sides: Iterable[Side]) -> int:

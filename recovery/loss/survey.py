@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.changes.journals.losses import journal_losses
 from recovery.duplicates.contents import RecordFinder
 from recovery.duplicates.rows import DuplicateKind
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
@@ -30,6 +31,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from recovery.changes.journals.losses import JournalLoss
     from recovery.duplicates.rows import Duplicate
     from recovery.duplicates.spill import SpillSpace
     from recovery.export.lost import LostRange
@@ -59,6 +61,7 @@ class LossSurvey:
     Attributes:
         summaries: a row per partition directory.
         lost: all that is lost, as an export lists it.
+        by_changes: what applied changes of eoctl took from the partitions, by their journals.
         notes: sentences for people.
         is_lost: something that was acknowledged, or was there, is gone or damaged, if only the
             frame of a batch.
@@ -76,6 +79,7 @@ class LossSurvey:
         self._on_bytes = on_bytes
         self.summaries: list[LossSummary] = []
         self.lost: list[LostRange] = []
+        self.by_changes: list[JournalLoss] = []
         self.notes: list[str] = [*map(str, self._plan.problems), *self._plan.notes]
         self.is_lost = False
         self.is_short = any(isinstance(each, FormatError) for each in self._plan.problems)
@@ -96,6 +100,7 @@ class LossSurvey:
         for directory in self._plan.directories:
             yield from self._directory(directory, pieces.get(directory.directory, []))
         yield from self._around(lost_absent(self._plan))
+        yield from self._by_changes()
         yield from self._duplicates()
 
     # --- lost and aborted ---
@@ -221,6 +226,23 @@ class LossSurvey:
         directory = os.path.dirname(lost.path)  # noqa: PTH120 - it may be a URI
         return [each.end_offset for each in self._plan.known_of(directory).claims]
 
+    # --- by applied changes ---
+
+    def _by_changes(self) -> Iterator[LossRow]:
+        """Tell of what the journals beside the log dirs say: the logs do not tell it any more."""
+        known = {
+            os.path.realpath(each.directory): each
+            for each in self._plan.directories
+            if not is_uri(each.directory)
+        }
+        for found in journal_losses(sorted({os.path.dirname(each) for each in known})):  # noqa: PTH120
+            directory = known.get(os.path.realpath(found.directory))
+            if directory is None:
+                continue
+            self.by_changes.append(found)
+            self.is_lost = True
+            yield _of_journal(directory, found)
+
     # --- there twice ---
 
     def _duplicates(self) -> Iterator[LossRow]:
@@ -272,6 +294,31 @@ class _Counted:
         self.aborted_transactions += 1
         self.aborted_records += row.records_count or 0
         return row
+
+
+def _of_journal(directory: DirectoryPlace, found: JournalLoss) -> LossRow:
+    lost = found.lost
+    return LossRow(
+        kind=LossKind.LOST,
+        topic=directory.topic,
+        partition=directory.partition if directory.partition >= 0 else None,
+        base_offset=found.base_offset,
+        last_offset=found.last_offset,
+        offsets_count=None if lost.is_least else lost.offsets_count,
+        records_count=lost.records_count,
+        first_timestamp_ms=None,
+        last_timestamp_ms=None,
+        producer_id=None,
+        producer_epoch=None,
+        first_key=None,
+        last_key=None,
+        is_acknowledged=lost.is_acknowledged,
+        reason=found.told,
+        check_id="JNL-3",
+        start_pos=None,
+        end_pos=None,
+        path=found.journal,
+    )
 
 
 def _of_aborted(directory: DirectoryPlace, found: Aborted) -> LossRow:

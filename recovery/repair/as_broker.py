@@ -106,6 +106,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
         open_transactions=state.open_transactions,
         changed_aborts=changed_aborts(partition, [each or b"" for each in txn_indexes], lost),
         notes=recovery.notes,
+        high_watermark=partition.acknowledged.high_watermark,
     )
 
 

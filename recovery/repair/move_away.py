@@ -15,6 +15,7 @@ from recovery.changes.plans.plan import absolute_path, remove_step
 from recovery.repair.repaired import Repaired
 from recovery.repair.strategies import Strategy
 from recovery.truncate.plan import require_changeable
+from storage.errors import EoctlError
 from storage.file_names import LEADER_EPOCHS_NAME
 
 if TYPE_CHECKING:
@@ -55,8 +56,19 @@ def plan_move_away(partition: Partition) -> Repaired:
             remove_step(str(directory / each.name.name), _REASON) for each in _files(partition)
         ),
         segments=tuple(each.log.name.name for each in partition.segments),
+        high_watermark=partition.acknowledged.high_watermark,
+        moved_end_offset=_end_offset(partition),
         notes=(f"{partition.path}: {partition.files.log_bytes} bytes of .log are fetched again",),
     )
+
+
+def _end_offset(partition: Partition) -> int:
+    """Return where the log ends, as far as anything tells."""
+    try:
+        end = partition.log_end()
+    except EoctlError:
+        end = None
+    return max(0 if end is None else end.offset, partition.acknowledged.end_offset or 0)
 
 
 def _files(partition: Partition) -> Iterator[FileEntry]:

@@ -105,7 +105,13 @@ def _without_segments(partition: Partition, job: RepairJob) -> Repaired:
             f"{partition.path}: nothing here brings back what it had: put its .log files back from"
             " a backup, or have it fetched from another replica (--strategy move-away)"
         )
-    return Repaired(partition.path, job.strategy, lost=lost, notes=tuple(notes))
+    return Repaired(
+        partition.path,
+        job.strategy,
+        lost=lost,
+        notes=tuple(notes),
+        high_watermark=partition.acknowledged.high_watermark,
+    )
 
 
 def _move_away_if_damaged(partition: Partition, job: RepairJob, jobs: int) -> Repaired:
@@ -168,15 +174,19 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
                 "end_pos": lost.end_pos,
                 "base_offset": lost.base_offset,
                 "last_offset": lost.last_offset,
-                "records_count": lost.records_count,
-                "batches_count": lost.batches_count,
+                "acknowledged_offsets_count": cost.acknowledged_offsets_count,
+                "records_count": cost.records_count,
+                "acknowledged_records_count": cost.acknowledged_records_count,
+                "batches_count": cost.batches_count,
                 "finding": str(lost.kind),
                 "check_id": lost.check_id,
                 "reason": lost.reason,
             }
             for each in repaired
             for lost in each.lost
+            for cost in (lost.cost(each.high_watermark),)
         ],
+        **_moved(repaired),
         "producers_count": None
         if None in producers
         else sum(len(each or ()) for each in producers),
@@ -197,6 +207,23 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
             for abort in each.changed_aborts
         ],
     }
+
+
+def _moved(repaired: Sequence[Repaired]) -> dict[str, Any]:
+    """What is set aside as a whole; no key where nothing is."""
+    moved = [each for each in repaired if each.moved_end_offset is not None and each.steps]
+    rows = [
+        {
+            "partition": _name(each),
+            "log_start_offset": each.log_start_offset,
+            "log_end_offset": each.moved_end_offset,
+            "acknowledged_offsets_count": None
+            if each.high_watermark is None
+            else max(each.high_watermark - (each.log_start_offset or 0), 0),
+        }
+        for each in moved
+    ]
+    return {"moved": rows} if rows else {}
 
 
 def _name(repaired: Repaired) -> str:

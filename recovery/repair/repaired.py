@@ -6,6 +6,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.changes.journals.losses import Lost
 from recovery.repair.batch_content import without_content
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.price import ProducerChange, producers_set_back
@@ -63,6 +64,27 @@ class RemovedRange(NamedTuple):
             return 0
         return None if self.last_offset is None else self.last_offset - self.base_offset + 1
 
+    def acknowledged_offsets_count(self, high_watermark: int | None) -> int | None:
+        """How many offsets below a high watermark are missing, at most; None: it is not known."""
+        if self.base_offset is None:
+            return 0
+        if high_watermark is None:
+            return None
+        end = high_watermark if self.last_offset is None else self.last_offset + 1
+        return max(min(end, high_watermark) - self.base_offset, 0)
+
+    def cost(self, high_watermark: int | None) -> Lost:
+        """Return what it costs."""
+        return Lost(
+            offsets_count=self.offsets_count or 0,
+            is_least=self.offsets_count is None,
+            acknowledged_offsets_count=self.acknowledged_offsets_count(high_watermark),
+            records_count=self.records_count,
+            acknowledged_records_count=self.acknowledged_records_count if self.records_count else 0,
+            batches_count=self.batches_count,
+            copies_count=self.copies_count,
+        )
+
 
 class LeftOpen(NamedTuple):
     """A transaction without a marker afterwards; `was_open`: before, too (None: not known)."""
@@ -101,6 +123,8 @@ class Repaired(NamedTuple):
         changed_aborts: aborted ones that are not told of any more.
         notes: what a person should know.
         error: why nothing could be planned.
+        high_watermark: what lies below it was acknowledged; None: not known.
+        moved_end_offset: where the log ends that is moved away; None: none is.
     """
 
     path: str
@@ -118,6 +142,8 @@ class Repaired(NamedTuple):
     changed_aborts: tuple[ChangedAbort, ...] = ()
     notes: tuple[str, ...] = ()
     error: EoctlError | None = None
+    high_watermark: int | None = None
+    moved_end_offset: int | None = None
 
     @property
     def lost_offsets_count(self) -> int | None:
@@ -141,15 +167,8 @@ class Repaired(NamedTuple):
 
     def acknowledged_lost_count(self, high_watermark: int | None) -> int | None:
         """How many offsets below a high watermark are missing, at most; None: it is not known."""
-        total = 0
-        for each in self.lost:
-            if each.base_offset is None:
-                continue
-            if high_watermark is None:
-                return None
-            end = high_watermark if each.last_offset is None else each.last_offset + 1
-            total += max(min(end, high_watermark) - each.base_offset, 0)
-        return total
+        counts = [each.acknowledged_offsets_count(high_watermark) for each in self.lost]
+        return sum(each or 0 for each in counts) if None not in counts else None
 
     @property
     def lost_records_count(self) -> int:

@@ -204,6 +204,7 @@ class _SalvagePlanner:
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
             notes=(*self._notes, *self._told(), *self._told_of_start(is_beyond)),
+            high_watermark=self._partition.acknowledged.high_watermark,
         )
 
     def _lost_ranges(self) -> Iterator[RemovedRange]:

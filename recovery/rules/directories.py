@@ -260,4 +260,20 @@ DIRECTORIES = (
         kafka="none: a file of eoctl",
         test="test_undo_every.py",
     ),
+    Rule(
+        check_id="JNL-3",
+        title="No applied change of eoctl has lost acknowledged records of a log dir.",
+        severity=Severity.ERROR,
+        broker="knows nothing of it",
+        fix=(
+            "eoctl loss --against the journal that the finding names tells which records are gone. "
+            "eoctl undo brings them back until a broker has run; eoctl journal remove forgets them."
+        ),
+        excuse=(
+            "A warning where a partition was moved away and is not fetched yet; a note where "
+            "nothing that was acknowledged is lost."
+        ),
+        kafka="none: a file of eoctl",
+        test="cases/test_costs.py",
+    ),
 )

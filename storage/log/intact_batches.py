@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import LogRecord, Segment
 
-# What a batch breaks by its offsets alone, or by what came before it in the log.
-_OFFSET_CHECK_IDS = frozenset({"BAT-3", "SEG-1", "SEG-2", "SEG-3"})
+# What a batch breaks by its offsets alone.
+OFFSET_CHECK_IDS = frozenset({"BAT-3", "SEG-1", "SEG-2", "SEG-3"})
 
 
 class LeftOut(NamedTuple):
@@ -79,9 +79,7 @@ def intact_batches(segment: Segment, start_pos: int, end_pos: int) -> Iterator[H
         scan = segment.scan_tables(start_pos=first_pos, end_pos=last_pos, is_active=False)
         tables = [each for each in scan if each.row_count]
         damage = [
-            each
-            for each in scan.verdicts
-            if each.is_lost and each.check_id not in _OFFSET_CHECK_IDS
+            each for each in scan.verdicts if each.is_lost and each.check_id not in OFFSET_CHECK_IDS
         ]
         bad = [each.start_pos for each in damage]
         starts = {int(pos) for each in tables for pos in each.pos[np.isin(each.pos, bad)]}

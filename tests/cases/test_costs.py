@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,29 @@ def salvaged(eoctl: Cli, log_dir: Path) -> dict[str, Any]:
     return row
 
 
+def told(count: int) -> list[str]:
+    """What every command says of so many records in batches of one, or of three."""
+    batches = {1: "1 batch", 3: "1 batch"}.get(count, f"{count} batches")
+    return [f"{count} intact record{'s' * (count != 1)} in {batches}"] if count else []
+
+
+def told_by_check(eoctl: Cli, log_dir: Path) -> list[str]:
+    """What its findings say of lost records; there are no others, and its status says so."""
+    checked = eoctl("check", log_dir, *JSONL)
+    found = rows_of(checked, "finding")
+    grave = [each for each in found if each["severity"] != "note"]
+    assert {each["check_id"] for each in grave} <= {"JNL-3"}
+    assert checked.status == (1 if grave else 0)
+    return [each["message"].partition(" of 2")[0] for each in grave]
+
+
+def told_by_loss(eoctl: Cli, log_dir: Path) -> list[str]:
+    found = eoctl("loss", log_dir, *JSONL)
+    rows = rows_of(found, "lost")
+    assert found.status == (1 if rows else 0)
+    return [each["reason"].partition(" of 2")[0] for each in rows]
+
+
 def test_intact_records_that_go_are_counted(log: tuple[Path, int], eoctl: Cli) -> None:
     """Given and reported lost is what was on disk."""
     log_dir, count = log
@@ -98,8 +122,13 @@ def test_intact_records_that_go_are_counted(log: tuple[Path, int], eoctl: Cli) -
     gone = {each for each in before if each not in after}
     in_larger = {each for each in gone if records_in(each) == 1 and batch(10, n=5) in after}
     assert sum(map(records_in, gone - in_larger)) == count
-    checked = eoctl("check", log_dir, *JSONL)
-    assert checked.status == 0, checked.errors
+    journal = journal_of(log_dir)
+    found = told_by_check(eoctl, log_dir)
+    assert found == told_by_loss(eoctl, log_dir)
+    assert [each.partition(", ")[0] for each in found] == told(count)
+    against = eoctl("loss", log_dir, "--against", journal, *JSONL)
+    assert len(rows_of(against, "gone")) == count
+    assert against.status == (1 if count else 0)
     assert eoctl("undo", journal_of(log_dir)).status == 0
     assert batches_in((log_dir / "t-0").glob("*.log")) == before
 
@@ -121,3 +150,64 @@ def test_a_refused_strategy_costs_nothing_known(
     shown = on_terminal("repair", case("salvage-drops-records") / "t-0", width=120)
     loses = [each for each in shown.lines if each.startswith("Loses")]
     assert loses == ["Loses   by salvage: 4 intact records in 4 batches, 4 acknowledged"]
+
+
+def closed_log(tmp_path: Path) -> Path:
+    made = HandLogDir(tmp_path)
+    made.closed(singles(0, 30), 30)
+    return made.path
+
+
+def flip_last(log_dir: Path) -> None:
+    """Change a bit of the last batch."""
+    path = log_dir / "t-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "truncate": (None, ("truncate", "--to-offset", "20", "--single-copy")),
+    "move-away": (None, ("repair", "--strategy", "move-away", "--replicated")),
+    "salvage": (flip_last, ("repair", *SALVAGE)),
+    "as-broker": (flip_last, ("repair", "--strategy", "as-broker", "--single-copy")),
+}
+TOLD = {
+    "truncate": "10 records, 10 acknowledged: lost by the truncation of ",
+    "move-away": "30 acknowledged offsets moved away by the repair of ",
+    "salvage": "1 acknowledged offset lost by the repair of ",
+    "as-broker": "1 acknowledged offset lost by the repair of ",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_loss_stays_known(tmp_path: Path, eoctl: Cli, name: str) -> None:
+    """The checkpoints are lowered, so only the journal knows what was acknowledged."""
+    log_dir = closed_log(tmp_path)
+    damage, (command, *options) = CHANGES[name]
+    if damage is not None:
+        damage(log_dir)
+        (log_dir / ".kafka_cleanshutdown").unlink()
+        checkpoint = log_dir / "recovery-point-offset-checkpoint"
+        checkpoint.write_text(checkpoint.read_text().replace("t 0 30", "t 0 0"))
+    if name == "move-away":
+        shutil.rmtree(log_dir / "__cluster_metadata-0")
+        (log_dir / "bootstrap.checkpoint").unlink()
+    done = eoctl(command, log_dir / "t-0", *options, "--apply")
+    assert done.status == 0, done.errors
+    journal = journal_of(log_dir)
+    [row] = rows_of(eoctl("loss", log_dir, *JSONL), "lost")
+    assert row["reason"].startswith(TOLD[name])
+    [found] = [
+        each
+        for each in rows_of(eoctl("check", log_dir, *JSONL), "finding")
+        if each["check_id"] == "JNL-3"
+    ]
+    assert found["message"] == row["reason"]
+    against = eoctl("loss", log_dir, "--against", journal, *JSONL)
+    assert against.status == 1
+    assert row["reason"] in against.errors
+    if name in {"truncate", "move-away"}:
+        assert len(rows_of(against, "gone")) == row["records_count"] or row["offsets_count"] == 30
+    assert eoctl("undo", journal).status == 0
+    assert "JNL-3" not in eoctl("check", log_dir).text

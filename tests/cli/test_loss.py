@@ -162,7 +162,7 @@ def test_repair_has_it_in_its_price(
         outcome = eoctl("repair", log_dir, *strategy)
         assert "nothing to repair" not in outcome.errors
         count = offsets.rpartition("(")[2].rstrip(")")
-        assert f"\t{count}\t1\t" in outcome.text or offsets in outcome.errors
+        assert f"\t{count}\t0\t1\t" in outcome.text or offsets in outcome.errors
         assert outcome.status == (0 if name == "plain-0" else SKIPPED)
 
 
@@ -274,13 +274,21 @@ def test_transactions_below_a_wrong_log_start_count(
 
 
 def test_a_salvage_takes_the_loss(eoctl: Callable[..., Any], kafka: Callable[..., Path]) -> None:
-    """Of an only copy: afterwards the checkpoints no longer claim what nothing has."""
+    """Of an only copy: afterwards the checkpoints no longer claim what nothing has.
+
+    The journal of the salvage still says so.
+    """
     log_dir = kafka("clean", "plain-0")
     cut_batches(log_dir)
     outcome = eoctl("repair", log_dir, "--strategy", "salvage", "--apply")
     assert outcome.status == 0, outcome.errors
     outcome = eoctl("check", log_dir, "--jobs", "1")
-    assert outcome.status == 0, outcome.text
+    assert outcome.status == 1, outcome.text
+    assert "38 acknowledged offsets lost by the repair of " in outcome.text
+    assert "OFS-3" not in outcome.text
+    found = eoctl("loss", log_dir)
+    assert found.status == 1
+    assert "38 acknowledged offsets lost by the repair of " in found.text
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

@@ -244,7 +244,9 @@ def test_salvage_of_a_whole_log_dir(kafka: Path, eoctl: Cli) -> None:
     assert (start.status, rows_of(start, "step")) == (0, [])
     found = eoctl("check", "--now", "dir", kafka, *JSONL)
     bad = [row for row in rows_of(found) if row.get("severity") in {"error", "warning"}]
-    assert [row for row in bad if "__cluster_metadata" not in json.dumps(row)] == []
+    bad = [row for row in bad if "__cluster_metadata" not in json.dumps(row)]
+    assert {row["check_id"] for row in bad} == {"JNL-3"}  # what the repair itself has lost
+    assert {Path(row["path"]).name for row in bad} == {Path(name).parent.name for name in kept}
     rebuilt = eoctl("rebuild", kafka, *JSONL)
     names = {Path(name).parent.name for name in kept}
     states = [row for row in rows_of(rebuilt) if row["partition"] in names]
@@ -398,7 +400,9 @@ def test_a_whole_batch_that_no_broker_loads(kafka: Path, eoctl: Cli, name: str) 
         for each in rows_of(eoctl("check", partition, "--now", SOON, *JSONL), "finding")
         if each["severity"] != "note"
     ]
-    assert grave == []
+    assert [each["check_id"] for each in grave] == ["JNL-3"]
+    count = sum(each["last_offset"] - each["base_offset"] + 1 for each in lost)
+    assert f"{count} offset{'s' * (count > 1)}, {count} acknowledged" in grave[0]["message"]
     start = eoctl("repair", partition, "--strategy", "as-broker", *JSONL)
     assert (start.status, rows_of(start, "step")) == (0, [])
     assert eoctl("undo", journal_of(kafka)).status == 0
@@ -537,8 +541,10 @@ def test_a_log_start_beyond_the_log(
     assert any("lies beyond the log" in note for note in notes_of(done))
     assert starts.read_text() == "0\n1\ntrimmed 0 100\n"
     assert len(read_batches(first_log(partition).read_bytes())) == kept
-    again = eoctl(*check)
-    assert again.status == 0, again.text
+    again = eoctl(*check, *JSONL)
+    grave = [each for each in rows_of(again, "finding") if each["severity"] != "note"]
+    assert {each["check_id"] for each in grave} == ({"JNL-3"} if touched else set())
+    assert again.status == (1 if grave else 0)
 
 
 # --- beside the log -------------------------------------------------------------------------------
@@ -659,7 +665,8 @@ def test_lines_that_parse_stay_and_are_lowered(kafka: Path, eoctl: Cli) -> None:
     lines = path.read_text().splitlines()
     assert lines[:2] == ["0", str(len(expected))]
     assert {*lines[2:]} == expected
-    assert eoctl("check", kafka, "--now", SOON, *JSONL).status == 0
+    found = rows_of(eoctl("check", kafka, "--now", SOON, *JSONL), "finding")
+    assert {each["check_id"] for each in found if each["severity"] != "note"} == {"JNL-3"}
 
 
 def test_a_checkpoint_is_mended_for_the_whole_log_dir_only(kafka: Path, eoctl: Cli) -> None:
@@ -929,7 +936,7 @@ def test_the_text(kafka: Path, eoctl: Cli) -> None:
     assert shown.status == 0, shown.errors
     assert shown.text.split("\n\n")[0] + "\n" == TEXT[0]
     assert "replace\tplain-1/00000000000000000000.log" in shown.text
-    assert "file\tstart_pos\tend_pos\tbase_offset\tlast_offset\trecords_count" in shown.text
+    assert "file\tstart_pos\tend_pos\tbase_offset\tlast_offset" in shown.text
     rows = rows_of(eoctl("repair", "kafka/plain-1", "--strategy", "salvage", *JSONL))
     packed = unpacked(
         eoctl("repair", "kafka/plain-1", "--strategy", "salvage", "--output", "msgpack")

@@ -15,6 +15,7 @@ from eoctl.face.style import screen_size
 from eoctl.face.units import size_text
 from eoctl.runs.told import LABEL_WIDTH, NO_UNDO, Line, Said, counted, fitting, said_line
 from recovery.changes.journals.journal import Status
+from recovery.changes.journals.losses import lost_by_cut
 from recovery.rules.findings import Severity
 from storage.shell_words import call_text
 
@@ -136,14 +137,9 @@ def cut_answer(name: str, price: dict[str, Any], *, then: str = "") -> PlanAnswe
     start, end = price["cut_start_offset"], price["cut_end_offset"]
     does = f"{name} back from {end} to {start}"
     records_count = price["records_count"]
+    lost = lost_by_cut(price).text
     if records_count is None:
-        records = f"up to {counted(end - start, 'offset')}, something there cannot be read"
-    else:
-        records = counted(records_count, "record")
-    acknowledged_count = price["acknowledged_records_count"]
-    acknowledged = "how many acknowledged is unknown"
-    if acknowledged_count is not None:
-        acknowledged = f"{acknowledged_count:,} acknowledged"
+        lost = f"up to {lost}; something there cannot be read"
     changed = price["transactions_count"]
     transactions = ["its transactions are not known"] if changed is None else _transactions(changed)
     changes = [f"{counted(sum(changed.values()), 'transaction')} changed"] if changed else []
@@ -151,10 +147,9 @@ def cut_answer(name: str, price: dict[str, Any], *, then: str = "") -> PlanAnswe
         verbs=("cut", "cut"),
         does=(f"{does}{then}", does),
         loses=(
-            "; ".join([f"{records}, {acknowledged}", *transactions]),
-            "; ".join([f"{records}, {acknowledged}", *changes]),
-            f"{records}, {acknowledged}",
-            records,
+            "; ".join([lost, *transactions]),
+            "; ".join([lost, *changes]),
+            lost,
         ),
         is_loss=records_count != 0,
     )

@@ -245,7 +245,7 @@ class RepairRun:
             is_needed=bool(plans),
             is_short=is_short,
             is_unread=self._is_unread,
-            cost=cost_of(self.selected, [e for e in good if e.steps or e.limits is not None]),
+            cost=cost_of([e for e in good if e.steps or e.limits is not None]),
         )
 
     def _jobs_of(self, work: Iterable[RebuildJob], strategy: Strategy) -> list[RepairJob]:

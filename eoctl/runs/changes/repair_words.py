@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.runs.changes.plan_words import PlanAnswer
 from eoctl.runs.told import LABEL_WIDTH, Said, counted, fitting, listing, said_line
+from recovery.changes.journals.losses import Lost
 from recovery.repair.strategies import Strategy
 from recovery.rules.findings import Severity
 from storage.shell_words import call_text
@@ -42,45 +43,23 @@ class RepairCost(NamedTuple):
 
     Attributes:
         names: of those that are changed.
-        lost_count: offsets that no file has afterwards, at most; `is_least`: or more.
-        acknowledged_count: those below the checkpointed high watermarks; None: not known.
-        records_count: records of intact batches that no file has afterwards, in `batches_count`;
-            `acknowledged_records_count` of them lie below the high watermarks; None: not known.
-        copies_count: intact batches that go and stay elsewhere.
         opened_count: transactions that have no marker afterwards.
     """
 
     names: tuple[str, ...] = ()
-    lost_count: int = 0
-    is_least: bool = False
-    acknowledged_count: int | None = 0
-    records_count: int = 0
-    acknowledged_records_count: int | None = 0
-    batches_count: int = 0
-    copies_count: int = 0
+    lost: Lost = Lost()
     opened_count: int = 0
 
-    def plus(self, name: str, repaired: Repaired, high_watermark: int | None) -> RepairCost:
+    def plus(self, name: str, repaired: Repaired) -> RepairCost:
         """Add a directory."""
-        counts = [each.offsets_count for each in repaired.lost]
-        acknowledged = repaired.acknowledged_lost_count(high_watermark)
-        records = [each.acknowledged_records_count for each in repaired.lost if each.records_count]
+        lost = self.lost
+        for each in repaired.lost:
+            lost = lost.plus(each.cost(repaired.high_watermark))
         return RepairCost(
             names=(*self.names, name),
-            lost_count=self.lost_count + sum(each or 0 for each in counts),
-            is_least=self.is_least or None in counts,
-            acknowledged_count=_total([self.acknowledged_count, acknowledged]),
-            records_count=self.records_count + repaired.lost_records_count,
-            acknowledged_records_count=_total([self.acknowledged_records_count, *records]),
-            batches_count=self.batches_count + repaired.lost_batches_count,
-            copies_count=self.copies_count + sum(each.copies_count for each in repaired.lost),
+            lost=lost,
             opened_count=self.opened_count + len(repaired.open_transactions),
         )
-
-
-def _total(counts: Sequence[int | None]) -> int | None:
-    known = [each for each in counts if each is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 class StrategyComparison(NamedTuple):
@@ -99,12 +78,11 @@ class StrategyComparison(NamedTuple):
     remark: str
 
 
-def cost_of(selected: Iterable[Selected], repaired: Iterable[Repaired]) -> RepairCost:
-    """Add up what repairs cost, of some of these partitions."""
-    watermarks = {each.partition.path: _high_watermark(each) for each in selected}
+def cost_of(repaired: Iterable[Repaired]) -> RepairCost:
+    """Add up what repairs cost."""
     cost = RepairCost()
     for each in repaired:
-        cost = cost.plus(Path(each.path).name, each, watermarks[each.path])
+        cost = cost.plus(Path(each.path).name, each)
     return cost
 
 
@@ -131,9 +109,7 @@ def compare(
             _compared(each, found, name, is_proposed=name == proposed[path])
             for name, found in results.items()
         ]
-    costs = {
-        str(name): cost_of(selected, found.values()) for name, found in by_strategy.items() if found
-    }
+    costs = {str(name): cost_of(found.values()) for name, found in by_strategy.items() if found}
     return StrategyComparison(rows=tuple(rows), costs=costs, call=(), remark="")
 
 
@@ -143,7 +119,7 @@ def _compared(
     kept = lost = acknowledged = None
     if repaired is not None:
         kept, lost = repaired.kept_offsets_count, repaired.lost_offsets_count
-        acknowledged = repaired.acknowledged_lost_count(_high_watermark(selected))
+        acknowledged = repaired.acknowledged_lost_count(repaired.high_watermark)
     return ComparedStrategy(
         partition=Path(selected.partition.path).name,
         strategy=str(strategy),
@@ -152,11 +128,6 @@ def _compared(
         acknowledged_lost_count=acknowledged,
         is_proposed=is_proposed,
     )
-
-
-def _high_watermark(selected: Selected) -> int | None:
-    log_dir = selected.log_dir
-    return None if log_dir is None else log_dir.high_watermark(selected.partition)
 
 
 def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
@@ -173,36 +144,14 @@ def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
         verbs=("mend", "mended"),
         does=(f"{names}, strategy {strategy}", names),
         loses=_loses(cost),
-        is_loss=bool(cost.lost_count or cost.is_least or cost.batches_count),
+        is_loss=cost.lost.is_something,
     )
 
 
 def _loses(cost: RepairCost) -> tuple[str, ...]:
+    text = cost.lost.text
     opened = f"; {counted(cost.opened_count, 'transaction')} without a marker"
-    opened = opened if cost.opened_count else ""
-    parts = []
-    if cost.lost_count:
-        least = "at least " if cost.is_least else ""
-        offsets = f"{least}{counted(cost.lost_count, 'offset')}"
-        parts.append(f"{offsets}, {_acknowledged(cost.acknowledged_count)}")
-    elif cost.is_least:
-        is_unacknowledged = cost.acknowledged_count == 0
-        end = "" if is_unacknowledged else f", {_acknowledged(cost.acknowledged_count)}"
-        no_batch = "no whole batch; " if is_unacknowledged and not cost.batches_count else ""
-        parts.append(f"{no_batch}a torn end{end}" + (" goes" if no_batch else ""))
-    if cost.batches_count:
-        records = f"{counted(cost.records_count, 'intact record')}"
-        where = f"in {counted(cost.batches_count, 'batch', 'batches')}"
-        parts.append(f"{records} {where}, {_acknowledged(cost.acknowledged_records_count)}")
-    elif not parts and cost.copies_count:
-        copies = counted(cost.copies_count, "duplicate batch", "duplicate batches")
-        parts.append(f"no record; {copies}")
-    text = "; ".join(reversed(parts)) or "no offset"
-    return (f"{text}{opened}", text)
-
-
-def _acknowledged(count: int | None) -> str:
-    return "how many acknowledged is unknown" if count is None else f"{count:,} acknowledged"
+    return (f"{text}{opened}" if cost.opened_count else text, text)
 
 
 def compared_lines(

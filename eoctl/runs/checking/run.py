@@ -18,7 +18,7 @@ from recovery.checks.grounds.collector import Collector
 from recovery.checks.log_dirs.absent import check_absent
 from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
 from recovery.checks.log_dirs.log_dirs import check_log_dirs
-from recovery.checks.log_dirs.unfinished import unfinished_changes
+from recovery.checks.log_dirs.unfinished import lost_by_changes, unfinished_changes
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
 from recovery.fsck.causes import PlacedFinding
@@ -228,6 +228,10 @@ class CheckRun:
         """Check what a broker meets before it opens a partition."""
         around = (str(Path(each.partition.path).parent) for each in self.found.selected)
         for each in unfinished_changes([*(each.path for each in self.found.log_dirs), *around]):
+            self._counts[each.severity] += 1
+            yield each
+        directories = [each.selected.partition.path for each in self.jobs]
+        for each in lost_by_changes({str(Path(path).parent) for path in directories}, directories):
             self._counts[each.severity] += 1
             yield each
         collectors = {id(each): Collector(topics=self._topics) for each in self.found.log_dirs}

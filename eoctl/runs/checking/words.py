@@ -42,6 +42,7 @@ _OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, F
 _GAPS = frozenset({"SEG-4", "BAT-5"})
 _TIE = "\x1f"  # a blank at which no line is broken
 # Programs get the seconds of a finding as a number.
+_WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # of a change of eoctl
 _SECONDS = re.compile(r"\b(\d+) s\b(?= old| after now)")
 
 
@@ -240,6 +241,11 @@ def _cut_line(cut: StartCut) -> str:
 def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     """What is wrong in the log already, whatever a start does."""
     parts, short = [], []
+    if verdict.by_changes:
+        first, *later = [each.message for each in verdict.by_changes]
+        more = f", {len(later):,} more such changes" if later else ""
+        parts.append(f"{first}{more}")
+        short.append(f"{_WHEN.sub('', first)}{more}")
     if verdict.missing:
         offsets = [_offsets_count(each) for each in verdict.missing]
         known = "" if None in offsets else f"{sum(each or 0 for each in offsets):,} "
@@ -255,7 +261,10 @@ def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
         if others_count:
             short.append(counted(others_count, "other error"))
         texts = ["; ".join(parts), "; ".join([parts[0], *short[1:]]), "; ".join(short)]
-        yield Said("Lost", fitting(texts, room), Severity.ERROR.rank)
+        worst = max((each.severity.rank for each in verdict.by_changes), default=0)
+        is_grave = bool(verdict.missing or verdict.damaged)
+        rank = Severity.ERROR.rank if is_grave else worst
+        yield Said("Lost", fitting(texts, room), rank)
     elif others_count:
         text = f"no record, but {counted(others_count, 'error')}, see below"
         yield Said("Lost", text, Severity.ERROR.rank)
@@ -282,7 +291,7 @@ def _nothing_rank(verdict: DirectoryVerdict) -> int:
 
 def _other_errors_count(verdict: DirectoryVerdict) -> int:
     """Errors that are neither damage nor something missing, those that follow too."""
-    told = {*verdict.missing, *verdict.damaged}
+    told = {*verdict.missing, *verdict.damaged, *verdict.by_changes}
     return sum(
         each.severity is Severity.ERROR and each not in told
         for folded in verdict.listed

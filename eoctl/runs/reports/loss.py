@@ -15,6 +15,8 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recovery.changes.journals.losses import JournalLoss
+
 MEMORY_BYTES = 256 << 20
 VERIFIED = "verified: headers and checksums of all batches, and that their content decodes"
 
@@ -77,9 +79,11 @@ class LossRun:
         return [each for each in self.summaries if _is_concerned(each)]
 
     def answer(self) -> list[str]:
-        """Return what it comes to, in at most three lines."""
+        """Return what it comes to: three lines, and one for each change that has lost something."""
         found = self._survey.summaries
-        lines = [f"lost: {self._lost_words()}"]
+        changes = self._survey.by_changes
+        lines = [f"lost: {self._lost_words()}"] if self._survey.lost or not changes else []
+        lines += [f"lost: {each}" for each in told_of_changes(changes)]
         repeats = [each.duplicate_records for each in found if each.duplicate_records != 0]
         known = [each for each in repeats if each is not None]
         twice = _number(sum(known)) + (" at least" if len(known) != len(repeats) else "")
@@ -118,6 +122,16 @@ class LossRun:
         if self._survey.is_lost:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self._survey.is_short else EXIT_OK
+
+
+def told_of_changes(changes: Sequence[JournalLoss]) -> Iterator[str]:
+    """Tell what each change took from all partitions together, as its own last lines did."""
+    by_journal: dict[str, JournalLoss] = {}
+    for each in changes:
+        known = by_journal.get(each.journal)
+        lost = each.lost if known is None else known.lost.plus(each.lost)
+        by_journal[each.journal] = each._replace(lost=lost)
+    yield from (each.told for each in by_journal.values())
 
 
 def _is_concerned(found: LossSummary) -> bool:

@@ -6,9 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from eoctl.progress import Progress
-from recovery.changes.journals.journal import has_journal
+from eoctl.runs.reports.loss import told_of_changes
+from recovery.changes.journals.journal import has_journal, read_journal
+from recovery.changes.journals.losses import losses_of
 from recovery.loss.against import AgainstSurvey
-from recovery.loss.before import side_before, touched_of
+from recovery.loss.before import key_of, side_before, touched_of
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary
 from recovery.loss.sides import side_of, total_bytes
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
@@ -16,6 +18,7 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from recovery.changes.journals.losses import JournalLoss
     from recovery.loss.sides import Side
 
 VERIFIED = "verified: checksums and contents of all batches that were compared"
@@ -47,7 +50,10 @@ class AgainstRun:
             UsageError: there is nothing to compare.
             AccessError, FormatError, RefusedError: one of them cannot be read.
         """
+        self._by_journal: list[JournalLoss] = []
         if has_journal(against):
+            for log_dir in read_journal(against).log_dirs:
+                self._by_journal += losses_of(against, os.path.realpath(log_dir))
             other = side_before(against)
             side = side_of(list(paths) or touched_of(against))
             # What is given and was not touched is the same; what is gone as a whole was below.
@@ -78,7 +84,10 @@ class AgainstRun:
         self._survey = AgainstSurvey(side, other, on_bytes=self._progress.advance)
         self._limit = limit
         self.counts = dict.fromkeys(ChangeKind, 0)
-        self.notes: list[str] = [VERIFIED, f"held against {what}"]
+        self.notes: list[str] = [VERIFIED, f"compared with {what}"]
+        keys = self._survey.keys
+        self._by_journal = [each for each in self._by_journal if key_of(each.directory) in keys]
+        self.notes += (f"{each.directory}: {each.told}" for each in self._by_journal)
 
     def rows(self) -> Iterator[ChangeRow]:
         """Give the rows that are wanted; all are counted."""
@@ -122,12 +131,13 @@ class AgainstRun:
         }
         told = ", ".join(f"{count:,} {name}" for name, count in sums.items())
         more = "; a part could not be read" if self._survey.is_short else ""
-        return [f"records: {told}{more}"]
+        lost = (f"lost: {each}" for each in told_of_changes(self._by_journal))
+        return [f"records: {told}{more}", *lost]
 
     @property
     def status(self) -> int:
         """Exit status, as far as it is known."""
-        if self._survey.is_changed or self.counts[ChangeKind.GONE]:
+        if self._survey.is_changed or self.counts[ChangeKind.GONE] or self._by_journal:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self._survey.is_short else EXIT_OK
 

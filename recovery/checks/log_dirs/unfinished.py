@@ -1,4 +1,4 @@
-"""JNL-2: a change of ours has begun in a log dir and not ended.
+"""What the journals beside a log dir say: JNL-2, a change has not ended; JNL-3, it lost records.
 
 A broker ignores the file that says so, and goes on with files of which one half is what they were
 and the other half what they were to become. So it is told before a broker is started.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes.journals.journal import Status, read_journal
+from recovery.changes.journals.losses import journal_losses
 from recovery.changes.journals.unfinished import (
     UNFINISHED_NAME,
     unfinished_path,
@@ -19,11 +20,12 @@ from recovery.changes.journals.unfinished import (
 )
 from recovery.rules.findings import Finding, Severity
 from storage.errors import AccessError, CorruptError
-from storage.file_names import LOCK_FILE_NAME
+from storage.file_names import LOCK_FILE_NAME, parse_partition_name
 from storage.files.broker_lock import probe
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 CHECK_ID = "JNL-2"
 
@@ -54,6 +56,29 @@ def unfinished_changes(log_dirs: Iterable[str]) -> Iterator[Finding]:
         is_undo = found.status in {Status.UNDOING, Status.UNDONE}
         fix = f"eoctl {'undo' if is_undo else 'apply'} {path}"
         yield _finding(log_dir, f"{what}: {ways_out(found)}", fix)
+
+
+def lost_by_changes(log_dirs: Iterable[str], directories: Collection[str]) -> Iterator[Finding]:
+    """Give a finding for each applied change that took something from one of these directories."""
+    known = {os.path.realpath(each): each for each in directories}
+    for each in journal_losses(log_dirs):
+        name = parse_partition_name(Path(each.directory).name)
+        directory = known.get(os.path.realpath(each.directory))
+        if directory is None or name is None:
+            continue
+        severity = Severity.ERROR if each.lost.is_acknowledged else Severity.NOTE
+        yield Finding(
+            check_id="JNL-3",
+            severity=Severity.WARNING if each.is_moved else severity,
+            path=directory,
+            message=each.told,
+            topic=name.topic,
+            partition=name.partition,
+            base_offset=each.base_offset,
+            last_offset=each.last_offset,
+            broker_action="nothing",
+            fix=f"eoctl loss --against {pasted(each.journal)}",
+        )
 
 
 def _finding(log_dir: str, message: str, fix: str) -> Finding:

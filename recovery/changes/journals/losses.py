@@ -1,0 +1,303 @@
+"""What applied changes cost a log dir, by the plans beside their journals.
+
+A change lowers the checkpoints with the log: afterwards nothing in the log dir tells that records
+were acknowledged and are gone. The plan that was applied still does, with the numbers of its price,
+until the change is undone or its journal is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery.changes.journals.backups import default_place
+from recovery.changes.journals.journal import (
+    PLAN_NAME,
+    Status,
+    has_journal,
+    read_journal,
+)
+from recovery.changes.plans.plan import MAX_PLAN_BYTES, PLAN_ID
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from storage.errors import AccessError, CorruptError, EoctlError
+from storage.files.small_file import read_small_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+_NOUNS = {"truncate": "truncation"}  # of commands whose name is no noun
+_WITH_LOSS = frozenset({"repair", "truncate", "rejoin"})
+
+
+class Lost(NamedTuple):
+    """What a change takes from a log. Counts are the most there can be; None is unknown.
+
+    Attributes:
+        offsets_count: offsets that no file has afterwards; `is_least`: so many, or more.
+        acknowledged_offsets_count: of them below the high watermark.
+        records_count: records of intact batches that no file has afterwards; None: what is cut
+            could not be read to its end.
+        acknowledged_records_count: of them below the high watermark.
+        batches_count: intact batches with these records, or with markers; None: not counted.
+        copies_count: intact batches that go and stay elsewhere.
+    """
+
+    offsets_count: int = 0
+    is_least: bool = False
+    acknowledged_offsets_count: int | None = 0
+    records_count: int | None = 0
+    acknowledged_records_count: int | None = 0
+    batches_count: int | None = 0
+    copies_count: int = 0
+
+    def plus(self, other: Lost) -> Lost:
+        """Add up two of them."""
+        return Lost(
+            offsets_count=self.offsets_count + other.offsets_count,
+            is_least=self.is_least or other.is_least,
+            acknowledged_offsets_count=_total(
+                self.acknowledged_offsets_count, other.acknowledged_offsets_count
+            ),
+            records_count=_total(self.records_count, other.records_count),
+            acknowledged_records_count=_total(
+                self.acknowledged_records_count, other.acknowledged_records_count
+            ),
+            batches_count=_total(self.batches_count, other.batches_count),
+            copies_count=self.copies_count + other.copies_count,
+        )
+
+    @property
+    def is_something(self) -> bool:
+        """Whether an offset, a record or a marker goes, or may go."""
+        return bool(
+            self.offsets_count
+            or self.is_least
+            or self.batches_count
+            or self.records_count is None
+            or self.records_count
+        )
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether some of it was acknowledged, as far as is known."""
+        counts = (self.acknowledged_offsets_count, self.acknowledged_records_count)
+        return any(each is None or each > 0 for each in counts)
+
+    @property
+    def text(self) -> str:
+        """All of it in words: "3 offsets, 3 acknowledged"."""
+        return "; ".join(self._parts()) or "no offset"
+
+    def _parts(self) -> Iterator[str]:
+        if self.batches_count is None:
+            records = "record" if self.records_count == 1 else "records"
+            acknowledged = _acknowledged(self.acknowledged_records_count)
+            yield f"{self.records_count:,} {records}, {acknowledged}"
+        elif self.batches_count:
+            records = _counted(self.records_count or 0, "intact record")
+            batches = "1 batch" if self.batches_count == 1 else f"{self.batches_count:,} batches"
+            yield f"{records} in {batches}, {_acknowledged(self.acknowledged_records_count)}"
+        if self.offsets_count:
+            least = "at least " if self.is_least else ""
+            offsets = f"{least}{_counted(self.offsets_count, 'offset')}"
+            yield f"{offsets}, {_acknowledged(self.acknowledged_offsets_count)}"
+        elif self.is_least and self.acknowledged_offsets_count != 0:
+            yield f"a torn end, {_acknowledged(self.acknowledged_offsets_count)}"
+        elif self.is_least:
+            yield "a torn end" if self.batches_count else "no whole batch; a torn end goes"
+        elif self.copies_count and not self.batches_count:
+            copies = "batch" if self.copies_count == 1 else "batches"
+            yield f"no record; {self.copies_count:,} duplicate {copies}"
+
+
+def _total(*counts: int | None) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _acknowledged(count: int | None) -> str:
+    return "how many acknowledged is unknown" if count is None else f"{count:,} acknowledged"
+
+
+def lost_by_cut(price: Mapping[str, Any]) -> Lost:
+    """Return what a truncation takes, or the cut of a rejoin, by its price."""
+    records_count = price["records_count"]
+    acknowledged = price["acknowledged_records_count"]
+    if records_count is not None:
+        return Lost(
+            records_count=records_count,
+            acknowledged_records_count=acknowledged,
+            batches_count=None,
+        )
+    return Lost(
+        offsets_count=price["cut_end_offset"] - price["cut_start_offset"],
+        acknowledged_offsets_count=acknowledged,
+    )
+
+
+class JournalLoss(NamedTuple):
+    """What an applied change took from one partition.
+
+    Attributes:
+        journal: its directory.
+        applied_at_ms: when.
+        directory: of the partition.
+        base_offset, last_offset: where, inclusive; None: not known.
+        lost: how much.
+        is_moved: all of the partition was set aside, for the broker to fetch it again.
+    """
+
+    journal: str
+    command: str
+    applied_at_ms: int
+    directory: str
+    base_offset: int | None
+    last_offset: int | None
+    lost: Lost
+    is_moved: bool = False
+
+    @property
+    def told(self) -> str:
+        """What is lost, by which change, as words."""
+        moment = datetime.fromtimestamp(self.applied_at_ms // 1000, UTC)
+        when = f"{moment:%Y-%m-%d %H:%M} UTC (journal {Path(self.journal).name})"
+        does = "moved away" if self.is_moved else "lost"
+        by = f"{does} by the {_NOUNS.get(self.command, self.command)} of {when}"
+        lost = self.lost
+        is_plain = lost == Lost(lost.offsets_count, acknowledged_offsets_count=lost.offsets_count)
+        if is_plain:
+            return (
+                f"{lost.offsets_count:,} acknowledged offset{'s' * (lost.offsets_count != 1)} {by}"
+            )
+        return f"{lost.text}: {by}"
+
+
+def journal_losses(log_dirs: Iterable[str]) -> Iterator[JournalLoss]:
+    """Give what applied changes took from the partitions of log dirs, oldest change first.
+
+    What was moved away, and is there again, is not lost. Only the default place of journals is
+    looked at. A journal or plan that cannot be read is told by `eoctl journal list`, and gives
+    nothing here.
+    """
+    for log_dir in dict.fromkeys(map(os.path.realpath, log_dirs)):
+        place = Path(default_place(log_dir))
+        try:
+            names = sorted(os.listdir(place))  # noqa: PTH208 - names are all that is wanted
+        except OSError:
+            continue
+        for name in names:
+            if PLAN_ID.fullmatch(name) and _command_of(name) in _WITH_LOSS:
+                yield from (
+                    each for each in losses_of(str(place / name), log_dir) if not _is_back(each)
+                )
+
+
+def _is_back(loss: JournalLoss) -> bool:
+    """Whether the broker has fetched what was moved away, as far as offsets tell."""
+    if not loss.is_moved or loss.last_offset is None:
+        return False
+    try:
+        end = Partition.of(select_partition(loss.directory)).log_end()
+    except EoctlError:
+        return False
+    return end is not None and end.offset > loss.last_offset
+
+
+def _command_of(name: str) -> str:
+    return name.partition("Z-")[2].rpartition("-")[0]
+
+
+def losses_of(path: str, log_dir: str) -> Iterator[JournalLoss]:
+    """Give what the change of one journal took from partitions of a log dir, if it is applied."""
+    try:
+        if not has_journal(path) or (found := read_journal(path)).status is not Status.APPLIED:
+            return
+        plan = json.loads(read_small_file(Path(path, PLAN_NAME), MAX_PLAN_BYTES))
+        price, arguments = plan["price"], plan["arguments"]
+        rows = [*_of_ranges(price), *_of_moves(price), *_of_cuts(price, arguments)]
+    except (AccessError, CorruptError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    own = os.path.realpath(found.log_dirs[0])
+    for directory, bounds, lost, is_moved in rows:
+        parent = os.path.realpath(Path(directory).parent) if Path(directory).is_absolute() else own
+        if lost.is_something and (parent == log_dir or len(found.log_dirs) == 1):
+            yield JournalLoss(
+                journal=found.path,
+                command=found.command,
+                applied_at_ms=found.applied_at_ms,
+                directory=str(Path(log_dir, Path(directory).name)),
+                base_offset=bounds[0],
+                last_offset=bounds[1],
+                lost=lost,
+                is_moved=is_moved,
+            )
+
+
+_Row = tuple[str, tuple[int | None, int | None], Lost, bool]
+
+
+def _of_ranges(price: Mapping[str, Any]) -> Iterator[_Row]:
+    """Of a repair: the ranges of each partition, put together."""
+    by_partition: dict[str, list[dict[str, Any]]] = {}
+    for each in price.get("lost_ranges", ()):
+        by_partition.setdefault(_partition_of(each), []).append(each)
+    for name, ranges in by_partition.items():
+        lost = Lost()
+        for each in ranges:
+            lost = lost.plus(_of_range(each))
+        yield name, _bounds(ranges), lost, False
+
+
+def _partition_of(lost_range: Mapping[str, Any]) -> str:
+    """Of `t-0/00000000000000000000.log`; of what is missing the file is the directory."""
+    file = Path(lost_range["file"])
+    return file.parent.name if file.suffix == ".log" else file.name
+
+
+def _of_range(value: Mapping[str, Any]) -> Lost:
+    first, last = value["base_offset"], value["last_offset"]
+    return Lost(
+        offsets_count=0 if first is None or last is None else last - first + 1,
+        is_least=first is not None and last is None,
+        acknowledged_offsets_count=value["acknowledged_offsets_count"],
+        records_count=value["records_count"],
+        acknowledged_records_count=value["acknowledged_records_count"],
+        batches_count=value["batches_count"],
+    )
+
+
+def _bounds(ranges: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
+    firsts = [each["base_offset"] for each in ranges if each["base_offset"] is not None]
+    lasts = [each["last_offset"] for each in ranges if each["base_offset"] is not None]
+    return min(firsts, default=None), None if None in lasts else max(lasts, default=None)
+
+
+def _of_moves(price: Mapping[str, Any]) -> Iterator[_Row]:
+    for each in price.get("moved", ()):
+        start, end = each["log_start_offset"], each["log_end_offset"]
+        lost = Lost(
+            offsets_count=0 if end is None else end - start,
+            is_least=end is None,
+            acknowledged_offsets_count=each["acknowledged_offsets_count"],
+        )
+        yield each["partition"], (start, None if end is None else end - 1), lost, True
+
+
+def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[_Row]:
+    """Of a truncation, of all replicas that were cut with it; or of a rejoin."""
+    if "cut_start_offset" not in price:
+        return
+    first = {**price, "path": arguments["partition"]}
+    for each in (first, *price.get("replicas", ())):
+        bounds = (each["cut_start_offset"], each["cut_end_offset"] - 1)
+        acknowledged = each.get("acknowledged_records_count")
+        lost = lost_by_cut({**each, "acknowledged_records_count": acknowledged})
+        yield each["path"], bounds, lost, False

@@ -225,6 +225,63 @@ def test_the_log_is_truncated(isolation: str, log: Log, follow: Callable[..., Fo
     assert "truncated to offset 5: going on from there; offsets up to 8 were" in messages(notes)
 
 
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize(
+    ("new", "is_rolled"),
+    [
+        ([2, 2], False),  # of the same sizes: nothing is damaged at the old place
+        ([2, 2, 1], False),
+        ([4, 3], False),
+        ([1], False),
+        ([1, 1, 9], True),
+    ],
+)
+def test_the_log_is_written_anew_between_two_looks(
+    new: list[int], isolation: str, is_rolled: bool, log: Log, follow: Callable[..., Follower]
+) -> None:
+    log.append(Batch(count=3))
+    kept, offset = log.active.stat().st_size, log.next_offset
+    log.append(Batch(pid=5, count=2), Batch(pid=5, count=2))
+    follower = follow("--isolation", isolation)
+    assert follower.offsets(7) == [*range(7)]
+    follower.process.send_signal(signal.SIGSTOP)
+    os.truncate(log.active, kept)
+    log.next_offset = offset
+    for count in new:
+        log.append(Batch(pid=6, count=count))
+        if is_rolled:
+            log.roll()
+    follower.process.send_signal(signal.SIGCONT)
+    again = [*range(3, 3 + sum(new))]
+    assert follower.offsets(7 + len(again)) == [*range(7), *again]
+    log.append(Batch(pid=6))
+    assert follower.offsets(8 + len(again))[-1] == log.next_offset - 1
+    _, notes = follower.end()
+    assert "truncated to offset 3: going on from there; offsets up to 6 were" in messages(notes)
+
+
+def test_what_a_cleaner_writes_anew_is_not_truncated(
+    log: Log, follow: Callable[..., Follower]
+) -> None:
+    log.append(Batch(count=3), Batch(count=2))
+    cleaned = log.active
+    data = bytearray(cleaned.read_bytes())
+    log.roll()
+    follower = follow()
+    assert follower.offsets(5) == [*range(5)]
+    rest = log.bytes_of(Batch(count=2))
+    follower.process.send_signal(signal.SIGSTOP)
+    first_bytes = int.from_bytes(data[8:12]) + 12
+    cleaned.write_bytes(data[first_bytes:])  # one batch of two stays
+    log.active.unlink()
+    log.active = cleaned.with_name(f"{5:020d}.log")
+    log.write(rest)
+    follower.process.send_signal(signal.SIGCONT)
+    assert follower.offsets(7) == [*range(7)]
+    _, notes = follower.end()
+    assert "truncated" not in messages(notes)
+
+
 def test_a_segment_is_truncated_away(log: Log, follow: Callable[..., Follower]) -> None:
     log.append(Batch(count=3))
     first, offset = log.active, log.next_offset

@@ -267,6 +267,7 @@ class LogConsumer(ABC, Generic[Given]):
                 reader.finish()
             return
         watch = LogWatch(self.partition)
+        reader.remember()
         while True:
             yield from self._pass(reader)
             if self._is_full() or reader.next_offset >= self._options.end.number:
@@ -287,7 +288,10 @@ class LogConsumer(ABC, Generic[Given]):
                 is_at_place = reader.is_place_of(exc.damage)
                 if attempt or not (self._options.follow and is_at_place):
                     raise
-                reader.seek(reader.next_offset)
+                if reader.first_other_offset() is None:
+                    reader.seek(reader.next_offset)
+                else:
+                    self._find_again(reader)
                 continue
             except AccessError as exc:
                 is_gone = exc.errno == errno.ENOENT and attempt + 1 < RELISTS_MAX
@@ -332,19 +336,21 @@ class LogConsumer(ABC, Generic[Given]):
             if self.view is not None:
                 self.view.high_watermark = self._high_watermark
         places = [reader.place] + ([] if self.view is None else [self.view.place])
-        if not watch.refresh(each for each in places if each[0] >= 0):
+        is_there = watch.refresh(each for each in places if each[0] >= 0)
+        if not (is_there and reader.is_last_as_passed()):
             self._find_again(reader)
-            if self.view is not None:
-                self.view = self._new_view()
         elif self.view is not None:
             self.view.update()
 
     def _find_again(self, reader: LogWalk[Given]) -> None:
-        """The place where to go on is gone: the log was cut at its end or at its start."""
+        """Go on where the log allows: it was truncated, maybe written anew, or lost its start."""
         offset = reader.next_offset
         first_offset = self.partition.local_log_start_offset or 0
         end = self.partition.log_end()
         end_offset = first_offset if end is None else max(end.offset, first_offset)
+        other_offset = reader.first_other_offset()
+        if other_offset is not None:
+            end_offset = min(end_offset, max(other_offset, first_offset))
         if offset > end_offset:
             self._meet_truncation(offset, end_offset)
             offset = end_offset
@@ -352,6 +358,8 @@ class LogConsumer(ABC, Generic[Given]):
             self._meet_deletion(offset, first_offset)
             offset = first_offset
         reader.seek(offset)
+        if self.view is not None:
+            self.view = self._new_view()
 
     def _meet_truncation(self, offset: int, end_offset: int) -> None:
         """The log ends below `offset` now, where reading was to go on."""

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
 from storage.errors import AccessError
@@ -29,7 +30,9 @@ from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from eoctl.clients.log.bulk_records import IsHidden
     from storage.dirs.partition import Partition
@@ -59,6 +62,17 @@ class PassedBatch(NamedTuple):
 
 
 NONE_BEFORE = PassedBatch(-1, 0, 0)
+REMEMBERED_COUNT = 1 << 14  # batches of a log that is followed
+
+
+class RememberedBatch(NamedTuple):
+    """A good batch that was passed, as it is told from another one at its place."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    producer_id: int
+    crc: int
 
 
 class WalkOptions(TypedDict, total=False):
@@ -103,6 +117,7 @@ class LogWalk(ABC, Generic[Given]):
         self._floor_offset = 0  # behind the batch that lies before the one that is read
         self._is_before_first = True  # no batch from `next_offset` on was met yet
         self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
+        self._remembered: deque[RememberedBatch] | None = None
 
     def seek(self, offset: int) -> None:
         """Go on at another offset."""
@@ -111,6 +126,44 @@ class LogWalk(ABC, Generic[Given]):
         self._before = NONE_BEFORE
         self._is_before_first = True
         self._waiting, self.tail = [], []
+        while self._remembered and self._remembered[-1].last_offset >= offset:
+            self._remembered.pop()
+
+    def remember(self) -> None:
+        """Remember what is passed from now on: the log may be truncated and written anew."""
+        self._remembered = deque(maxlen=REMEMBERED_COUNT)
+
+    def is_last_as_passed(self) -> bool:
+        """Return whether the last batch that was passed in the active segment is still there."""
+        segments, before = self._partition.segments, self._before
+        if not (
+            self._remembered and segments and segments[-1].base_offset == before.segment_offset
+        ):
+            return True
+        with open_segment(segments[-1].log.path) as segment:
+            scan = segment.scan(start_pos=before.pos, **self._partition.bounds(segments[-1]))
+            found = next(iter(scan), None)
+        return found is not None and _remembered(found) == self._remembered[-1]
+
+    def first_other_offset(self) -> int | None:
+        """Return where the log has another batch than the one that was passed; None: nowhere.
+
+        A cleaner writes batches of older segments anew, and keeps their offsets and epochs.
+        """
+        if not self._remembered:
+            return None
+        known = {each.base_offset: each for each in self._remembered}
+        first_offset = self._remembered[0].base_offset
+        for placed in self._partition.read(first_offset, self.next_offset):
+            if placed.batch.crc_ok is False:
+                continue
+            found = _remembered(placed.batch)
+            before = known.get(found.base_offset)
+            if before is not None and not self._partition.is_active(placed.files):
+                before = before._replace(crc=found.crc)
+            if found != before:
+                return max(found.base_offset, first_offset)
+        return None
 
     def is_place_of(self, damage: Damage) -> bool:
         """Whether damage is where the last `read` began: what was there may be another log now."""
@@ -251,6 +304,7 @@ class LogWalk(ABC, Generic[Given]):
         if isinstance(part, ScannedBatch):
             if part.pos + part.header.batch_bytes <= self._pos:
                 self._before = PassedBatch(files.base_offset, part.pos, part.header.base_offset)
+                self._remember([_remembered(part)])
             return
         table = part.table
         passed = int((table.pos + table.batch_bytes).searchsorted(self._pos, side="right"))
@@ -258,6 +312,26 @@ class LogWalk(ABC, Generic[Given]):
             row = passed - 1
             pos, base_offset = int(table.pos[row]), int(table.base_offset[row])
             self._before = PassedBatch(files.base_offset, pos, base_offset)
+            if self._remembered is not None:
+                rows = slice(max(passed - REMEMBERED_COUNT, 0), passed)
+                columns: list[NDArray[Any]] = [
+                    table.base_offset,
+                    table.last_offset,
+                    table.partition_leader_epoch,
+                    table.producer_id,
+                    table.crc,
+                ]
+                found = zip(*(each[rows].tolist() for each in columns), strict=True)
+                self._remember(map(RememberedBatch._make, found))
+
+    def _remember(self, batches: Iterable[RememberedBatch]) -> None:
+        """Add batches, but for those that a read begins with once more."""
+        remembered = self._remembered
+        if remembered is None:
+            return
+        for each in batches:
+            if not remembered or each.base_offset > remembered[-1].base_offset:
+                remembered.append(each)
 
     @abstractmethod
     def _read_window(
@@ -314,3 +388,14 @@ class LogWalk(ABC, Generic[Given]):
         if not self._skip_corrupt:
             raise DamageError(damage)
         self.skipped.append(damage)
+
+
+def _remembered(batch: ScannedBatch) -> RememberedBatch:
+    header = batch.header
+    return RememberedBatch(
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        crc=header.crc,
+    )

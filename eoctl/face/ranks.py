@@ -113,7 +113,7 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("copy", (*PLACE, "applied", "records", "bytes", "base_offset", "last_offset", "compared")),
     ("transform", (*PLACE, "applied", "records_in", "records_out", "next_offset")),
     ("sink", (*PLACE, "records", "path")),
-    ("export", (*PLACE, "records", "bytes", "skipped", "lost_offsets", "path")),
+    ("export", (*PLACE, "records", "bytes", "skipped", "lost_offsets", "lost_records", "path")),
     # what is changed
     ("derived_file", ("partition", "file", "state", "written", "reason")),
     ("truncation", ("path", "target_offset", "log_end_offset", "end_after_restart", "applied")),

@@ -36,6 +36,7 @@ class ExportSummary(NamedTuple):
         skipped: records that it left out, as headers count them.
         lost_ranges: number of stretches that could not be read.
         lost_offsets: the most offsets that are missing; None: unknown.
+        lost_records: of batches with a right checksum that gave none, as headers count them.
         path: the directory.
     """
 
@@ -53,6 +54,7 @@ class ExportSummary(NamedTuple):
     skipped: int
     lost_ranges: int
     lost_offsets: int | None
+    lost_records: int
     path: str
 
 
@@ -200,5 +202,6 @@ def _summary(
         ),
         lost_ranges=len(lost),
         lost_offsets=None if unknown else lost_offsets_count(lost),
+        lost_records=sum(each.lost_records for each in counts),
         path=directory.directory,
     )

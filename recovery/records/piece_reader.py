@@ -14,6 +14,7 @@ the last stable offset (`outcomes.find_stability`), which the caller computes on
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -101,6 +102,7 @@ class PieceReader(Generic[RowsT]):
         self._singles_count = 0
         self._given: Counter[int] = Counter()
         self._skipped: Counter[str] = Counter()
+        self._lost_records = 0
         self._first_offset: int | None = None
         self._last_offset: int | None = None
 
@@ -133,6 +135,7 @@ class PieceReader(Generic[RowsT]):
             unstable_skipped=skipped["unstable"],
             first_offset=self._first_offset,
             last_offset=self._last_offset,
+            lost_records=self._lost_records,
         )
 
     def __iter__(self) -> Iterator[RowsT]:
@@ -315,7 +318,10 @@ class PieceReader(Generic[RowsT]):
     def _read_single(self, batch: ScannedBatch) -> Iterator[RowsT]:
         """Read a batch that is not healthy, or of an old format."""
         header = batch.header
-        if batch.crc_ok is False or self._notes.is_lost(batch.pos):
+        if batch.crc_ok is False:
+            return
+        if self._notes.is_lost(batch.pos):
+            self._lose(batch)
             return
         if header.is_control:
             self._check_markers(table_of([batch]), None)
@@ -336,11 +342,13 @@ class PieceReader(Generic[RowsT]):
             words = f"offsets {header.base_offset} to {header.last_offset} cannot be"
             error = CorruptError(words, check_id="SEG-3", pos=batch.pos)
             self._notes.add_error(batch, error, floor_offset=self._floor_offset)
+            self._lose(batch)
             return
         try:
             records = decoded_records(batch, self._segment, self._floor_offset)
         except (FormatError, AccessError) as exc:
             self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
+            self._lose(batch)
             return
         # The header of a wrapper has the offset of the last record in it.
         first = header.base_offset if header.magic >= MAGIC_V2 else None
@@ -368,6 +376,17 @@ class PieceReader(Generic[RowsT]):
             self._singles.append(
                 DecodedBatch(header=header, outcome=outcome, records=kept, base_offset=first or 0)
             )
+
+    def _lose(self, batch: ScannedBatch) -> None:
+        """Count the records of a batch that is whole and gives none."""
+        header = batch.header
+        if header.is_control:
+            return
+        if header.magic >= MAGIC_V2:
+            self._lost_records += header.records_count
+            return
+        with suppress(FormatError, AccessError):  # else nothing tells how many it has
+            self._lost_records += sum(1 for _ in self._segment.records(batch))
 
     def _is_full(self) -> bool:
         is_large = self._singles_bytes >= self._options.batch_bytes

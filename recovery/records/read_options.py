@@ -61,6 +61,8 @@ class ReadCounts(NamedTuple):
         aborted_skipped, open_skipped, unstable_skipped: what read_committed left out, as the
             headers of batches say; the last are committed, at or above the last stable offset.
         first_offset, last_offset: of the records that were given.
+        lost_records: in batches with a right checksum that gave none: the offsets cannot be right,
+            or the content does not decode. As headers say.
     """
 
     records: int = 0
@@ -72,3 +74,4 @@ class ReadCounts(NamedTuple):
     unstable_skipped: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
+    lost_records: int = 0

@@ -36,7 +36,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "eoctl"]
 FIELDS = [
     "topic", "partition", "broker", "records", "bytes", "files", "first_offset", "last_offset",
-    "committed", "aborted", "open", "skipped", "lost_ranges", "lost_offsets", "path",
+    "committed", "aborted", "open", "skipped", "lost_ranges", "lost_offsets",
+    "lost_records", "path",
 ]  # fmt: skip
 
 

@@ -4,6 +4,10 @@ A result is taken if nothing has changed that it came from: the files by name, s
 the log dir's checkpoints say of the partition, how the log dir was left, and the options. What is
 told of by its age holds at the same time only. The file (`storage.dirs.state_file`) can be deleted
 at any time.
+
+A disk may change bytes and leave size and time as they are. What an interrupted run has read counts
+as read by the run that goes on. What a finished run has read does not, nor does anything that was
+read more than a day ago.
 """
 
 from __future__ import annotations
@@ -23,21 +27,34 @@ if TYPE_CHECKING:
     from recovery.fsck.one_pass import CheckJob
 
 SAVED_EVERY_S = 5.0
+FRESH_MS = 86_400_000
 
 
 class KnownDirectory(NamedTuple):
-    """A row of the file: what was found in a directory; `result` is to be read as `CheckResult`."""
+    """A row of the file: what was found in a directory.
+
+    Attributes:
+        key: digest of all that the result comes from.
+        read_ms: when its files were read.
+        is_over: the run that read it came to its end.
+        result: to be read as `CheckResult`.
+    """
 
     path: str
     key: bytes
+    read_ms: int
+    is_over: bool
     result: Any
 
 
-SCHEMA = StateSchema("eoctl-check-state", 2, (KnownDirectory, CheckResult))
+SCHEMA = StateSchema("eoctl-check-state", 3, (KnownDirectory, CheckResult))
 
 
 class CheckState:
     """Results by partition directory.
+
+    Attributes:
+        taken: what was taken from the file.
 
     Raises:
         RefusedError: the file lies in a log dir.
@@ -51,6 +68,7 @@ class CheckState:
             raise UsageError("--resume: no file is named")
         self._file = StateFile(SCHEMA, "the state of a check", path, program)
         self._known = {each.path: each for each in self._file.load(KnownDirectory)}
+        self.taken: list[KnownDirectory] = []
         self._saved_s = time.monotonic()
         fsio.require_replaceable(path)
 
@@ -65,10 +83,18 @@ class CheckState:
         if known is None or known.key not in (key, _key_at(job, key)):
             return None
         try:
-            return read_as(CheckResult, known.result)
+            result = read_as(CheckResult, known.result)
         except ValueError as exc:
             self._file.pass_over(f"damaged ({exc})")
             return None
+        self.taken.append(known)
+        return result
+
+    @property
+    def unread_count(self) -> int:
+        """How many of the directories that were taken may have rotted since they were read."""
+        oldest_ms = _wall_ms() - FRESH_MS
+        return sum(each.is_over or each.read_ms < oldest_ms for each in self.taken)
 
     def add(self, job: CheckJob, key: bytes, result: CheckResult) -> None:
         """Note a result; `key` is that of the job before it was begun."""
@@ -77,9 +103,15 @@ class CheckState:
         if any(each.check_id == "TXO-1" for each in result.findings):
             key = _key_at(job, key)
         path = os.path.realpath(job.selected.partition.path)
-        self._known[path] = KnownDirectory(path, key, result)
+        self._known[path] = KnownDirectory(
+            path=path, key=key, read_ms=_wall_ms(), is_over=False, result=result
+        )
         if time.monotonic() - self._saved_s >= SAVED_EVERY_S:
             self.save()
+
+    def finish(self) -> None:
+        """Say that the run has come to its end."""
+        self._known = {path: each._replace(is_over=True) for path, each in self._known.items()}
 
     def save(self) -> None:
         """Replace the file. Raises AccessError."""
@@ -113,3 +145,7 @@ def key_of(job: CheckJob) -> bytes:
 def _key_at(job: CheckJob, key: bytes) -> bytes:
     """Key of a result that holds at that time only: what is open grows older, and is late then."""
     return sha256(key + repr(job.options.now_ms).encode()).digest()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

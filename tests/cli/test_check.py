@@ -25,6 +25,7 @@ from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 from tests.bad_disk import give_up_to
 from tests.changes import in_80_columns
 from tests.cli.test_consume_exec import wait_for
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,7 +214,9 @@ def test_a_second_run_reads_what_has_changed(
     first = eoctl(*call)
     again = eoctl(*call)
     assert again.text == first.text
-    assert "24 partitions as an earlier run found them" in again.errors
+    assert "24 partitions as an earlier run found them: unchanged since 20" in again.errors
+    assert ", not read again" in again.errors
+    assert (first.status, again.status) == (0, 5)
     flip(kafka / "rolled-0" / LOG, 300)
     changed = eoctl(*call)
     assert "23 partitions as an earlier run found them" in changed.errors
@@ -245,6 +248,27 @@ def test_an_interrupted_check_is_kept(kafka: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0
     assert "partitions as an earlier run found them" in done.stderr
+    done = subprocess.run(
+        [*call, "--resume", str(state), str(kafka)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5
+
+
+def test_a_byte_that_rots_is_not_called_good(
+    kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    call = ("check", "--now", "dir", "--resume", tmp_path / "check.state", kafka)
+    assert eoctl(*call).status == 0
+    log = kafka / "rolled-0" / LOG
+    times = log.stat()
+    flip(log, 300)
+    os.utime(log, ns=(times.st_atime_ns, times.st_mtime_ns))
+    again = eoctl(*call)
+    assert again.status == 5
+    assert "not read again" in again.errors
+    shown = on_terminal(*call, "-q")
+    assert shown.status == 5
+    assert "24 partitions are unchanged, and were not read again" in " ".join(shown.text.split())
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 40])
@@ -391,7 +415,7 @@ def test_a_leader_takes_away_epochs_that_nobody_gave_out(
 def _with_rows(state: Path, change: Callable[[list[Any]], None]) -> None:
     """Change what a state says of each partition: findings, row, changes, problems, a line."""
     name, version, program, rows = msgpack.unpackb(zlib.decompress(state.read_bytes()))
-    for _, _, result in rows:
+    for *_, result in rows:
         change(result)
     state.write_bytes(zlib.compress(msgpack.packb([name, version, program, rows])))
 

@@ -123,7 +123,7 @@ def test_a_state_of_a_check(kafka: Path, tmp_path: Path, eoctl: Eoctl) -> None:
             assert (found.status, found.text) == (first.status, first.text)
     for content in variants(whole, _repacked):
         state.write_bytes(content)
-        assert eoctl(*call).status in {first.status, 1}
+        assert eoctl(*call).status in {first.status, 1, 5}  # 5: taken, and not read again
 
 
 def test_a_state_of_an_audit(kafka: Path, tmp_path: Path, eoctl: Eoctl) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from eoctl import __version__
-from eoctl.clock import parse_time_ms, resolve_now
+from eoctl.clock import format_time_ms, parse_time_ms, resolve_now
 from eoctl.output import flush
 from eoctl.runs.notes import notes_in_use
 from recovery.changes.plans.file_facts import list_files
@@ -128,6 +128,7 @@ class CheckRun:
         self._started: dict[str, StartedOffsets] = {}
         self._counts: Counter[Severity] = Counter()
         self.unreadable_count = 0
+        self.unread_count = 0  # partitions that may have rotted since an earlier run read them
         self.notes += notes_in_use(found.log_dirs)
 
     read: Callable[..., Any] = staticmethod(check_one)
@@ -162,11 +163,16 @@ class CheckRun:
                 if known is not None:
                     results[number] = known
             if results:
+                since = format_time_ms(min(each.read_ms for each in self._state.taken))
+                self.unread_count = self._state.unread_count
                 self.notes.append(
-                    f"{_counted(len(results), 'partition')} as an earlier run found them"
+                    f"{_counted(len(results), 'partition')} as an earlier run found them:"
+                    f" unchanged since {since}, not read again"
                 )
         try:
             yield from self._in_order(results, keys)
+            if self._state is not None:
+                self._state.finish()
         finally:
             if self._state is not None:
                 self._state.save()
@@ -291,7 +297,7 @@ class CheckRun:
             return EXIT_FINDINGS
         if self.unreadable_count and all(row.batches is None for row in self.rows):
             return EXIT_ACCESS
-        return EXIT_SKIPPED if self.unreadable_count else EXIT_OK
+        return EXIT_SKIPPED if self.unreadable_count or self.unread_count else EXIT_OK
 
 
 Run = TypeVar("Run", bound=CheckRun)

@@ -226,6 +226,8 @@ def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) 
         yield f"{left_out_count} partitions were left out, as asked for"
     if request.is_fast and any(row.recovered_bytes for row in rows):
         yield "it verifies checksums, and they were not looked at (--fast)"
+    if run.unread_count:
+        yield f"{run.unread_count} partitions are unchanged, and were not read again (--resume)"
     if run.unreadable_count:
         count = run.unreadable_count
         yield f"{count} file{'s' * (count != 1)} could not be read"

@@ -103,15 +103,15 @@ ROOMS: dict[str, set[str]] = {
     },
     "recovery.start": {
         "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",
-        "recovery.rebuild", "recovery.replay", "recovery.rules",
+        "recovery.cluster", "recovery.rebuild", "recovery.replay", "recovery.rules",
     },
     "recovery.export": {
         "recovery.cluster", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
-        "recovery.checks.log_dirs", "recovery.replay", "recovery.rules", "recovery.start",
-        "recovery.timeline", "recovery.truncate",
+        "recovery.checks.log_dirs", "recovery.cluster", "recovery.replay", "recovery.rules",
+        "recovery.start", "recovery.timeline", "recovery.truncate",
     },
     "recovery.begin": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.cluster.placement import HeldBack, NodePlacement, nodes_of
 from storage.dirs.acknowledged import Missing, checkpoint_claims
 from storage.dirs.log_dir import PartitionDir, StoppedState
 from storage.file_names import (
@@ -33,7 +34,7 @@ from storage.file_names import (
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from recovery.cluster.clusters import Clusters
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
@@ -49,6 +50,7 @@ class AbsentPartition(NamedTuple):
         lines: file name and offset of each checkpoint that has it.
         missing: what was acknowledged; None: nothing is known to be lost.
         why: where else it may be, or why nothing is known, in words.
+        path: the directory that has its records, and that no broker serves; "" if there is none.
     """
 
     key: TopicPartition
@@ -56,13 +58,18 @@ class AbsentPartition(NamedTuple):
     lines: tuple[tuple[str, int], ...]
     missing: Missing | None
     why: str
+    path: str = ""
 
     def __str__(self) -> str:
+        if self.path:
+            return f"{self.path}: {self.key}: {self.missing}"
         what = "nothing is known to be lost" if self.missing is None else str(self.missing)
         return f"{self.log_dir}: {self.key} is not in the given directories: {what}; {self.why}"
 
 
-def find_absent(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[AbsentPartition]:
+def find_absent(
+    log_dirs: Sequence[LogDir], clusters: Clusters, held_back: Iterable[HeldBack] = ()
+) -> list[AbsentPartition]:
     """Find the partitions that have no directory, with what was acknowledged of them.
 
     Nothing is said of a broker that runs: directories and lines come and go all the time.
@@ -70,37 +77,64 @@ def find_absent(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[AbsentPa
     Args:
         log_dirs: those that were given as a whole; all of one node, for what lies in another.
         clusters: for their metadata, which are only read if a partition is absent.
+        held_back: what directories with a suffix have.
     """
     found: list[AbsentPartition] = []
+    held = {each.key: each for each in held_back}
     for log_dir in log_dirs:
         if log_dir.is_log_dir and log_dir.stopped is not StoppedState.LIVE:
-            found += _Look(log_dir, log_dirs, clusters).absent()
+            found += _Look(log_dir, log_dirs, clusters, held).absent()
     return found
+
+
+def find_held_back(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[HeldBack]:
+    """Find records of live topics that only directories with a suffix have.
+
+    The metadata are only read if there is such a directory.
+    """
+    for node in nodes_of(log_dirs):
+        if any(each.name.state is not DirState.LIVE for one in node for each in one.partitions):
+            yield from NodePlacement(node, clusters.image_for(node[0])).held_back()
 
 
 def lost_partitions(
     log_dirs: Sequence[LogDir], clusters: Clusters | None = None
 ) -> list[AbsentPartition]:
-    """Find those of which something was acknowledged: what a reader of all of it does not give."""
+    """Find partitions of which something is lost to a reader of all of the live directories."""
     if clusters is None:
         from recovery.cluster.clusters import Clusters as NewClusters
 
         clusters = NewClusters(log_dirs)
-    return [each for each in find_absent(log_dirs, clusters) if each.missing is not None]
+    held = list(find_held_back(log_dirs, clusters))
+    absent = find_absent(log_dirs, clusters, held)
+    return [*(each for each in absent if each.missing is not None), *map(_of_held_back, held)]
+
+
+def _of_held_back(held: HeldBack) -> AbsentPartition:
+    return AbsentPartition(
+        key=held.key, log_dir=held.log_dir, lines=(), missing=held.missing, why="", path=held.path
+    )
 
 
 def find_unassigned(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[AbsentPartition]:
     """Find replicas that metadata assign to a log dir where nothing at all speaks of them."""
     for log_dir in log_dirs:
         if log_dir.is_log_dir and log_dir.stopped is not StoppedState.LIVE:
-            yield from _Look(log_dir, log_dirs, clusters).assigned_only()
+            yield from _Look(log_dir, log_dirs, clusters, {}).assigned_only()
 
 
 class _Look:
     """One log dir among those of its node."""
 
-    def __init__(self, log_dir: LogDir, log_dirs: Sequence[LogDir], clusters: Clusters) -> None:
+    def __init__(
+        self,
+        log_dir: LogDir,
+        log_dirs: Sequence[LogDir],
+        clusters: Clusters,
+        held_back: Mapping[TopicPartition, HeldBack],
+    ) -> None:
         self._log_dir = log_dir
+        self._held_back = held_back
         self._elsewhere = {
             each.topic_partition: other.path
             for other in log_dirs
@@ -126,7 +160,7 @@ class _Look:
             (CLEANER_NAME, log_dir.cleaner_offsets),
         ):
             for key, offset in (offsets or {}).items():
-                if not self._has(key):
+                if not self._has(key) or (key in held_back and not held_back[key].live):
                     self._lines.setdefault(key, []).append((name, offset))
 
     def _has(self, key: TopicPartition) -> bool:
@@ -140,6 +174,12 @@ class _Look:
         for key, lines in self._lines.items():
             why = self._why_harmless(key, dict(lines))
             missing = None if why else self._missing(dict(lines))
+            held = self._held_back.get(key)
+            if missing is not None and held is not None:
+                missing = missing.within(held.end_offset, None)
+                if missing is None:
+                    continue
+                why = f"what is left of it is in {held.path}"
             if not why:
                 why = "its whole directory is gone, or lies in a log dir that was not given"
             yield AbsentPartition(

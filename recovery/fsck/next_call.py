@@ -10,7 +10,15 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.fsck.verdict import Answer, NextCall, is_below, is_log_damage, is_missing
+from recovery.fsck.verdict import (
+    Answer,
+    NextCall,
+    is_below,
+    is_command,
+    is_log_damage,
+    is_missing,
+    remedy_of,
+)
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from storage.file_names import METADATA_TOPIC
@@ -45,7 +53,7 @@ class Found(NamedTuple):
 
 def next_call(found: Found) -> NextCall | None:
     """Choose it; None: there is nothing to do."""
-    graver = (_unfinished, _refused, _fetched, _repaired, _derived)
+    graver = (_unfinished, _refused, _rescued, _fetched, _repaired, _derived)
     for choose in (*graver, _unread, _ended, _given, _other):
         call = choose(found)
         if call is not None:
@@ -69,6 +77,14 @@ def _refused(found: Found) -> NextCall | None:
                 continue
             if each.command or each.fix:
                 return _call(each.command, each.fix, "it keeps the broker from starting")
+    return None
+
+
+def _rescued(found: Found) -> NextCall | None:
+    """What a start deletes, or leaves aside, and nothing else has."""
+    for _, each in found.findings:
+        if each.check_id == "DIR-6" and each.severity is Severity.ERROR:
+            return _by_fix(each, "nothing else has its records")
     return None
 
 
@@ -174,7 +190,7 @@ def _other(found: Found) -> NextCall | None:
 
 
 def _by_fix(finding: Finding, why: str) -> NextCall:
-    return _call(finding.fix, rule_of(finding.check_id).fix, why)
+    return _call(finding.fix, remedy_of(finding), why)
 
 
 def _call(command: str, sentence: str, why: str) -> NextCall:
@@ -184,6 +200,8 @@ def _call(command: str, sentence: str, why: str) -> NextCall:
 
 
 def _words(command: str) -> tuple[str, ...]:
+    if not is_command(command):
+        return ()
     is_plain = _PLAIN_CALL.fullmatch(command)  # most are, and of thousands of findings
     return tuple(command.split() if is_plain else shlex.split(command))
 

@@ -10,7 +10,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.grounds.broker_version import unsupported_features
+from recovery.checks.log_dirs.assignment import SETS_ASIDE
 from recovery.checks.partition_check import CheckOptions, check_partition
+from recovery.cluster.placement import DirFate
 from recovery.replay.snapshots import Clock
 from recovery.rules.catalogue import fix_of
 from recovery.rules.findings import Finding, Severity
@@ -25,7 +27,7 @@ from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from recovery.checks.partition_check import Watch
     from storage.dirs.cluster_image import ClusterImage
@@ -37,12 +39,14 @@ class CheckJob(NamedTuple):
 
     Attributes:
         bytes_per_second: the most to read; 0: no limit.
+        fate: what a start makes of the directory among those of its node; None: it loads it.
     """
 
     selected: Selected
     image: ClusterImage | None
     options: CheckOptions
     bytes_per_second: int = 0
+    fate: DirFate | None = None
 
 
 class PartitionRow(NamedTuple):
@@ -108,8 +112,9 @@ def check_one(
         else:
             settings, limits = _start_settings(partition, job)
             exact = settings if job.options.predicts and job.options.verify_crc else None
-            version = job.options.broker_version
-            prediction = predict_start(partition, checked, version, exact, limits)
+            prediction = predict_start(
+                partition, checked, job.options.broker_version, exact, limits, job.fate
+            )
             becomes_leader = bool(settings.leader_epochs)
     except AccessError as error:
         return _unlisted(selected, error)
@@ -146,10 +151,17 @@ def check_one(
     return CheckResult(
         findings=findings,
         row=row,
-        changes=tuple(prediction.changes.values()),
+        changes=(*prediction.changes.values(), *_renamed(row, job.fate)),
         problems=checked.unreadable,
         log_start_line=prediction.log_start_line,
     )
+
+
+def _renamed(row: PartitionRow, fate: DirFate | None) -> Iterator[StartChange]:
+    """Tell whether a start gives the directory another name: without a suffix, or -stray."""
+    is_promoted = fate is DirFate.PROMOTED and row.start_end_offset is not None
+    if is_promoted or row.start == SETS_ASIDE:
+        yield StartChange(row.path, StartAction.RENAMES)
 
 
 def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings, IndexLimits]:

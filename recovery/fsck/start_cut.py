@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
 from recovery.start.changes import StartAction
-from recovery.start.prediction import DELETES_SOON, next_offset
+from recovery.start.prediction import DELETES_SOON, REPLACES, next_offset
 from recovery.truncate.counts import CutCounts
 from storage.dirs.partition_files import SegmentFiles
 from storage.errors import EoctlError
@@ -55,7 +55,10 @@ class StartCut(NamedTuple):
 
 
 def start_cut(
-    partition: Partition, row: PartitionRow, changes: Iterable[StartChange]
+    partition: Partition,
+    row: PartitionRow,
+    changes: Iterable[StartChange],
+    kept_end_offset: int | None = None,
 ) -> StartCut | None:
     """Count what a start takes from a partition; None: nothing.
 
@@ -65,12 +68,14 @@ def start_cut(
         partition: as it was checked.
         row: what the check says of it.
         changes: those of the start in this directory.
+        kept_end_offset: of a directory that is replaced, the end of the one that takes its place,
+            if that ends below.
     """
-    if row.start in WHOLE_DIRECTORY:
+    if row.start in WHOLE_DIRECTORY or (row.start == REPLACES and kept_end_offset is None):
         return None
     parts = _cut_parts(partition, list(changes))
     is_hidden = False
-    start_offset = 0
+    start_offset = kept_end_offset or 0
     ends = (row.start_end_offset, row.end_offset)
     if not parts and ends[0] is not None and ends[1] is not None and ends[0] < ends[1]:
         # The index of the last segment leads the broker to a lower end (REC-11).

@@ -137,6 +137,7 @@ def key_of(job: CheckJob) -> bytes:
             log_dir.high_watermark(directory),
             (log_dir.cleaner_offsets or {}).get(directory.topic_partition),
         ]
+    facts.append(job.fate)
     if job.image is not None:
         facts.append(job.image.end_offset)
     return sha256(repr(facts).encode("utf-8", "surrogateescape")).digest()

@@ -21,6 +21,7 @@ from recovery.fsck.causes import fold
 from recovery.fsck.start_cut import WHOLE_DIRECTORY
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
+from recovery.start.prediction import EMPTIES, REPLACES
 from storage.dirs.log_dir import StoppedState
 from storage.file_names import METADATA_TOPIC
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 UNKNOWN_START = "unknown"  # of a partition that could not be read
 # Without these the others start: the replica is not served, or is gone already.
 NOT_SERVED = frozenset({SETS_ASIDE, DELETES})
-_APART = WHOLE_DIRECTORY | {UNKNOWN_START}
+_APART = WHOLE_DIRECTORY | {UNKNOWN_START, REPLACES, EMPTIES}
 _REFUSING = frozenset({REFUSES, CANNOT_LOAD, LOADS_NOTHING})
 _OFFLINE = frozenset({LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}"})
 _LOG_DAMAGE = frozenset({"BAT", "SEG"})
@@ -315,9 +316,20 @@ def _obstacle(finding: Finding, what: str) -> Obstacle:
         path=finding.path,
         what=what,
         check_id=finding.check_id,
-        command=finding.fix,
-        fix=rule_of(finding.check_id).fix,
+        command=finding.fix if is_command(finding.fix) else "",
+        fix=remedy_of(finding),
     )
+
+
+def is_command(fix: str) -> bool:
+    """Whether a fix is a call of eoctl; else it is a sentence."""
+    return fix.startswith("eoctl ")
+
+
+def remedy_of(finding: Finding) -> str:
+    """Return in words what puts it right: those of the finding, else those of its rule."""
+    has_own = finding.fix and not is_command(finding.fix)
+    return finding.fix if has_own else rule_of(finding.check_id).fix
 
 
 def _once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
@@ -325,8 +337,11 @@ def _once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
 
 
 def is_missing(finding: Finding) -> bool:
-    """Whether it tells of what was acknowledged and is not there."""
-    return finding.check_id in {"OFS-3", "DIR-8"} and finding.severity is Severity.ERROR
+    """Whether it tells of what was acknowledged and is not there, or is not served."""
+    if finding.severity is not Severity.ERROR:
+        return False
+    is_held_back = finding.check_id == "DIR-6" and finding.base_offset is not None
+    return is_held_back or finding.check_id in {"OFS-3", "DIR-8"}
 
 
 def is_log_damage(finding: Finding) -> bool:

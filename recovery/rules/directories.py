@@ -20,7 +20,7 @@ DIRECTORIES = (
         title="A partition is in one log dir of a node.",
         severity=Severity.ERROR,
         broker="refuses to start",
-        fix="Keep the one that the metadata name, move the other away.",
+        fix="Keep the directory in the log dir that the metadata assign, move the other away.",
         excuse="Directories with -future, -stray or -delete in their names.",
         kafka="LogManager.loadLog",
         test="test_log_dirs.py",
@@ -69,9 +69,16 @@ DIRECTORIES = (
         check_id="DIR-6",
         title="No directory is set aside: -delete, -stray, -future.",
         severity=Severity.NOTE,
-        broker="deletes it, leaves it, or goes on with it",
+        broker=(
+            "deletes a -delete directory, leaves a -stray one, and goes on to copy into a -future "
+            "one, or renames it to the live name"
+        ),
         fix="None needed; rescue what is in it before the start.",
-        kafka="LogManager.loadLog",
+        excuse=(
+            "An error if nothing else has its records, if it takes the place of a longer "
+            "directory, or if its live name is taken."
+        ),
+        kafka="LogManager.loadLog, LogManager.recoverAbandonedFutureLogs",
         test="test_log_dirs.py",
     ),
     Rule(

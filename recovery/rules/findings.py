@@ -43,7 +43,7 @@ class Finding(NamedTuple):
         expected, found: what the rule demands and what is there, as short text; "" if there is
             nothing more to say than `message`.
         broker_action: what a broker does about it at its next start, "" until that is known.
-        fix: the command that puts it right, "" if none does.
+        fix: the command that puts it right, or a sentence if no command does; "": see the rule.
     """
 
     check_id: str

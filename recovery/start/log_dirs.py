@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.cluster.placement import DirFate
 from recovery.start.changes import StartAction, StartChange
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
@@ -28,8 +29,9 @@ from storage.file_names import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from recovery.cluster.placement import Placed
     from storage.dirs.cluster_image import ClusterImage
-    from storage.dirs.log_dir import LogDir, Offsets
+    from storage.dirs.log_dir import LogDir, Offsets, PartitionDir
 
 _CREATED_FILES = (
     f"{0:020d}.index",
@@ -58,6 +60,7 @@ def changed_log_dirs(
     log_dirs: Sequence[LogDir],
     image: ClusterImage | None,
     started: Mapping[str, StartedOffsets],
+    placed: Mapping[str, Placed],
 ) -> Iterator[StartChange]:
     """List what a start, and the clean stop after it, change in log dirs of one node.
 
@@ -65,11 +68,12 @@ def changed_log_dirs(
         log_dirs: all of the node.
         image: of its cluster; without it high watermarks and new partitions are not foretold.
         started: of every live partition but the metadata log, by path.
+        placed: what a start makes of directories, where it is more than to load them.
     """
     if any(each.is_refused for each in started.values()):
         return
     for log_dir in log_dirs:
-        created = _created(log_dir, log_dirs, image)
+        created = _created(log_dir, log_dirs, image, started, placed)
         for key in created:
             for name in _CREATED_FILES:
                 path = os.fspath(Path(log_dir.path, str(key), name))
@@ -90,7 +94,7 @@ def _checkpoints(
     starts: Offsets = {}
     for each in log_dir.partitions:
         found = started.get(each.path)
-        if each.name.state is not DirState.LIVE or found is None or found.end_offset is None:
+        if found is None or found.end_offset is None:
             continue
         ends[each.topic_partition] = found.end_offset
         if found.log_start_line is not None:
@@ -114,7 +118,11 @@ def _has_one_replica(key: TopicPartition, image: ClusterImage | None) -> bool:
 
 
 def _created(
-    log_dir: LogDir, log_dirs: Sequence[LogDir], image: ClusterImage | None
+    log_dir: LogDir,
+    log_dirs: Sequence[LogDir],
+    image: ClusterImage | None,
+    started: Mapping[str, StartedOffsets],
+    placed: Mapping[str, Placed],
 ) -> list[TopicPartition]:
     """Find partitions of this node that no log dir has; of several log dirs, those for this one."""
     if image is None or log_dir.meta is None:
@@ -123,15 +131,28 @@ def _created(
         each.topic_partition
         for known in log_dirs
         for each in known.partitions
-        if each.name.state in {DirState.LIVE, DirState.FUTURE}
+        if _stays(each, started, placed)
     }
     missing = []
     for topic in image.topics.values():
-        for number, placed in topic.partitions.items():
+        for number, replica in topic.partitions.items():
             key = TopicPartition(topic.name, number)
-            if key in here or log_dir.meta.node_id not in placed.replicas:
+            if key in here or log_dir.meta.node_id not in replica.replicas:
                 continue
-            place = placed.replicas.index(log_dir.meta.node_id)
-            if len(log_dirs) == 1 or placed.directories[place] == log_dir.meta.directory_id:
+            place = replica.replicas.index(log_dir.meta.node_id)
+            if len(log_dirs) == 1 or replica.directories[place] == log_dir.meta.directory_id:
                 missing.append(key)
     return [each for each in missing if each.topic != METADATA_TOPIC]
+
+
+def _stays(
+    directory: PartitionDir,
+    started: Mapping[str, StartedOffsets],
+    placed: Mapping[str, Placed],
+) -> bool:
+    """Whether a directory, or one in its place, keeps a start from making its partition anew."""
+    if directory.name.state is DirState.LIVE:
+        found = started.get(directory.path)
+        return found is not None and found.end_offset is not None
+    fate = None if directory.path not in placed else placed[directory.path].fate
+    return directory.name.state is DirState.FUTURE and fate in {None, DirFate.PROMOTED}

@@ -24,6 +24,7 @@ from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
 from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
 from recovery.checks.log_walk import RecoveryStop
 from recovery.checks.partition_check import CheckedSegment
+from recovery.cluster.placement import DirFate
 from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import rule_of
@@ -67,6 +68,18 @@ _INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 _FRAME_KINDS = frozenset({VerdictKind.CORRUPT, VerdictKind.PREALLOCATED})
 
 DELETES_SOON = "deletes the directory after file.delete.delay.ms"
+REPLACES = "removes the directory: its -future directory takes its place"
+EMPTIES = "empties the directory: it makes the live one anew"
+
+_STOPPED = frozenset({DirFate.DUPLICATE, DirFate.BLOCKED})
+_FATES = {
+    **dict.fromkeys(_STOPPED, REFUSES),
+    DirFate.REPLACED: REPLACES,
+    DirFate.EMPTIED: EMPTIES,
+}
+
+# Without these directories a broker starts.
+STARTS_WITHOUT = frozenset({SETS_ASIDE, DELETES, REPLACES, EMPTIES})
 
 # What a check has found that keeps a broker from loading the log at all.
 NOT_LOADED = frozenset(
@@ -108,6 +121,7 @@ def predict_start(
     version: BrokerVersion | None = None,
     settings: StartSettings | None = None,
     limits: IndexLimits = IndexLimits(),  # noqa: B008 - a constant
+    fate: DirFate | None = None,
 ) -> StartPrediction:
     """Predict what a start does.
 
@@ -121,6 +135,7 @@ def predict_start(
         version: the release that starts; None: 4.3.1.
         settings: to tell the files that have other bytes afterwards, and no others.
         limits: of the topic's indexes.
+        fate: what a start makes of the directory among those of its node; None: it loads it.
 
     Raises:
         AccessError: a file that has to be read again cannot be read.
@@ -130,6 +145,14 @@ def predict_start(
             return StartPrediction(
                 end_offset=None, refusal=each.broker_action, changes={}, recovered_bytes=0
             )
+    if fate in _FATES:
+        removed = () if fate in _STOPPED else partition.segments
+        changes = {
+            each.log.path: StartChange(each.log.path, StartAction.DELETES) for each in removed
+        }
+        return StartPrediction(
+            end_offset=None, refusal=_FATES[fate], changes=changes, recovered_bytes=0
+        )
     if partition.directory.name.state is DirState.DELETE and not _foreign_names(partition):
         entries = all_entries(partition.files)
         changes = {each.path: StartChange(each.path, StartAction.DELETES) for each in entries}

@@ -19,6 +19,12 @@ from typing import TYPE_CHECKING, Any
 import crc32c
 import pytest
 
+from recovery.checks.grounds.kraft_release import CANNOT_LOAD
+from recovery.checks.log_dirs.assignment import SETS_ASIDE
+from recovery.start.prediction import EMPTIES, REPLACES
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from tests.cases.files import HandLogDir, batch
 from tests.kafka.broker import Broker, BrokerError, copy_log_dir
 
 if TYPE_CHECKING:
@@ -420,6 +426,271 @@ def test_a_start_that_fails_was_predicted(
     finding = next(each for each in rows if each.get("check_id") == check_id)
     assert "refuses" in finding["broker_action"]
     broker = Broker(log_dir)
+    try:
+        with pytest.raises(BrokerError):
+            broker.start()
+        assert any(words in line for line in broker.log_lines())
+    finally:
+        broker.close()
+
+
+# --- directories with a suffix, and two log dirs --------------------------------------------------
+
+
+def suffixed(path: Path, state: str, unique: str = "a" * 32) -> Path:
+    return path.with_name(f"{path.name}.{unique}-{state}")
+
+
+def make_stray(directory: Path) -> None:
+    """Give it the id of no topic."""
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def cut_segments(directory: Path, end_offset: int) -> None:
+    for each in directory.iterdir():
+        if each.suffix and each.stem.isdigit() and int(each.stem) >= end_offset:
+            each.unlink()
+
+
+def place_directories(one: Path, two: Path) -> None:
+    """Each partition another placement; the metadata assign it to where it was."""
+    # Alone in the assigned log dir, and alone in the other one.
+    (one / "plain-1").rename(suffixed(one / "plain-1", "future"))
+    (one / "__transaction_state-1").rename(suffixed(two / "__transaction_state-1", "future"))
+    # In the place of a longer one.
+    shutil.copytree(two / "plain-0", one / "plain-0")
+    (two / "plain-0").rename(suffixed(two / "plain-0", "future"))
+    cut_segments(suffixed(two / "plain-0", "future"), 40)
+    # Of no topic; beside a live one of no topic; without an id.
+    shutil.copytree(two / "idempotent-0", suffixed(one / "idempotent-0", "future"))
+    make_stray(suffixed(one / "idempotent-0", "future"))
+    shutil.copytree(one / "txn-0", suffixed(one / "txn-0", "future"))
+    make_stray(one / "txn-0")
+    shutil.copytree(one / "compacted-0", suffixed(two / "compacted-0", "future"))
+    (suffixed(two / "compacted-0", "future") / "partition.metadata").unlink()
+    # Set aside: without a live one, and beside one whose log start is above it.
+    (two / "compacted-1").rename(suffixed(two / "compacted-1", "stray"))
+    shutil.copytree(two / "trimmed-0", suffixed(two / "trimmed-0", "stray"))
+    cut_segments(suffixed(two / "trimmed-0", "stray"), 40)
+    # To be deleted: of a live topic, and half of one.
+    (two / "empty-1").rename(suffixed(two / "empty-1", "delete"))
+    half = suffixed(two / "gone-0", "delete")
+    half.mkdir()
+    (half / f"{5:020d}.index").touch()
+    # In another log dir than the assigned one; twice, of which one is stray; one of no topic alone.
+    shutil.move(one / "idempotent-1", two / "idempotent-1")
+    shutil.copytree(one / "trimmed-1", two / "trimmed-1")
+    make_stray(two / "trimmed-1")
+    make_stray(two / "txn-1")
+    # A name of 255 bytes.
+    tail = "-0." + "a" * 32 + "-stray"
+    shutil.copytree(one / "empty-0", two / f"{'n' * (255 - len(tail))}{tail}")
+
+
+def named(log_dirs: list[Path]) -> dict[str, int]:
+    """Count directories by log dir and name, whatever the unique part is."""
+    found: dict[str, int] = {}
+    for each in (one for log_dir in log_dirs for one in log_dir.iterdir() if one.is_dir()):
+        name = f"{each.parent.name}/{re.sub('[.][0-9a-f]{32}-', '.ID-', each.name)}"
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def expected_names(before: dict[str, int], rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Return what the directories are called after the start that was predicted."""
+    found = dict(before)
+
+    def move(path: Path, target: str) -> None:
+        place = path.parent.name
+        old = f"{place}/{re.sub('[.][0-9a-f]{32}-', '.ID-', path.name)}"
+        found[old] -= 1
+        found[f"{place}/{target}"] = found.get(f"{place}/{target}", 0) + 1
+
+    for each in rows:
+        path = Path(each["path"])
+        live = path.name.partition(".")[0]
+        if each["kind"] == "partition" and each["start"] == REPLACES:
+            move(path, f"{live}.ID-delete")
+        elif each["kind"] == "partition" and each["start"] == SETS_ASIDE:
+            move(path, f"{live}.ID-stray")
+        elif each["kind"] == "start_change" and each["action"] == "renames" and path.is_dir():
+            if path.name.endswith("-future") and path not in aside_paths(rows):
+                move(path, live)
+        elif each.get("action") == "creates" and path.name == "partition.metadata":
+            name = f"{path.parent.parent.name}/{path.parent.name}"
+            found[name] = found.get(name, 0) + 1
+    return {name: count for name, count in found.items() if count}
+
+
+def aside_paths(rows: list[dict[str, Any]]) -> set[Path]:
+    return {Path(each["path"]) for each in rows if each.get("start") == SETS_ASIDE}
+
+
+@pytest.mark.share(1)
+def test_a_start_moves_directories_as_was_predicted(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    root = golden("kafka-4.3.1-two-dirs")
+    log_dirs = [copy_log_dir(root / each, tmp_path / each) for each in ("one", "two")]
+    place_directories(*log_dirs)
+    before = named(log_dirs)
+    outcome = eoctl("check", "--predict", "--now", "wall", "--output", "jsonl", *log_dirs)
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    expected = expected_names(before, rows)
+    broker = Broker(log_dirs)
+    try:
+        broker.start()
+        broker.stop()
+    finally:
+        broker.close()
+    after = named(log_dirs)
+    # A copy that goes on may have ended meanwhile.
+    going_on = "__transaction_state-1"
+    assert {k: v for k, v in after.items() if going_on not in k} == {
+        k: v for k, v in expected.items() if going_on not in k
+    }
+    # What it served ends where it was predicted.
+    ends = {
+        "/".join(Path(each["path"]).parts[-2:]).partition(".")[0]: each["start_end_offset"]
+        for each in rows
+        if each["kind"] == "partition"
+        and each["start_end_offset"] is not None
+        and not each["path"].endswith("-stray")
+    }
+    found = {
+        name: Partition.of(select_partition(tmp_path / name)).log_end()
+        for name in ends
+        if going_on not in name and "__cluster_metadata" not in name
+    }
+    assert {name: end and end.offset for name, end in found.items()} == {
+        name: ends[name] for name in found
+    }
+    # The copy without a live directory was emptied, as an error said.
+    emptied = [each for each in rows if each.get("start") == EMPTIES]
+    assert [Path(each["path"]).parent.name for each in emptied] == ["two"]
+    left = [one for each in log_dirs for one in each.glob(f"{going_on}*")]
+    assert all(not log.stat().st_size for each in left for log in each.glob("*.log"))
+
+
+def two_futures(one: Path, two: Path) -> None:
+    for place in (one, two):
+        shutil.copytree(one / "plain-1", suffixed(place / "plain-1", "future"))
+    shutil.rmtree(one / "plain-1")
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    text, count = re.subn(old, new, path.read_text(), flags=re.MULTILINE)
+    assert count
+    path.write_text(text)
+
+
+# What is done to two log dirs, words of the broker, and the rule of the finding that ends the start.
+REFUSED_PLACES: dict[str, tuple[Callable[[Path, Path], object], str, str]] = {
+    "a-future-beside-the-live-one": (
+        lambda one, _: shutil.copytree(one / "plain-1", suffixed(one / "plain-1", "future")),
+        "Directory not empty",
+        "DIR-6",
+    ),
+    "two-live-ones": (
+        lambda one, two: shutil.copytree(one / "plain-1", two / "plain-1"),
+        "Duplicate log directories for plain-1",
+        "DIR-2",
+    ),
+    "two-future-ones": (two_futures, "Duplicate log directories found", "DIR-2"),
+    "metadata-in-the-other-log-dir": (
+        lambda one, two: shutil.copytree(
+            one / "__cluster_metadata-0", two / "__cluster_metadata-0"
+        ),
+        "Found unexpected metadata location",
+        "DIR-2",
+    ),
+    "an-empty-meta-properties": (
+        lambda _, two: (two / "meta.properties").write_bytes(b""),
+        "node ID not found",
+        "DIR-3",
+    ),
+    "another-cluster": (
+        lambda _, two: rewrite(two / "meta.properties", "^cluster.id=.*", "cluster.id=X"),
+        "Invalid cluster.id",
+        "DIR-3",
+    ),
+    "no-cluster": (
+        lambda _, two: rewrite(
+            two / "meta.properties",
+            "(?s).*",
+            "version=0\nbroker.id=1\ndirectory.id=CV9jxj2_7rlqb1clQvnzrQ\n",
+        ),
+        "cluster ID not found",
+        "DIR-3",
+    ),
+    "an-unreadable-meta-properties-beside-the-metadata": (
+        lambda one, _: rewrite(one / "meta.properties", "^version=1", "version=2"),
+        "Cannot continue",
+        "DIR-3",
+    ),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.share(1)
+@pytest.mark.parametrize("place", REFUSED_PLACES)
+def test_places_that_end_a_start(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Any], place: str
+) -> None:
+    plant, words, check_id = REFUSED_PLACES[place]
+    root = golden("kafka-4.3.1-two-dirs")
+    log_dirs = [copy_log_dir(root / each, tmp_path / each) for each in ("one", "two")]
+    plant(*log_dirs)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=1\nlog.dirs={','.join(map(str, log_dirs))}\n")
+    outcome = eoctl("check", "--output", "jsonl", "--server-properties", properties)
+    assert outcome.status == 1
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    found = [each for each in rows if each.get("severity") == "error"]
+    assert ("refuses to start", check_id) in {
+        (each["broker_action"], each["check_id"]) for each in found
+    }
+    broker = Broker(log_dirs)
+    try:
+        with pytest.raises(BrokerError):
+            broker.start()
+        assert any(words in line for line in broker.log_lines())
+    finally:
+        broker.close()
+
+
+# The value of a metadata record that no release knows, and words of the broker.
+NEWER = {
+    "record": (bytes.fromhex("01e7070000"), "Unknown metadata id 999"),
+    "frame": (bytes.fromhex("02020000"), "unknown frame version 2"),
+    "feature": (bytes.fromhex("010c00046e6577000100"), "only supports versions 0"),
+    "level": (
+        bytes.fromhex("010c000e") + b"group.version" + bytes.fromhex("000900"),
+        "only supports versions 0-1",
+    ),
+    "metadata.version": (
+        bytes.fromhex("010c0011") + b"metadata.version" + bytes.fromhex("006300"),
+        "No MetadataVersion with feature level 99",
+    ),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.share(1)
+@pytest.mark.parametrize("what", NEWER)
+def test_metadata_of_a_newer_release_end_a_start(
+    tmp_path: Path, eoctl: Callable[..., Any], what: str
+) -> None:
+    value, words = NEWER[what]
+    made = HandLogDir(tmp_path)
+    with made.file(f"{FIRST}.log", "__cluster_metadata-0").open("ab") as log:
+        log.write(batch(86, [(None, value)], leader_epoch=1))
+    outcome = eoctl("check", "--output", "jsonl", made.path)
+    assert outcome.status == 1
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    actions = {each["broker_action"] for each in rows if each.get("check_id") == "KRF-4"}
+    assert actions == {CANNOT_LOAD}
+    broker = Broker(made.path)
     try:
         with pytest.raises(BrokerError):
             broker.start()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cases.files import HandLogDir, singles
+from recovery.start.prediction import REPLACES
+from storage.formats.cluster_metadata import PARTITION, TOPIC, encode_record
+from storage.formats.partition_metadata import format_uuid
+from tests.cases.files import HandLogDir, batch, singles, unpack_golden
 from tests.cases.states import ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 STEM = f"{0:020d}"
 
@@ -113,3 +116,251 @@ def test_one_node_id_in_two_clusters_is_a_warning(
     assert outcome.status == 1
     action = "refuses to start if both log dirs belong to one node"
     assert ("DIR-3", "warning", action) in findings_of(outcome, made / "two")
+
+
+# --- -future directories --------------------------------------------------------------------------
+
+REFUSES = "refuses to start"
+
+
+def split(out: Path) -> tuple[Path, Path]:
+    """Unpack a node with two log dirs; the metadata assign each partition to the one it is in."""
+    made = unpack_golden(out, "kafka-4.3.1-two-dirs")
+    return made / "one", made / "two"
+
+
+def suffixed(path: Path, state: str, unique: str = ID) -> Path:
+    return path.with_name(f"{path.name}.{unique}-{state}")
+
+
+def verdict(eoctl: Callable[..., Any], *paths: Path) -> tuple[int, list[dict[str, Any]]]:
+    outcome = eoctl("check", "--output", "jsonl", *paths)
+    return outcome.status, [json.loads(line) for line in outcome.text.splitlines()]
+
+
+def errors(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    return [
+        (each["check_id"], Path(each["path"]).name, each["fix"])
+        for each in rows
+        if each["kind"] == "finding" and each["severity"] == "error"
+    ]
+
+
+def starts(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """What a start does with each directory that it does not serve, and with which it refuses."""
+    return {
+        "/".join(Path(each["path"]).parts[-2:]): each["start"]
+        for each in rows
+        if each["kind"] == "partition" and each["start_end_offset"] is None
+    }
+
+
+def cut(directory: Path, end_offset: int) -> None:
+    """Remove segments from an offset on, with what a stop leaves at the end."""
+    for each in directory.iterdir():
+        if each.suffix and each.stem.isdigit() and int(each.stem) >= end_offset:
+            each.unlink()
+
+
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_a_future_directory_beside_the_live_one(
+    case: Callable[[str], Path], eoctl: Callable[..., Any], *, is_longer: bool
+) -> None:
+    made = case("future-replica-same-dir")
+    live, future = made / "t-0", suffixed(made / "t-0", "future")
+    if is_longer:
+        shutil.rmtree(future)
+        shutil.copytree(live, future)
+        (live / f"{STEM}.log").write_bytes(b"".join(singles(0, 2)))
+    status, rows = verdict(eoctl, made)
+    assert status == 1
+    found = [each for each in errors(rows) if each[0] == "DIR-6"]
+    # Without the live one the broker takes the other.
+    assert found == [("DIR-6", future.name, f"Move {live if is_longer else future} away.")]
+    assert starts(rows) == {f"d/{future.name}": REFUSES}
+
+
+def test_a_future_directory_that_takes_the_place_of_a_longer_one(
+    tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    """The metadata assign the partition to where the copy is, and the broker removes the other."""
+    one, two = split(tmp_path)
+    future = suffixed(one / "plain-1", "future")
+    (one / "plain-1").rename(future)
+    shutil.copytree(future, two / "plain-1")
+    status, rows = verdict(eoctl, one, two)
+    assert status == 0
+    assert list(starts(rows).values()).count(REPLACES) == 1
+    cut(future, 40)
+    status, rows = verdict(eoctl, one, two)
+    assert status == 1
+    assert ("DIR-6", future.name, f"Move {future} away.") in errors(rows)
+    shown = eoctl("check", one, two, "-v").text
+    assert "without offsets 40 to 59" in shown
+
+
+def test_a_future_directory_alone(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    """In the assigned log dir it becomes the live one; elsewhere the broker empties it."""
+    one, two = split(tmp_path)
+    (one / "plain-1").rename(suffixed(one / "plain-1", "future"))
+    status, rows = verdict(eoctl, one, two)
+    assert (status, errors(rows)) == (0, [])
+    suffixed(one / "plain-1", "future").rename(suffixed(two / "plain-1", "future"))
+    status, rows = verdict(eoctl, one, two)
+    assert status == 1
+    way_back = (
+        f"Stop the broker, rename {suffixed(two / 'plain-1', 'future')} to {two / 'plain-1'}, "
+        "start the broker."
+    )
+    assert errors(rows) == [("DIR-6", suffixed(two / "plain-1", "future").name, way_back)]
+    # If a log dir of the node was not given, the live directory may be there.
+    assert "DIR-6" not in {rule for rule, _, _ in errors(verdict(eoctl, two)[1])}
+
+
+def test_a_copy_that_is_under_way(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    one, two = split(tmp_path)
+    shutil.copytree(one / "plain-1", suffixed(two / "plain-1", "future"))
+    status, rows = verdict(eoctl, one, two)
+    assert (status, errors(rows)) == (0, [])
+
+
+# --- the same partition twice ---------------------------------------------------------------------
+
+
+def test_the_metadata_decide_which_of_two_live_directories_is_moved_away(
+    case: Callable[[str], Path], eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = case("duplicate-dirs")
+    status, rows = verdict(eoctl, made / "one", made / "two")
+    assert status == 1
+    two = made / "two/plain-1"
+    assert errors(rows) == [("DIR-2", "plain-1", f"Move {two} away.")]
+    assert starts(rows)["two/plain-1"] == REFUSES
+    # The order of the log dirs does not count.
+    assert errors(verdict(eoctl, made / "two", made / "one")[1]) == errors(rows)
+    # One of another topic's id is set aside, and the other one is served.
+    path = two / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    _, rows = verdict(eoctl, made / "one", made / "two")
+    assert "DIR-2" not in {rule for rule, _, _ in errors(rows)}
+
+
+def test_two_future_directories_of_one_partition(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    one, two = split(tmp_path)
+    for unique in ("a" * 32, "b" * 32):
+        shutil.copytree(one / "plain-1", suffixed(two / "plain-1", "future", unique))
+    status, rows = verdict(eoctl, one, two)
+    assert status == 1
+    assert [rule for rule, _, _ in errors(rows)] == ["DIR-2"]
+
+
+# --- records that only a directory with a suffix has ----------------------------------------------
+
+
+def test_a_stray_directory_that_holds_a_live_topic(
+    case: Callable[[str], Path], eoctl: Callable[..., Any]
+) -> None:
+    made = case("stray-holds-data")
+    stray = suffixed(made / "t-0", "stray")
+    way_back = f"Stop the broker, rename {stray} to {made / 't-0'}, start the broker."
+    status, rows = verdict(eoctl, made)
+    assert (status, errors(rows)) == (1, [("DIR-6", stray.name, way_back)])
+    for call in (("loss",), ("describe",), ("duplicates",)):
+        outcome = eoctl(*call, made)
+        assert outcome.status != 0
+        assert "lost: nothing" not in outcome.text
+    stray.rename(made / "t-0")
+    assert verdict(eoctl, made)[0] == 0
+
+
+@pytest.mark.parametrize("state", ["stray", "delete"])
+def test_a_directory_that_is_longer_than_the_live_one(
+    tmp_path: Path, eoctl: Callable[..., Any], state: str
+) -> None:
+    made = HandLogDir(tmp_path)
+    made.closed(singles(0, 30), 30)
+    aside = suffixed(made.path / "t-0", state)
+    shutil.copytree(made.path / "t-0", aside)
+    assert verdict(eoctl, made.path)[0] == 0
+    (made.path / "t-0" / f"{30:020d}.snapshot").unlink()
+    made.closed(singles(0, 10), 10)
+    status, rows = verdict(eoctl, made.path)
+    assert status == 1
+    assert [each[:2] for each in errors(rows)] == [("DIR-6", aside.name)]
+    lost = [each for each in rows if each.get("check_id") == "DIR-6" and each["base_offset"]]
+    assert [(each["base_offset"], each["last_offset"]) for each in lost] == [(10, 29)]
+    assert eoctl("loss", made.path).status == 1
+
+
+@pytest.mark.parametrize("topic_id", ["AAAAAAAAAAAAAAAAAAAAAQ", ""])
+def test_a_stray_directory_of_no_topic_of_the_cluster(
+    tmp_path: Path, eoctl: Callable[..., Any], topic_id: str
+) -> None:
+    """Deleted, or created again under another id, which the live directory has."""
+    made = HandLogDir(tmp_path)
+    made.closed(singles(0, 30), 30)
+    stray = suffixed(made.path / "t-0", "stray")
+    shutil.copytree(made.path / "t-0", stray)
+    (stray / "partition.metadata").unlink()
+    if topic_id:
+        (stray / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    (made.path / "t-0" / f"{30:020d}.snapshot").unlink()
+    made.closed(singles(0, 10), 10)
+    assert verdict(eoctl, made.path)[0] == 0
+    assert eoctl("loss", made.path).status == 0
+
+
+def test_what_a_stray_directory_lacks_is_missing(
+    case: Callable[[str], Path], eoctl: Callable[..., Any]
+) -> None:
+    made = case("stray-holds-data")
+    stray = suffixed(made / "t-0", "stray")
+    (stray / f"{STEM}.log").write_bytes(b"".join(singles(0, 20)))
+    _, rows = verdict(eoctl, made)
+    told = {
+        (each["check_id"], each["base_offset"], each["last_offset"])
+        for each in rows
+        if each["kind"] == "finding" and each["severity"] == "error"
+    }
+    assert told == {("DIR-6", 0, 19), ("DIR-8", 20, 29)}
+
+
+def test_a_stray_directory_without_metadata(
+    case: Callable[[str], Path], eoctl: Callable[..., Any]
+) -> None:
+    """The recovery point tells that the broker still had the partition."""
+    made = case("stray-holds-data")
+    shutil.rmtree(made / "__cluster_metadata-0")
+    (made / "bootstrap.checkpoint").unlink(missing_ok=True)
+    assert verdict(eoctl, made)[0] == 1
+    path = made / "recovery-point-offset-checkpoint"
+    path.write_text("0\n1\nc 0 0\n")
+    assert verdict(eoctl, made)[0] == 0
+
+
+def test_a_stray_directory_whose_topic_is_cut_in_its_name(
+    tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    """A name of exactly 255 bytes; the metadata have the whole one by the topic id."""
+    made = HandLogDir(tmp_path)
+    made.closed(singles(0, 30), 30)
+    topic, topic_id = "n" * 249, bytes(range(16))
+    placed = {"partitionId": 0, "topicId": topic_id, "replicas": [1], "isr": [1], "leader": 1}
+    placed |= {"removingReplicas": [], "addingReplicas": [], "leaderEpoch": 0, "partitionEpoch": 0}
+    values = (
+        encode_record(TOPIC, 0, {"name": topic, "topicId": topic_id}),
+        encode_record(PARTITION, 0, placed),
+    )
+    with made.file(f"{STEM}.log", "__cluster_metadata-0").open("ab") as log:
+        log.writelines(
+            batch(86 + place, [(None, value)], leader_epoch=1) for place, value in enumerate(values)
+        )
+    tail = f"-0.{ID}-stray"
+    stray = made.path / f"{topic[: 255 - len(tail)]}{tail}"
+    assert len(stray.name) == 255
+    shutil.copytree(made.path / "t-0", stray)
+    (stray / "partition.metadata").write_text(f"version: 0\ntopic_id: {format_uuid(topic_id)}")
+    _, rows = verdict(eoctl, made.path)
+    (found,) = (each for each in rows if each.get("fix", "").startswith("Stop"))
+    assert found["topic"] == topic
+    assert str(made.path / f"{topic}-0") in found["fix"]

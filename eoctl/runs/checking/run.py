@@ -16,17 +16,18 @@ from recovery.changes.plans.file_facts import list_files
 from recovery.checks.grounds.broker_version import parse_broker_version
 from recovery.checks.grounds.collector import Collector
 from recovery.checks.log_dirs.absent import check_absent
-from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
-from recovery.checks.log_dirs.log_dirs import check_log_dirs
+from recovery.checks.log_dirs.log_dirs import check_log_dirs, placements_of
 from recovery.checks.log_dirs.unfinished import lost_by_changes, unfinished_changes
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
+from recovery.cluster.placement import DirFate, nodes_of
 from recovery.fsck.causes import PlacedFinding
 from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
 from recovery.fsck.state import CheckState, key_of
 from recovery.pool import MIN_PARTITION_BYTES, map_unordered, paying_jobs
 from recovery.rules.findings import Finding, Severity
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
+from recovery.start.prediction import STARTS_WITHOUT
 from storage.dirs.discovery import discover, read_server_properties
 from storage.errors import (
     EXIT_ACCESS,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from recovery.fsck.one_pass import CheckResult
     from recovery.start.changes import StartChange
     from storage.dirs.discovery import Discovery, Selected, ServerProperties
-    from storage.dirs.log_dir import LogDir
+    from storage.dirs.log_dir import PartitionDir
 
 
 class CheckRequest(NamedTuple):
@@ -80,6 +81,7 @@ class CheckRun:
         notes: sentences for the end.
         placed, changes_of: all findings, and what a start changes by directory, if they are kept.
         found, clusters, jobs: what is checked.
+        placements, moves: what a start makes of the directories of the nodes.
         node: the configuration of the node that has all of the log dirs; None: not given.
         unreadable_count: files, or parts of them.
     """
@@ -112,12 +114,19 @@ class CheckRun:
         sizes_bytes = (each.log_bytes() for each in selected)
         self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
         self._version = options.broker_version
+        self.placements = placements_of(
+            found.log_dirs, clusters.image_for, self._version, is_one_node=node is not None
+        )
+        self.moves = moves = {
+            path: one for node in self.placements for path, one in node.placed.items()
+        }
         self.jobs = [
             CheckJob(
                 selected=each,
                 image=clusters.image_for(each.log_dir),
                 options=options,
                 bytes_per_second=bytes_per_second // min(jobs, max(len(selected), 1)),
+                fate=None if each.partition.path not in moves else moves[each.partition.path].fate,
             )
             for each in selected
         ]
@@ -181,22 +190,23 @@ class CheckRun:
 
     def _log_dir_changes(self) -> Iterator[StartChange]:
         """What the next start changes beside partitions, where all of a node's are known."""
-        nodes: dict[object, list[LogDir]] = {}
-        for log_dir in self.found.log_dirs:
-            meta = log_dir.meta
-            node = None if meta is None else (meta.cluster_id, meta.node_id)
-            nodes.setdefault(node, []).append(log_dir)
-        for log_dirs in nodes.values():
+        for log_dirs in nodes_of(self.found.log_dirs, is_one=self.node is not None):
             live = [
                 each.path
                 for log_dir in log_dirs
                 for each in log_dir.partitions
-                if each.name.state is DirState.LIVE and each.name.topic != METADATA_TOPIC
+                if self._is_live(each) and each.name.topic != METADATA_TOPIC
             ]
             if all(path in self._started for path in live):
                 started = {path: self._started[path] for path in live}
                 image = self.clusters.image_for(log_dirs[0])
-                yield from changed_log_dirs(log_dirs, image, started)
+                yield from changed_log_dirs(log_dirs, image, started, self.moves)
+
+    def _is_live(self, directory: PartitionDir) -> bool:
+        """Whether a start loads a directory as the live one of its partition, or refuses to."""
+        placed = self.moves.get(directory.path)
+        is_promoted = placed is not None and placed.fate is DirFate.PROMOTED
+        return directory.name.state is DirState.LIVE or is_promoted
 
     def _in_order(
         self, results: dict[int, CheckResult], keys: Sequence[bytes]
@@ -246,6 +256,7 @@ class CheckRun:
             lambda each: collectors[id(each)],
             is_one_node=self.node is not None,
             node=self.node,
+            placements=self.placements,
             version=self._version,
         )
         check_absent(self.found.whole, self.clusters, lambda each: collectors[id(each)])
@@ -267,7 +278,7 @@ class CheckRun:
         self._started[row.path] = StartedOffsets(
             row.start_end_offset,
             result.log_start_line,
-            is_refused=row.start_end_offset is None and row.start not in {SETS_ASIDE, DELETES},
+            is_refused=row.start_end_offset is None and row.start not in STARTS_WITHOUT,
         )
         self._counts[Severity.ERROR] += row.errors or 0
         self._counts[Severity.WARNING] += row.warnings or 0

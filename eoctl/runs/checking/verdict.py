@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from recovery.checks.grounds.broker_version import NEWEST, unsupported_features
 from recovery.checks.grounds.collector import MAX_KEPT_COUNT, Collector
 from recovery.checks.grounds.log_dir_release import check_release
+from recovery.cluster.placement import DirFate, nodes_of
 from recovery.fsck.next_call import Found, next_call
 from recovery.fsck.start_cut import start_cut
 from recovery.fsck.verdict import (
@@ -47,7 +48,10 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
     partitions = dict(_listable(run))
     cuts = [*_cuts(run, partitions)]
     held = [*_held(run, partitions)]
-    starts = [_start(run, request, each) for each in _nodes(run)]
+    starts = [
+        _start(run, request, each)
+        for each in nodes_of(run.found.log_dirs, is_one=run.node is not None)
+    ]
     call = next_call(
         Found(
             paths=tuple(request.paths),
@@ -115,11 +119,22 @@ def _cuts(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[StartCut]
         if row.path not in partitions:
             continue
         try:
-            cut = start_cut(partitions[row.path], row, run.changes_of.get(row.path, ()))
+            changes = run.changes_of.get(row.path, ())
+            cut = start_cut(partitions[row.path], row, changes, _kept_end(run, row.path))
         except EoctlError:
             continue  # it cannot be read, which the row says
         if cut is not None:
             yield cut
+
+
+def _kept_end(run: CheckRun, path: str) -> int | None:
+    """Return where a -future directory ends that takes the place of a longer one; None: no one."""
+    for node in run.placements:
+        placed = node.placed.get(path)
+        if placed is not None and placed.fate is DirFate.REPLACED:
+            shortfall = node.shortfall(node.placed[placed.other])
+            return None if shortfall is None else shortfall[0]
+    return None
 
 
 def _held(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[Held]:
@@ -158,27 +173,6 @@ def _time_at(partition: Partition, offset: int) -> int | None:
 
 
 # --- nodes ----------------------------------------------------------------------------------------
-
-
-def _nodes(run: CheckRun) -> list[list[LogDir]]:
-    """Return the log dirs of the call by node.
-
-    A log dir that names no node belongs to the node of the others, if these are of one node.
-    """
-    known = {_node_of(each) for each in run.found.log_dirs} - {None}
-    is_one = run.node is not None or len(known) == 1
-    nodes: dict[object, list[LogDir]] = {}
-    for log_dir in run.found.log_dirs:
-        key = "" if is_one else _node_of(log_dir) or log_dir.path
-        nodes.setdefault(key, []).append(log_dir)
-    return list(nodes.values())
-
-
-def _node_of(log_dir: LogDir) -> tuple[str | None, int] | None:
-    meta = log_dir.meta
-    if meta is None or meta.node_id is None:
-        return None
-    return meta.cluster_id, meta.node_id
 
 
 def _start(run: CheckRun, request: CheckRequest, log_dirs: list[LogDir]) -> NodeStart:

@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.cluster.absent import find_absent, find_unassigned
+from recovery.cluster.absent import find_absent, find_held_back, find_unassigned
 from recovery.rules.findings import Severity
-from storage.file_names import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME
+from storage.file_names import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
     from recovery.checks.grounds.collector import Collector
     from recovery.cluster.absent import AbsentPartition
     from recovery.cluster.clusters import Clusters
+    from recovery.cluster.placement import HeldBack
     from storage.dirs.log_dir import LogDir
 
 # Of the checkpoints that name a partition, the first of these tells of its loss.
 _TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
+
+_HELD_ACTIONS = {
+    DirState.STRAY: "leaves it aside",
+    DirState.DELETE: "deletes it after file.delete.delay.ms",
+    DirState.FUTURE: "empties it",
+}
 
 
 def check_absent(
@@ -36,7 +43,10 @@ def check_absent(
         collector_of: of a log dir.
     """
     by_path = {each.path: each for each in log_dirs}
-    for each in find_absent(log_dirs, clusters):
+    held_back = list(find_held_back(log_dirs, clusters))
+    for held in held_back:
+        _add_held_back(held, collector_of(by_path[held.log_dir]))
+    for each in find_absent(log_dirs, clusters, held_back):
         _add_lines(each, collector_of(by_path[each.log_dir]))
     for each in find_unassigned(log_dirs, clusters):
         log_dir = by_path[each.log_dir]
@@ -51,6 +61,27 @@ def check_absent(
             partition=each.key.partition,
             broker_action="makes it, empty",
         )
+
+
+def _add_held_back(held: HeldBack, collector: Collector) -> None:
+    """DIR-6: what only a directory has that no broker serves."""
+    does = _HELD_ACTIONS[held.state]
+    if not held.live:
+        does += f", and makes {held.key} anew, empty"
+    collector.add(
+        "DIR-6",
+        held.path,
+        f"{held.missing.offsets} of {held.key} are in no directory that a broker serves",
+        severity=Severity.ERROR,
+        topic=held.key.topic,
+        partition=held.key.partition,
+        base_offset=held.base_offset,
+        last_offset=held.end_offset - 1,
+        expected=f"in {held.live}" if held.live else "a live directory",
+        found="only here",
+        broker_action=does,
+        fix=held.way_back,
+    )
 
 
 def _add_lines(absent: AbsentPartition, collector: Collector) -> None:

@@ -20,10 +20,11 @@ import os
 import shlex
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recovery.checks.grounds import broker_version as releases
 from recovery.checks.grounds.log_dir_release import REFUSES, check_release, check_same_properties
+from recovery.cluster.placement import DirFate, NodePlacement, nodes_of
 from recovery.rules.findings import Severity
 from storage.dirs.discovery import duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.grounds.collector import Collector
+    from recovery.cluster.placement import Placed
+    from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import ServerProperties
     from storage.dirs.log_dir import LogDir
     from storage.dirs.partition import Partition
@@ -83,6 +86,13 @@ _SUFFIX_ACTIONS = {
     FileSuffix.PART: "deletes them",
 }
 
+_FATE_ACTIONS = {
+    DirFate.STRAY: "renames it to -stray",
+    DirFate.BLOCKED: REFUSES,
+    DirFate.PROMOTED: "renames it to {}",
+    DirFate.EMPTIED: "makes {} anew, and empties the copy to match",
+}
+
 _STATE_ACTIONS = {
     DirState.DELETE: "deletes it after file.delete.delay.ms",
     DirState.FUTURE: "goes on to copy the replica into it",
@@ -96,6 +106,7 @@ def check_log_dirs(
     *,
     is_one_node: bool = True,
     node: ServerProperties | None = None,
+    placements: Sequence[NodePlacement] | None = None,
     version: BrokerVersion | None = None,
 ) -> None:
     """Check the top level of log dirs, each with its own collector, and all of them together.
@@ -105,8 +116,11 @@ def check_log_dirs(
         collector_of: of a log dir.
         is_one_node: they are said to be of one node; else what states another node is of another.
         node: its configuration; None: not given.
+        placements: of the nodes; None: without metadata.
         version: the release whose start is asked for; None: 4.3.1.
     """
+    if placements is None:
+        placements = placements_of(log_dirs, lambda _: None, version, is_one_node=is_one_node)
     is_kraft = any(
         each.name.topic == METADATA_TOPIC for log_dir in log_dirs for each in log_dir.partitions
     )
@@ -118,12 +132,31 @@ def check_log_dirs(
             _check_configured(log_dir, collector, node)
         _check_marker(log_dir, collector)
         _check_leftovers(log_dir, collector)
-        _check_set_aside(log_dir, collector, version)
+        _check_set_aside(log_dir, collector, placements, version)
         _check_checkpoints(log_dir, collector, version)
         if version is not None:
             check_release(log_dir, collector, version, is_kraft=is_kraft)
-    _check_duplicates(log_dirs, collector_of, version)
+    _check_duplicates(log_dirs, collector_of, placements)
     _check_agreement(log_dirs, collector_of, version, is_one_node=is_one_node)
+
+
+def placements_of(
+    log_dirs: Iterable[LogDir],
+    image_for: Callable[[LogDir], ClusterImage | None],
+    version: BrokerVersion | None,
+    *,
+    is_one_node: bool,
+) -> list[NodePlacement]:
+    """Return what a start of a release makes of the directories of each node."""
+    return [
+        NodePlacement(
+            node,
+            image_for(node[0]),
+            knows_directories=not releases.is_before(version, releases.DIRECTORY_IDS),
+            knows_strays=not releases.is_before(version, releases.STRAYS_WHEN_LOADED),
+        )
+        for node in nodes_of(log_dirs, is_one=is_one_node)
+    ]
 
 
 def check_leftovers(partition: Partition, collector: Collector) -> None:
@@ -262,21 +295,54 @@ def _check_leftovers(log_dir: LogDir, collector: Collector) -> None:
         collector.add("DIR-5", each.path, message, found=found, broker_action="ignores it")
 
 
-def _check_set_aside(log_dir: LogDir, collector: Collector, version: BrokerVersion | None) -> None:
+def _check_set_aside(
+    log_dir: LogDir,
+    collector: Collector,
+    placements: Sequence[NodePlacement],
+    version: BrokerVersion | None,
+) -> None:
     is_live = log_dir.stopped is StoppedState.LIVE
     for each in log_dir.partitions:
         state = each.name.state
         if state is DirState.LIVE or (is_live and state is not DirState.STRAY):
             continue
-        collector.add(
-            "DIR-6",
-            each.path,
-            f"a -{state} directory",
-            topic=each.name.topic,
-            partition=each.name.partition,
-            found=_size(each.path),
-            broker_action=_state_action(state, version),
-        )
+        node = next((node for node in placements if each.path in node.placed), None)
+        fields: dict[str, Any] = {
+            "topic": each.name.topic,
+            "partition": each.name.partition,
+            "found": _size(each.path),
+        }
+        if node is None:
+            action = _state_action(state, version)
+            collector.add(
+                "DIR-6", each.path, f"a -{state} directory", broker_action=action, **fields
+            )
+        elif node.placed[each.path].fate is not DirFate.DUPLICATE:
+            _add_future(node.placed[each.path], node, collector, fields)
+
+
+def _add_future(
+    placed: Placed, node: NodePlacement, collector: Collector, fields: dict[str, Any]
+) -> None:
+    """Tell of a -future directory with which a start does more than to go on copying."""
+    path, other = placed.directory.path, placed.other
+    severity, message, fix = Severity.NOTE, "a -future directory", ""
+    action = _FATE_ACTIONS[placed.fate].format(placed.directory.topic_partition)
+    if other:
+        shortfall = node.shortfall(placed)
+        if placed.fate is DirFate.BLOCKED:
+            severity, message = Severity.ERROR, f"a -future directory whose name {other} has"
+            # The longer one stays. Without the live directory it gets the name.
+            fix = f"Move {path if shortfall is not None else other} away."
+        else:
+            action += f", and removes {other}"
+        if shortfall is not None and placed.fate is DirFate.PROMOTED:
+            offsets = f"{shortfall[0]} to {shortfall[1] - 1}"
+            message = f"a -future directory without offsets {offsets}, which {other} has"
+            severity, fix = Severity.ERROR, f"Move {path} away."
+    collector.add(
+        "DIR-6", path, message, severity=severity, broker_action=action, fix=fix, **fields
+    )
 
 
 def _state_action(state: DirState, version: BrokerVersion | None) -> str:
@@ -330,24 +396,33 @@ def _check_checkpoints(
 
 
 def _check_duplicates(
-    log_dirs: Sequence[LogDir], collector_of: CollectorOf, version: BrokerVersion | None
+    log_dirs: Sequence[LogDir], collector_of: CollectorOf, placements: Sequence[NodePlacement]
 ) -> None:
-    may_set_aside = not releases.is_before(version, releases.STRAYS_WHEN_LOADED)
+    """DIR-2: the metadata log, then what the metadata place."""
     owners = {each.path: (log_dir, each) for log_dir in log_dirs for each in log_dir.partitions}
     for error in duplicate_partitions(log_dirs):
         log_dir, directory = owners[error.path]
+        if directory.name.topic == METADATA_TOPIC:
+            collector_of(log_dir).add_error(
+                error, topic=METADATA_TOPIC, partition=0, broker_action=REFUSES
+            )
+    for each in (one for node in placements for one in node.placed.values()):
+        if each.fate is not DirFate.DUPLICATE:
+            continue
+        what = "live" if each.directory.name.state is DirState.LIVE else "a -future directory"
         action = REFUSES
-        if may_set_aside and directory.name.topic != METADATA_TOPIC:
+        if not each.is_certain:
             action += ", unless the cluster's metadata make one of them stray"
-        collector_of(log_dir).add(
-            error.check_id,
-            error.path,
-            error.message,
-            topic=directory.name.topic,
-            partition=directory.name.partition,
-            expected=error.expected,
-            found=error.found,
+        collector_of(each.log_dir).add(
+            "DIR-2",
+            each.directory.path,
+            f"{each.directory.topic_partition} is {what} in another directory too",
+            topic=each.directory.name.topic,
+            partition=each.directory.name.partition,
+            expected=f"one directory that is {what}",
+            found=each.other,
             broker_action=action,
+            fix=f"Move {each.directory.path} away." if each.is_certain else "",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from enum import StrEnum
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rebuild.derive import leader_epochs
@@ -12,9 +13,9 @@ from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild.older_brokers import older_reason
 from recovery.replay.recover_state import EntryState, compare_entries
 from storage.dirs.log_dir import StoppedState
-from storage.errors import FormatError
+from storage.errors import AccessError, FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
-from storage.formats import offset_index, time_index
+from storage.formats import offset_index, time_index, txn_index
 from storage.formats.checkpoint import LeaderEpochEntry, parse_leader_epochs
 from storage.formats.producer_snapshot import parse_snapshot
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from recovery.replay.snapshots import Clock
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
 
 
 class FileState(StrEnum):
@@ -71,7 +74,8 @@ def compare_files(
 ) -> Iterator[FileDifference]:
     """Compare every derived file of the partition, in the order of their names.
 
-    What an older broker wrote in its own way is equal, too, and says so (`older_brokers`).
+    What an older broker wrote in its own way is equal, too, and says so (`older_brokers`). So is
+    what a broker wrote of batches that are gone: a rebuild would lose it.
 
     Args:
         partition: as listed.
@@ -88,7 +92,10 @@ def compare_files(
         if log_stays and each.state is not FileState.EQUAL:
             entry = disk.get(each.name)
             data = None if entry is None else partition.read_file(entry)
-            reason = older_reason(partition, rebuilt, each.name, data, wanted.get(each.name))
+            content = wanted.get(each.name)
+            reason = older_reason(partition, rebuilt, each.name, data, content)
+            if not reason and data is not None and content is not None:
+                reason = _richer_reason(partition, each.name, data, content, rebuilt.clock)
             if reason and not _has_wrong_zeros(partition, rebuilt, each.name, data):
                 disk_bytes = None if data is None else len(data)
                 yield FileDifference(
@@ -117,6 +124,10 @@ def _differences(
         entry = disk.get(name)
         data = partition.read_file(entry) if entry is not None else None
         content = wanted.get(name)
+        # A broker makes a .txnindex with the first entry: beside the other indexes none is missing.
+        is_unmade = entry is None and not content and f"{Path(name).stem}.index" in disk
+        if is_unmade and name.endswith(".txnindex"):
+            continue
         if content is None:
             yield _surplus(name, data, rebuilt)
             continue
@@ -145,6 +156,71 @@ def _differences(
         if is_active_index and preallocate and data != content:
             content = _padded(name, content, index_max_bytes)
         yield _compared(name, data, content)
+
+
+def _richer_reason(
+    partition: Partition, name: str, data: bytes, content: bytes, clock: Clock
+) -> str:
+    """Why a file of a broker says more than the log does, and nothing else; "": it does not.
+
+    Compaction and retention remove batches that the file still knows of (SNAP-7).
+    """
+    kind = classify(name).kind
+    try:
+        if kind is FileKind.SNAPSHOT:
+            return _richer_snapshot(partition, parse_snapshot(data), parse_snapshot(content), clock)
+        if kind is FileKind.TXNINDEX:
+            entries = txn_index.parse_entries(data), txn_index.parse_entries(content)
+            return _richer_txn_index(partition, *entries)
+    except (FormatError, AccessError):
+        return ""
+    return ""
+
+
+def _richer_snapshot(
+    partition: Partition,
+    disk: Sequence[ProducerEntry],
+    rebuilt: Sequence[ProducerEntry],
+    clock: Clock,
+) -> str:
+    more = [
+        each
+        for each in compare_entries(rebuilt, disk, clock)
+        if each.state not in {EntryState.EQUAL, EntryState.EXPIRED}
+    ]
+    is_richer = all(
+        each.disk is not None
+        and (each.recovered is None or _last_of(each.recovered) <= _last_of(each.disk))
+        and (not each.disk.has_batch or _is_gone(partition, each.disk.last_offset))
+        for each in more
+    )
+    return f"the log lacks batches of {len(more)} of its producers" if more and is_richer else ""
+
+
+def _last_of(entry: ProducerEntry) -> tuple[int, int]:
+    return entry.producer_epoch, entry.last_offset
+
+
+def _richer_txn_index(
+    partition: Partition, disk: Sequence[AbortedTxn], rebuilt: Sequence[AbortedTxn]
+) -> str:
+    known = {(each.producer_id, each.last_offset): each for each in disk}
+    found = [known.get((each.producer_id, each.last_offset)) for each in rebuilt]
+    if len(known) != len(disk) or None in found:
+        return ""
+    others = [each for each in disk if each not in rebuilt]
+    is_gone = all(
+        _is_gone(partition, each.first_offset)
+        and each.first_offset <= each.last_stable_offset <= each.last_offset + 1
+        for each in others
+    )
+    return f"the log lacks batches of {len(others)} of its transactions" if is_gone else ""
+
+
+def _is_gone(partition: Partition, offset: int) -> bool:
+    """Whether no batch of the log has an offset."""
+    place = partition.find_offset(offset)
+    return place is None or place.batch.header.base_offset > offset
 
 
 def _has_wrong_zeros(partition: Partition, rebuilt: Rebuilt, name: str, data: bytes | None) -> bool:

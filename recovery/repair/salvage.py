@@ -151,7 +151,9 @@ class _SalvagePlanner:
 
     def _take(self, found: Sequence[SalvagedSegment]) -> None:
         self._found = found
-        self._changed = [each for each in found if each.is_changed]
+        self._changed = [
+            each for each in found if each.is_changed and not self._is_cut_by_start(each)
+        ]
         self._lost = tuple(self._lost_ranges())
         firsts = [each.base_offset for each in self._lost if each.base_offset is not None]
         self._lost_from = min(firsts, default=None)
@@ -208,7 +210,7 @@ class _SalvagePlanner:
         )
 
     def _lost_ranges(self) -> Iterator[RemovedRange]:
-        for segment in self._found:
+        for segment in self._changed:
             for each in segment.losses:
                 yield lost_range(
                     segment.path,
@@ -222,6 +224,23 @@ class _SalvagePlanner:
                     each.base_offset,
                     each.last_offset,
                 )
+
+    def _is_cut_by_start(self, segment: SalvagedSegment) -> bool:
+        """Whether only zeros at the end go, which a crash leaves and a start cuts (REC-6)."""
+        partition = self._partition
+        if partition.stopped is not StoppedState.UNCLEAN or segment is not self._found[-1]:
+            return False
+        kinds = [each.kind for each in segment.losses]
+        if kinds != [VerdictKind.PREALLOCATED] or segment.mended or segment.is_renamed:
+            return False
+        return segment.base_offset >= self._recovered_from
+
+    @property
+    def _recovered_from(self) -> int:
+        """Base offset of the first segment that a start recovers."""
+        log_dir, segments = self._partition.log_dir, self._partition.segments
+        point = None if log_dir is None else log_dir.recovery_point(self._partition.directory)
+        return segments[first_recovered(segments, point or 0)].base_offset
 
     def _counted(self, *, keeps_log_start: bool) -> tuple[RemovedRange, ...]:
         """Return what goes with the intact records in there."""
@@ -290,7 +309,9 @@ class _SalvagePlanner:
             self._partition,
             self._settings,
             jobs=jobs,
-            kept_ranges={each.base_offset: each.kept_ranges for each in self._changed},
+            kept_ranges={
+                each.base_offset: each.kept_ranges for each in self._found if each.is_changed
+            },
             known=known,
             log_start_offset=log_start_offset,
         )
@@ -356,10 +377,7 @@ class _SalvagePlanner:
             return each.state is not FileState.MISSING
         if name.kind not in _INDEXES:
             return True  # a start reads leader epochs before it derives anything (REC-2)
-        log_dir, segments = self._partition.log_dir, self._partition.segments
-        point = None if log_dir is None else log_dir.recovery_point(self._partition.directory)
-        first = segments[first_recovered(segments, point or 0)]
-        return name.offset is not None and name.offset < first.base_offset
+        return name.offset is not None and name.offset < self._recovered_from
 
     def _at_fault(self, differences: Sequence[FileDifference]) -> list[FileDifference]:
         """Leave out what differs from a rebuild, and is right.
@@ -397,7 +415,7 @@ class _SalvagePlanner:
         for segment in reversed(self._found):
             if segment.is_renamed:
                 yield from self._rename_steps(segment)
-            elif segment.is_changed:
+            elif segment in self._changed:
                 yield self._log_step(segment)
             for suffix in (".index", ".timeindex", ".txnindex"):
                 name = f"{segment.base_offset:020d}{suffix}"

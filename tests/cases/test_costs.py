@@ -211,3 +211,39 @@ def test_a_loss_stays_known(tmp_path: Path, eoctl: Cli, name: str) -> None:
         assert len(rows_of(against, "gone")) == row["records_count"] or row["offsets_count"] == 30
     assert eoctl("undo", journal).status == 0
     assert "JNL-3" not in eoctl("check", log_dir).text
+
+
+# --- nothing to repair ----------------------------------------------------------------------------
+
+
+def test_a_clean_node_has_nothing_to_repair(case: Callable[[str], Path], eoctl: Cli) -> None:
+    """Compaction has removed batches that snapshots and `.txnindex` files still know of."""
+    node = case("clean-two-dirs")
+    log_dirs = [node / "one", node / "two"]
+    repaired = eoctl("repair", *log_dirs, "--strategy", "salvage", *JSONL)
+    assert repaired.status == 0, repaired.errors
+    assert rows_of(repaired, "step") == []
+    files = rows_of(eoctl("rebuild", *log_dirs, *JSONL), "derived_file")
+    assert {each["file"] for each in files if each["state"] != "equal"} <= {
+        f"{offset:020d}.snapshot"
+        for offset in (20, 40, 60)  # at the log start or below it
+    }
+
+
+def test_a_rebuild_keeps_what_only_a_broker_knew(case: Callable[[str], Path], eoctl: Cli) -> None:
+    partition = case("clean-two-dirs") / "one/compacted-0"
+    before = {each.name: each.read_bytes() for each in partition.iterdir()}
+    assert eoctl("rebuild", partition, "--apply").status == 0
+    assert {each.name: each.read_bytes() for each in partition.iterdir()} == before
+
+
+def test_zeros_behind_a_crash_are_nothing_to_repair(
+    case: Callable[[str], Path], eoctl: Cli
+) -> None:
+    log_dir = case("zero-tail")
+    for strategy in ((), ("--strategy", "salvage")):
+        shown = eoctl("repair", log_dir, *strategy, *JSONL)
+        assert shown.status == 0, shown.errors
+        assert {each["strategy"] for each in rows_of(shown, "repair")} <= {"none", "salvage"}
+        assert rows_of(shown, "step") == []
+    assert "there is nothing to repair" in on_terminal("repair", log_dir).text

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.unfinished import require_finished
+from recovery.cluster.absent import find_held_back
 from recovery.cluster.clusters import Clusters, find_metadata
 from storage.dirs.discovery import discover, duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
@@ -17,6 +18,7 @@ from storage.formats.partition_metadata import parse_partition_metadata
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from recovery.cluster.placement import HeldBack
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
@@ -51,6 +53,7 @@ class DeadBrokers(NamedTuple):
         cluster_id: None: not known.
         image: of their cluster; None: nothing tells.
         set_aside: directories that a broker was deleting, moving, or did not know.
+        held_back: what of live topics only such directories of a broker have.
         damaged: checkpoints that cannot be used, in words.
         notes: what is doubtful.
     """
@@ -61,6 +64,7 @@ class DeadBrokers(NamedTuple):
     cluster_id: str | None
     image: ClusterImage | None
     set_aside: tuple[str, ...]
+    held_back: tuple[HeldBack, ...]
     damaged: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -116,6 +120,7 @@ def find_dead_brokers(paths: Sequence[str], metadata_dir: str | None) -> DeadBro
         cluster_id=cluster_id,
         image=image,
         set_aside=tuple(set_aside),
+        held_back=tuple(find_held_back(found.log_dirs, clusters)) if set_aside else (),
         damaged=tuple(damaged),
         notes=tuple(notes),
     )

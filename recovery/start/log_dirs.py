@@ -127,6 +127,8 @@ def _created(
     """Find partitions of this node that no log dir has; of several log dirs, those for this one."""
     if image is None or log_dir.meta is None:
         return []
+    broker = image.brokers.get(log_dir.meta.node_id or 0)
+    is_only = len(log_dirs) == 1 and (broker is None or len(broker.log_dirs) <= 1)
     here = {
         each.topic_partition
         for known in log_dirs
@@ -140,7 +142,7 @@ def _created(
             if key in here or log_dir.meta.node_id not in replica.replicas:
                 continue
             place = replica.replicas.index(log_dir.meta.node_id)
-            if len(log_dirs) == 1 or replica.directories[place] == log_dir.meta.directory_id:
+            if is_only or replica.directories[place] == log_dir.meta.directory_id:
                 missing.append(key)
     return [each for each in missing if each.topic != METADATA_TOPIC]
 

@@ -364,3 +364,28 @@ def test_a_stray_directory_whose_topic_is_cut_in_its_name(
     (found,) = (each for each in rows if each.get("fix", "").startswith("Stop"))
     assert found["topic"] == topic
     assert str(made.path / f"{topic}-0") in found["fix"]
+
+
+def test_adopt_refuses_to_leave_out_what_only_a_stray_directory_has(
+    case: Callable[[str], Path], eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = case("stray-holds-data")
+    stray = suffixed(made / "t-0", "stray")
+    outcome = eoctl("adopt", made, "--to", tmp_path / "new")
+    assert outcome.status == 4
+    assert f"{stray}: has offsets 0 to 29 (30) of t-0, which no copy has" in outcome.errors
+    assert f"rename it to {made / 't-0'}" in outcome.errors
+    shutil.copytree(stray, made / "t-0")
+    assert eoctl("adopt", made, "--to", tmp_path / "new").status == 0
+
+
+def test_what_a_start_creates_lies_in_the_log_dirs_that_were_given(
+    tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    """Partitions of the node's other log dir are not made anew in the one that was given."""
+    one, _ = split(tmp_path)
+    shutil.rmtree(one / "plain-1")
+    outcome = eoctl("check", "--predict", "--output", "jsonl", one)
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    made = {Path(each["path"]).parent.name for each in rows if each.get("action") == "creates"}
+    assert made == {"plain-1"}

@@ -117,6 +117,7 @@ def choose_copies(
         brokers.log_dirs, taken, resolved.topics, now_ms=moment.ms, given=certain
     )
     lacks += coordinators.lacks
+    _require_all(brokers, taken)
     if lacks:
         raise _refused(lacks)
     return FoundCopies(
@@ -299,6 +300,25 @@ def _last_epochs(
 
 
 # --- what is lacking ------------------------------------------------------------------------------
+
+
+def _require_all(brokers: DeadBrokers, taken: Iterable[TakenCopy]) -> None:
+    """Refuse to leave out what only a directory with a suffix has."""
+    ends = {each.key: each.end_offset for each in taken}
+    left = [each for each in brokers.held_back if each.end_offset > ends.get(each.key, 0)]
+    if not left:
+        return
+    told = [
+        f"{each.path}: has {each.missing.offsets} of {each.key}, which no copy has"
+        for each in left[:NAMED_COUNT]
+    ]
+    if len(left) > NAMED_COUNT:
+        told.append(f"and {len(left) - NAMED_COUNT} more like it")
+    raise RefusedError(
+        f"{'; '.join(told)}; nothing was touched",
+        next_step=f"rename it to {Path(left[0].log_dir, str(left[0].key))}, or move it out of the"
+        " log dir, then run it again",
+    )
 
 
 def _refused(lacks: Sequence[Lack]) -> RefusedError:

@@ -12,7 +12,7 @@ A 4.3.1 broker goes by the metadata, in this order:
      match the empty log
 
 A directory that the broker does not serve may have records that nothing else has: a -stray one, a
--delete one, or a -future one whose live directory is absent.
+-delete one, or a -future one whose live directory is absent or shorter.
 
 Sources: LogManager.loadLog, recoverAbandonedFutureLogs, isStrayReplica, ReplicaManager.
 """
@@ -48,6 +48,10 @@ class DirFate(StrEnum):
     PROMOTED = "promoted"  # renamed to the live name
     REPLACED = "replaced"  # renamed to -delete, and removed
     EMPTIED = "emptied"  # cut to match a live log that is made anew
+
+
+# The start serves it, or another topic's directory is in its place.
+_SERVED = frozenset({DirFate.STRAY, DirFate.PROMOTED, DirFate.DUPLICATE})
 
 
 class Placed(NamedTuple):
@@ -284,27 +288,32 @@ class NodePlacement:
         """Return the partition of the cluster whose records may be in there; None: of none."""
         name = directory.name
         placed = self.placed.get(directory.path)
-        is_emptied = placed is not None and placed.fate is DirFate.EMPTIED
-        if name.topic == METADATA_TOPIC or (
-            name.state in {DirState.LIVE, DirState.FUTURE} and not is_emptied
-        ):
+        is_served = placed is not None and placed.fate in _SERVED
+        if name.topic == METADATA_TOPIC or name.state is DirState.LIVE or is_served:
             return None
         if self._image is None:
             return self._key_without_metadata(directory, log_dir)
         topic_id = topic_id_of(directory)
         topic = None if topic_id is None else self._image.topic_by_id(topic_id)
-        if topic is None or is_of_replica(directory, log_dir, self._image) is None:
+        replica = is_of_replica(directory, log_dir, self._image)
+        if topic is None or replica is None:
             return None
-        return TopicPartition(topic.name, name.partition)
+        key = TopicPartition(topic.name, name.partition)
+        given = {_id_of(each) for each in self._log_dirs}
+        is_elsewhere = not self._are_all_given and _assigned(replica, log_dir) not in given
+        return None if is_elsewhere and self._serving(key) is None else key
 
     def _key_without_metadata(
         self, directory: PartitionDir, log_dir: LogDir
     ) -> TopicPartition | None:
         """Without metadata the recovery point tells that a broker still had the partition here."""
-        key = directory.topic_partition
-        is_stray = directory.name.state is DirState.STRAY and not directory.name.topic_may_be_cut
-        has_line = key in (log_dir.recovery_points or {})
-        return key if is_stray and has_line and key not in self._live else None
+        key, state = directory.topic_partition, directory.name.state
+        if state is DirState.DELETE or directory.name.topic_may_be_cut:
+            return None
+        has_live = key in self._live
+        if state is DirState.FUTURE and has_live:
+            return key
+        return key if key in (log_dir.recovery_points or {}) and not has_live else None
 
     def _held(
         self, key: TopicPartition, directory: PartitionDir, log_dir: LogDir

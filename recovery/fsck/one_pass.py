@@ -24,7 +24,7 @@ from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
 from storage.dirs.tiering import is_tiered
 from storage.errors import AccessError
-from storage.file_names import METADATA_TOPIC
+from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,7 +171,8 @@ def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings,
     config = read_log_config(image, partition.topic, broker_id=node_id)
     leader_epochs: tuple[int, ...] = ()
     placed = None if image is None else image.partition(partition.topic, partition.partition)
-    if placed is not None and placed.replicas == (node_id,):
+    is_served = partition.directory.name.state is DirState.LIVE or job.fate is DirFate.PROMOTED
+    if placed is not None and placed.replicas == (node_id,) and is_served:
         known = placed.leader_epoch
         # After a crash it leads as it did, until the controller has taken that away and given it
         # back. Of several replicas, which one will lead is not known.

@@ -26,7 +26,7 @@ from recovery.start.changes import (
 from recovery.start.segment_recovery import IndexLimits, open_start_segment, recovery_job
 from storage.dirs.partition_files import all_entries
 from storage.errors import FormatError
-from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME
+from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME, DirState
 from storage.formats.checkpoint import (
     LeaderEpochEntry,
     encode_leader_epochs,
@@ -410,6 +410,8 @@ class _StartFiles:
                 self._made[f"{offset:020d}.snapshot"] = encode_snapshot(taken)
         if self._partition.topic == METADATA_TOPIC:
             self._grow()
+        if self._partition.directory.name.state is DirState.STRAY:
+            self._leave_open()
         changes: dict[str, StartChange] = {}
         names = {*self._disk, *self._made, *self._moved, *self._grows, *self._parts}
         for name in sorted(names):
@@ -426,6 +428,19 @@ class _StartFiles:
         logs = [f"{_stem(each)}.log" for each in self._segments[-1:]]
         for name in (*logs, LEADER_EPOCHS_NAME, QUORUM_STATE_NAME):
             self._grows.add(name)
+
+    def _leave_open(self) -> None:
+        """A stop does not close a stray log: its last indexes stay as large as they may become."""
+        for segment in self._segments[-1:]:
+            for kind, entry_bytes in (
+                ("index", INDEX_ENTRY_BYTES),
+                ("timeindex", TIME_ENTRY_BYTES),
+            ):
+                name = f"{_stem(segment)}.{kind}"
+                entry = self._disk.get(name)
+                size_bytes = self._limits.max_bytes // entry_bytes * entry_bytes
+                if entry is None or entry.file_bytes != size_bytes:
+                    self._grows.add(name)
 
     def _action(self, name: str) -> StartAction | None:
         if name in self._grows:

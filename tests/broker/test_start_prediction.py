@@ -522,6 +522,11 @@ def expected_names(before: dict[str, int], rows: list[dict[str, Any]]) -> dict[s
     return {name: count for name, count in found.items() if count}
 
 
+def digests_of_strays(log_dirs: list[Path]) -> dict[Path, str]:
+    paths = [path for each in log_dirs for path in each.glob("*aaaa-stray/*")]
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
 def aside_paths(rows: list[dict[str, Any]]) -> set[Path]:
     return {Path(each["path"]) for each in rows if each.get("start") == SETS_ASIDE}
 
@@ -533,7 +538,7 @@ def test_a_start_moves_directories_as_was_predicted(
     root = golden("kafka-4.3.1-two-dirs")
     log_dirs = [copy_log_dir(root / each, tmp_path / each) for each in ("one", "two")]
     place_directories(*log_dirs)
-    before = named(log_dirs)
+    before, files = named(log_dirs), digests_of_strays(log_dirs)
     outcome = eoctl("check", "--predict", "--now", "wall", "--output", "jsonl", *log_dirs)
     rows = [json.loads(line) for line in outcome.text.splitlines()]
     expected = expected_names(before, rows)
@@ -544,6 +549,17 @@ def test_a_start_moves_directories_as_was_predicted(
     finally:
         broker.close()
     after = named(log_dirs)
+    # What is loaded and not served is changed, too.
+    left = digests_of_strays(log_dirs)
+    changed = {path for path in files if left.get(path) != files[path]}
+    strays = {path.parent for path in files}
+    assert changed == {
+        Path(each["path"])
+        for each in rows
+        if each["kind"] == "start_change"
+        and Path(each["path"]).parent in strays
+        and each["action"] != "creates"
+    }
     # A copy that goes on may have ended meanwhile.
     going_on = "__transaction_state-1"
     assert {k: v for k, v in after.items() if going_on not in k} == {
@@ -568,8 +584,8 @@ def test_a_start_moves_directories_as_was_predicted(
     # The copy without a live directory was emptied, as an error said.
     emptied = [each for each in rows if each.get("start") == EMPTIES]
     assert [Path(each["path"]).parent.name for each in emptied] == ["two"]
-    left = [one for each in log_dirs for one in each.glob(f"{going_on}*")]
-    assert all(not log.stat().st_size for each in left for log in each.glob("*.log"))
+    copies = [one for each in log_dirs for one in each.glob(f"{going_on}*")]
+    assert all(not log.stat().st_size for each in copies for log in each.glob("*.log"))
 
 
 def two_futures(one: Path, two: Path) -> None:

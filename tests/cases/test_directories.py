@@ -176,7 +176,9 @@ def test_a_future_directory_beside_the_live_one(
     assert status == 1
     found = [each for each in errors(rows) if each[0] == "DIR-6"]
     # Without the live one the broker takes the other.
-    assert found == [("DIR-6", future.name, f"Move {live if is_longer else future} away.")]
+    assert found[0] == ("DIR-6", future.name, f"Move {live if is_longer else future} away.")
+    assert len(found) == 1 + is_longer  # its records are nowhere else
+    assert eoctl("loss", made).status == is_longer
     assert starts(rows) == {f"d/{future.name}": REFUSES}
 
 
@@ -215,6 +217,34 @@ def test_a_future_directory_alone(tmp_path: Path, eoctl: Callable[..., Any]) -> 
     assert errors(rows) == [("DIR-6", suffixed(two / "plain-1", "future").name, way_back)]
     # If a log dir of the node was not given, the live directory may be there.
     assert "DIR-6" not in {rule for rule, _, _ in errors(verdict(eoctl, two)[1])}
+
+
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_a_future_directory_that_is_longer_than_the_live_one(
+    tmp_path: Path, eoctl: Callable[..., Any], *, has_metadata: bool
+) -> None:
+    """The broker cuts it to match the live one."""
+    one, two = split(tmp_path)
+    future = suffixed(two / "plain-1", "future")
+    shutil.copytree(one / "plain-1", future)
+    cut(one / "plain-1", 40)
+    if not has_metadata:
+        shutil.rmtree(one / "__cluster_metadata-0")
+    _, rows = verdict(eoctl, one, two)
+    found = [each for each in rows if each.get("check_id") == "DIR-6" and each["base_offset"]]
+    assert [(each["path"], each["base_offset"], each["last_offset"]) for each in found] == [
+        (str(future), 40, 59)
+    ]
+
+
+def test_a_stray_directory_in_one_of_two_log_dirs(
+    tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    """The live one may lie in the log dir that was not given."""
+    one, two = split(tmp_path)
+    shutil.copytree(one / "plain-1", suffixed(two / "plain-1", "stray"))
+    assert errors(verdict(eoctl, two)[1]) == []
+    assert errors(verdict(eoctl, one, two)[1]) == []
 
 
 def test_a_copy_that_is_under_way(tmp_path: Path, eoctl: Callable[..., Any]) -> None:

@@ -28,7 +28,7 @@ _TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
 _HELD_ACTIONS = {
     DirState.STRAY: "leaves it aside",
     DirState.DELETE: "deletes it after file.delete.delay.ms",
-    DirState.FUTURE: "empties it",
+    DirState.FUTURE: "cuts it to match the live directory",
 }
 
 

@@ -65,7 +65,7 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("loss", ("kind", *PLACE, "base_offset", "last_offset", "first_key", "producer_id",
               "check_id")),
     ("partition", (*PLACE, "lost_offsets", "duplicate_records", "aborted_records",
-                   "open_records", "records")),
+                   "open_records", "unknown_records", "records")),
     ("recommendation", (*PLACE, "leader", "leader_epoch", "end_offset", "lost_records_count",
                         "lost_acknowledged_records_count")),
     ("change", ("kind", *PLACE, "offset", "key", "differences")),

@@ -3,7 +3,8 @@
 A batch has the outcome of the next end marker of its producer (RC-5), which may lie anywhere behind
 it. So all transactional batches and markers are sorted by producer, last ones first: then each
 marker comes right before what it ends. What is not committed is sorted back into log order. Memory
-is bounded by the sorters, however many transactions there are.
+is bounded by the sorters, however many transactions there are. Where a marker may be damaged or
+absent, `recovery.transactions.unknown_ends` decides.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.duplicates.rows import ABORTED, COMMITTED, OPEN
+from recovery.duplicates.rows import ABORTED, COMMITTED, OPEN, UNKNOWN
 from recovery.duplicates.scan import Trouble, read_parts
 from recovery.transactions.events import read_marker_kinds
+from recovery.transactions.unknown_ends import find_ends, log_files_of
 from storage.formats.control_record import NO_MARKER
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from recovery.duplicates.scan import Part
     from recovery.duplicates.spill import Rows, Sorter, SpillSpace
+    from recovery.transactions.unknown_ends import LogFiles
     from storage.dirs.partition import Partition
 
     Codes = NDArray[np.int8]
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 SHARE = 1 / 16  # of the memory, for each of two sorters
 UNDECIDED = -1
 # What a marker makes of the batches before it, by its kind.
-_OUTCOMES = np.array([UNDECIDED, COMMITTED, ABORTED], np.int8)
+_OUTCOMES = np.array([UNDECIDED, COMMITTED, ABORTED, UNKNOWN], np.int8)
 
 _EVENT_DTYPE = np.dtype(
     [("producer_id", np.int64), ("from_end", np.int64), ("outcome", np.int8)]
@@ -49,9 +52,17 @@ def outcome_sorter(
     uncommitted = space.sorter(_BATCH_DTYPE, ("base_offset",), SHARE)
     try:
         with space.sorter(_EVENT_DTYPE, ("producer_id", "from_end"), SHARE) as events:
-            for part in read_parts(partition, Trouble(), on_bytes):
+            trouble, has_gap, end_offset = Trouble(), False, -1
+            for part in read_parts(partition, trouble, on_bytes):
+                if part.table.row_count:
+                    base, last = part.table.base_offset, part.table.last_offset
+                    has_gap |= 0 <= end_offset < base[0] or bool((base[1:] > last[:-1] + 1).any())
+                    end_offset = int(last[-1]) + 1
                 if part.is_transactional.any() or not part.is_data.all():
                     events.add(_events_of(part))
+            log = log_files_of(partition)
+            if trouble.count or (has_gap and log.gaps_are_losses()):
+                events.add(_events_of_ends(log))
             last_producer_id, outcome = -1, OPEN
             for rows in events.chunks():
                 found, last_producer_id, outcome = _outcomes(rows, last_producer_id, outcome)
@@ -78,6 +89,16 @@ def _events_of(part: Part) -> Rows:
     rows["producer_id"] = table.producer_id[is_event]
     rows["from_end"] = -table.base_offset[is_event]
     rows["outcome"] = outcome[is_event]
+    return rows
+
+
+def _events_of_ends(log: LogFiles) -> Rows:
+    """Return the ends that no marker tells of."""
+    ends = find_ends(log).ends
+    rows = np.empty(len(ends.offset), _EVENT_DTYPE)
+    rows["producer_id"] = ends.producer_id
+    rows["from_end"] = -ends.offset
+    rows["outcome"] = _OUTCOMES[ends.kind]
     return rows
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-COMMITTED, ABORTED, OPEN = 0, 1, 2
-OUTCOMES = ("committed", "aborted", "open")
+COMMITTED, ABORTED, OPEN, UNKNOWN = 0, 1, 2, 3
+OUTCOMES = ("committed", "aborted", "open", "unknown")
 
 
 class DuplicateKind(StrEnum):
@@ -82,7 +82,8 @@ class Duplicate(NamedTuple):
         base_sequence, last_sequence: what both batches hold; None of records.
         is_same_payload: key, value and headers are equal in all of these; None: unreadable.
         payload_hash: of these in the repeat, BLAKE2b with 128 bits; see `record_digests`.
-        first_outcome, repeat_outcome: committed (or not in a transaction), aborted, open.
+        first_outcome, repeat_outcome: committed (or not in a transaction), aborted, open,
+            unknown.
         first_path, path: the `.log` of each.
     """
 

@@ -83,8 +83,12 @@ class PieceResult(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Will the same come out whatever is appended to the log? An open transaction may end."""
-        return not (self.counts.open or self.counts.open_skipped)
+        """Will the same come out whatever is appended to the log?
+
+        An open transaction may end. A later marker may show an outcome that is unknown.
+        """
+        counts = self.counts
+        return not (counts.open or counts.open_skipped or counts.unknown or counts.unknown_skipped)
 
 
 def source_of(piece: ExportPiece) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.export.files import ExportDir, require_target
 from recovery.export.lost import lost_absent, lost_of_directory, lost_offsets_count, lost_unlisted
 from recovery.export.piece import PieceResult, result_of_entry
+from recovery.transactions.outcomes import unknown_in
 from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import AccessError, FormatError
 from storage.files.fsio import FileSystem
@@ -32,7 +33,8 @@ class ExportSummary(NamedTuple):
     Attributes:
         topic, partition, broker: whose it is.
         records: in its files; bytes, files: these files; first_offset, last_offset: of the records.
-        committed, aborted, open: records by outcome, those left out by the isolation level too.
+        committed, aborted, open, unknown: records by outcome, those left out by the isolation level
+            too.
         skipped: records that it left out, as headers count them.
         lost_ranges: number of stretches that could not be read.
         lost_offsets: the most offsets that are missing; None: unknown.
@@ -51,6 +53,7 @@ class ExportSummary(NamedTuple):
     committed: int
     aborted: int
     open: int
+    unknown: int
     skipped: int
     lost_ranges: int
     lost_offsets: int | None
@@ -161,6 +164,12 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         if is_wrong_end(each.kind, plan.known_of(result.piece.split.place.directory).stopped)
     ]
     kinds = {each.kind for each in findings}
+    unknown = [
+        f"{each.path}: {found}"
+        for each in summaries
+        if each.unknown
+        for found in unknown_in(each.path)
+    ]
     return ExportResult(
         summaries=tuple(summaries),
         lost=tuple(lost),
@@ -170,11 +179,13 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         or any(isinstance(each, FormatError) for each in plan.problems),
         is_unreadable=VerdictKind.UNREADABLE in kinds
         or any(each.kind == VerdictKind.MISSING for each in lost)
+        or any(each.unknown for each in summaries)
         or any(isinstance(each, AccessError) for each in plan.problems),
         has_wrong_end=bool(ends),
         remarks=(
             *(f"{each.told}; its records are exported" for each in harmless),
             *(f"{each.told}; all before it are exported" for each in ends),
+            *unknown,
         ),
     )
 
@@ -197,8 +208,10 @@ def _summary(
         committed=sum(each.committed + each.unstable_skipped for each in counts),
         aborted=sum(each.aborted + each.aborted_skipped for each in counts),
         open=sum(each.open + each.open_skipped for each in counts),
+        unknown=sum(each.unknown + each.unknown_skipped for each in counts),
         skipped=sum(
-            each.aborted_skipped + each.open_skipped + each.unstable_skipped for each in counts
+            each.aborted_skipped + each.open_skipped + each.unknown_skipped + each.unstable_skipped
+            for each in counts
         ),
         lost_ranges=len(lost),
         lost_offsets=None if unknown else lost_offsets_count(lost),

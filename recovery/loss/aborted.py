@@ -8,6 +8,7 @@ import numpy as np
 
 from recovery.loss.rows import shown
 from recovery.transactions.events import LogEvents
+from recovery.transactions.unknown_ends import find_ends_of_places, log_files_of_places
 from storage.formats.control_record import ABORT
 from storage.places.find import open_place
 from storage.producers.pairs import NO_DATA, TransactionPairs
@@ -15,7 +16,10 @@ from storage.producers.pairs import NO_DATA, TransactionPairs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from numpy.typing import NDArray
+
     from recovery.loss.content_rows import ContentRows
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.places.listing import SegmentPlace
 
 
@@ -34,10 +38,29 @@ class Aborted(NamedTuple):
     marker_offset: int
 
 
+def _abort_markers(
+    events: LogEvents[SegmentPlace], log_start_offset: int
+) -> dict[int, NDArray[np.int64]]:
+    """Return where aborted transactions end, by producer id."""
+    markers: dict[int, list[int]] = {}
+    pairs = TransactionPairs()
+    for table, marker in events:
+        ended = pairs.take(table, marker)
+        is_there = ended.is_abort & (ended.first_offset != NO_DATA)
+        is_there &= ended.marker_offset >= log_start_offset
+        for row in np.flatnonzero(is_there).tolist():
+            offset = int(ended.marker_offset[row])
+            markers.setdefault(int(ended.producer_id[row]), []).append(offset)
+    return {each: np.array(offsets) for each, offsets in markers.items()}
+
+
 class AbortedTransactions:
     """Puts records together to transactions; the records come in log order.
 
     Memory goes with the number of abort markers, eight bytes each.
+
+    Attributes:
+        unknown: transactions whose outcome nothing shows.
     """
 
     def __init__(self, places: Iterable[SegmentPlace], log_start_offset: int) -> None:
@@ -45,16 +68,15 @@ class AbortedTransactions:
 
         What cannot be opened is passed over: who reads the records of it tells of that.
         """
-        markers: dict[int, list[int]] = {}
-        pairs = TransactionPairs()
-        for table, marker in LogEvents(places, open_place):
-            ended = pairs.take(table, marker)
-            is_there = ended.is_abort & (ended.first_offset != NO_DATA)
-            is_there &= ended.marker_offset >= log_start_offset
-            for row in np.flatnonzero(is_there).tolist():
-                offset = int(ended.marker_offset[row])
-                markers.setdefault(int(ended.producer_id[row]), []).append(offset)
-        self._markers = {each: np.array(offsets) for each, offsets in markers.items()}
+        listed = tuple(places)
+        events = LogEvents(listed, open_place)
+        self._markers = _abort_markers(events, log_start_offset)
+        self.unknown: tuple[UnknownTransaction, ...] = ()
+        if events.stretches and log_files_of_places(listed, open_place).matter(events.stretches):
+            found = find_ends_of_places(listed, open_place)
+            self.unknown = found.unknown
+            events = LogEvents(listed, open_place, ends=found.ends)
+            self._markers = _abort_markers(events, log_start_offset)
         self._found: dict[tuple[int, int], Aborted] = {}
 
     def take(self, rows: ContentRows) -> Iterator[Aborted]:

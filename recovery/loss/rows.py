@@ -12,6 +12,7 @@ class LossKind(StrEnum):
     """What became of some offsets, worst first."""
 
     LOST = "lost"
+    UNKNOWN = "unknown"
     DUPLICATE = "duplicate"
     ABORTED = "aborted"
 
@@ -22,10 +23,11 @@ class LossRow(NamedTuple):
     Offsets and times are inclusive. What cannot be known is None.
 
     Attributes:
-        kind: lost, duplicate or aborted.
+        kind: lost, unknown, duplicate or aborted.
         topic, partition: whose; None where nothing says whose they are.
         base_offset, last_offset: of what is lost the most that can be gone; of an aborted
-            transaction its first and last record; of a duplicate the repeat.
+            transaction its first and last record; of one whose outcome is unknown, its readable
+            batches; of a duplicate the repeat.
         offsets_count: of what is lost, at most.
         records_count: of an aborted transaction, above the log start; of a repeat, what it has in
             common with the first copy.
@@ -69,6 +71,7 @@ class LossSummary(NamedTuple):
         aborted_transactions, aborted_records: that have a marker and records above the log start.
         duplicate_records: in batches that repeat the sequences of another one; None: unknown.
         open_records: of transactions without a marker.
+        unknown_records: of transactions whose marker may be damaged or absent.
         records: all that are given by a reader without isolation.
         log_start_offset, log_end_offset: of what is there; None: not known.
         path: the directory.
@@ -82,6 +85,7 @@ class LossSummary(NamedTuple):
     aborted_records: int
     duplicate_records: int | None
     open_records: int
+    unknown_records: int
     records: int
     log_start_offset: int | None
     log_end_offset: int | None

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from recovery.loss.aborted import Aborted
     from recovery.records.read_options import ReadCounts
     from recovery.summaries.read_findings import ReadFinding
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.places.listing import DirectoryPlace
 
 PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
@@ -131,6 +132,8 @@ class LossSurvey:
             self._on_bytes(piece.split.end_pos - piece.split.start_pos)
         for each in aborted.finish():
             yield counted.aborted(_of_aborted(directory, each))
+        self.is_lost |= bool(aborted.unknown)
+        yield from (_of_unknown(directory, each) for each in aborted.unknown)
         lost = lost_of_directory(self._plan, directory, results)
         self._judge_ends(path, results)
         traces = Traces(path) if lost else None
@@ -149,6 +152,7 @@ class LossSurvey:
                 aborted_records=counted.aborted_records,
                 duplicate_records=0,
                 open_records=counted.open_records,
+                unknown_records=counted.unknown_records,
                 records=counted.records,
                 log_start_offset=low,
                 log_end_offset=max(ends, default=None),
@@ -189,6 +193,7 @@ class LossSurvey:
                         aborted_records=0,
                         duplicate_records=None,
                         open_records=0,
+                        unknown_records=0,
                         records=0,
                         log_start_offset=each.base_offset,
                         log_end_offset=None,
@@ -283,12 +288,13 @@ class _Counted:
     """Counts of one directory."""
 
     def __init__(self) -> None:
-        self.records = self.open_records = 0
+        self.records = self.open_records = self.unknown_records = 0
         self.aborted_transactions = self.aborted_records = 0
 
     def add(self, counts: ReadCounts) -> None:
         self.records += counts.records
         self.open_records += counts.open
+        self.unknown_records += counts.unknown
 
     def aborted(self, row: LossRow) -> LossRow:
         self.aborted_transactions += 1
@@ -339,6 +345,30 @@ def _of_aborted(directory: DirectoryPlace, found: Aborted) -> LossRow:
         last_key=found.last_key,
         is_acknowledged=None,
         reason=f"abort marker at offset {marker}" if marker >= 0 else "its marker was not read",
+        check_id="",
+        start_pos=None,
+        end_pos=None,
+        path=directory.directory,
+    )
+
+
+def _of_unknown(directory: DirectoryPlace, found: UnknownTransaction) -> LossRow:
+    return LossRow(
+        kind=LossKind.UNKNOWN,
+        topic=directory.topic,
+        partition=directory.partition if directory.partition >= 0 else None,
+        base_offset=found.first_offset,
+        last_offset=found.last_offset,
+        offsets_count=None,
+        records_count=found.records_count,
+        first_timestamp_ms=None,
+        last_timestamp_ms=None,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        first_key=None,
+        last_key=None,
+        is_acknowledged=None,
+        reason=found.reason,
         check_id="",
         start_pos=None,
         end_pos=None,

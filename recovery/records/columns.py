@@ -14,7 +14,7 @@ producer_id             int64
 producer_epoch          int16
 sequence                int32      of the record
 is_transactional        bool
-outcome                 string     committed (also without a transaction), aborted, open
+outcome                 string     committed (also without a transaction), aborted, open, unknown
 codec                   string     none, gzip, snappy, lz4, zstd
 """
 
@@ -111,7 +111,7 @@ class ColumnBuilder:
 
         Args:
             table: their headers.
-            outcome: of each of them: COMMIT, ABORT, or NO_MARKER if it is open.
+            outcome: of each of them: COMMIT, ABORT, UNKNOWN, or NO_MARKER if it is open.
             records: their records.
             chosen: the wanted ones of these, ascending; None: all.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.log.markers import BatchOutcome
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ OUTCOMES = {
     NO_MARKER: BatchOutcome.OPEN,
     COMMIT: BatchOutcome.COMMITTED,
     ABORT: BatchOutcome.ABORTED,
+    UNKNOWN: BatchOutcome.UNKNOWN,
 }
 
 
@@ -63,7 +64,7 @@ class RowBuilder(Protocol[RowsT_co]):
 
         Args:
             table: their headers.
-            outcome: of each of them: COMMIT, ABORT, or NO_MARKER if it is open.
+            outcome: of each of them: COMMIT, ABORT, UNKNOWN, or NO_MARKER if it is open.
             records: their records.
             chosen: the wanted ones of these, ascending; None: all.
         """

@@ -29,9 +29,9 @@ from recovery.transactions.events import (
     read_marker_kinds,
 )
 from recovery.transactions.isolation import Isolation
-from recovery.transactions.outcomes import later_segments, resolve_outcomes
+from recovery.transactions.outcomes import damage_of, later_segments, resolve_outcomes
 from storage.errors import AccessError, CorruptError, FormatError
-from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
@@ -130,8 +130,10 @@ class PieceReader(Generic[RowsT]):
             committed=given[COMMIT],
             aborted=given[ABORT],
             open=given[NO_MARKER],
+            unknown=given[UNKNOWN],
             aborted_skipped=skipped["aborted"],
             open_skipped=skipped["open"],
+            unknown_skipped=skipped["unknown"],
             unstable_skipped=skipped["unstable"],
             first_offset=self._first_offset,
             last_offset=self._last_offset,
@@ -239,6 +241,7 @@ class PieceReader(Generic[RowsT]):
                     start_pos,
                     self._end_pos,
                     lambda: later_segments(self._split.place, self._opener, self._listed),
+                    damage_of(self._split.place, self._opener, self._listed),
                 )
             outcome[is_data] = self._outcomes.of(part.producer_id[is_data], part.pos[is_data])
         if not self._is_committed_only:
@@ -251,6 +254,7 @@ class PieceReader(Generic[RowsT]):
             counts = np.maximum(part.records_count, 1).astype(np.int64)
             self._skipped["aborted"] += int(counts[outcome == ABORT].sum())
             self._skipped["open"] += int(counts[outcome == NO_MARKER].sum())
+            self._skipped["unknown"] += int(counts[outcome == UNKNOWN].sum())
             self._skipped["unstable"] += int(counts[(outcome == COMMIT) & ~is_stable].sum())
         return rows[is_wanted], outcome[is_wanted]
 

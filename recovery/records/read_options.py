@@ -57,9 +57,10 @@ class ReadCounts(NamedTuple):
 
     Attributes:
         records: that were given, and of these
-        committed, aborted, open: by outcome.
-        aborted_skipped, open_skipped, unstable_skipped: what read_committed left out, as the
-            headers of batches say; the last are committed, at or above the last stable offset.
+        committed, aborted, open, unknown: by outcome.
+        aborted_skipped, open_skipped, unknown_skipped, unstable_skipped: what read_committed left
+            out, as the headers of batches say; the last are committed, at or above the last stable
+            offset.
         first_offset, last_offset: of the records that were given.
         lost_records: in batches with a right checksum that gave none: the offsets cannot be right,
             or the content does not decode. As headers say.
@@ -69,8 +70,10 @@ class ReadCounts(NamedTuple):
     committed: int = 0
     aborted: int = 0
     open: int = 0
+    unknown: int = 0
     aborted_skipped: int = 0
     open_skipped: int = 0
+    unknown_skipped: int = 0
     unstable_skipped: int = 0
     first_offset: int | None = None
     last_offset: int | None = None

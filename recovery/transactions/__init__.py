@@ -1,7 +1,7 @@
 """What became of each transaction.
 
-Committed, aborted, open, and what readers are given of it.
+Committed, aborted, open or unknown, and what readers are given of it.
 
 From the entry down: abort, planned_append, commit, prepared, view, isolation,
-open_transactions, outcomes, events.
+open_transactions, outcomes, unknown_ends, events.
 """

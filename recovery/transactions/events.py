@@ -8,37 +8,81 @@ batches are decoded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from storage.dirs.lookup import DoubtfulOffsets
+from storage.dirs.lookup import END_KINDS, DoubtfulOffsets
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, KEY_BYTES, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, batch_at, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
+from storage.limits import INT64_MAX
 from storage.log.markers import marker_is_commit
-from storage.log.segment import open_segment
-from storage.producers.pairs import TransactionPairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from storage.dirs.partition import Partition
-    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.log.segment import Segment
-    from storage.producers.pairs import EndedBlock
 
     Kinds = NDArray[np.int8]
     Flags = NDArray[np.bool_]
     OnError = Callable[[ScannedBatch, FormatError | AccessError], None]
 
 Named = TypeVar("Named")
+
+MARKER_BYTES = 100  # an end marker is smaller: 78 bytes today
+
+
+class Stretch(NamedTuple):
+    """Offsets between two good batches that no good batch has.
+
+    Attributes:
+        start_offset: the first one.
+        end_offset: of the good batch behind it; INT64_MAX: none follows.
+        is_damaged: bytes are there, or a file that cannot be read; False: nothing is there.
+    """
+
+    start_offset: int
+    end_offset: int
+    is_damaged: bool
+
+
+class Ends(NamedTuple):
+    """Ends of transactions that no marker tells of, as columns, by offset.
+
+    `offset` is the start of a stretch; `kind` is COMMIT or ABORT if that is shown, else UNKNOWN.
+    """
+
+    producer_id: NDArray[np.int64]
+    epoch: NDArray[np.int16]
+    offset: NDArray[np.int64]
+    kind: Kinds
+
+    @classmethod
+    def none(cls) -> Ends:
+        """Return those of a log in which every end is told of."""
+        dtypes = (np.int64, np.int16, np.int64, np.int8)
+        return cls._make(np.empty(0, dtype) for dtype in dtypes)
+
+
+class Continuation(NamedTuple):
+    """What a walk over events takes over from the walk over what lies before.
+
+    Attributes:
+        end_offset: one above the last good batch; -1: nothing is known of what lies before.
+        is_damaged: damage lies behind that batch.
+        is_torn: the segment ends as a crash leaves it: damage if another one follows.
+    """
+
+    end_offset: int = -1
+    is_damaged: bool = False
+    is_torn: bool = False
 
 
 class EventBlock(NamedTuple):
@@ -125,6 +169,77 @@ def read_marker_kinds(
     return kinds
 
 
+class _Stretches:
+    """Finds the stretches of a log, table by table."""
+
+    def __init__(self, scan: BulkScan, before: Continuation) -> None:
+        self.found: list[Stretch] = []
+        self.end_offset = before.end_offset
+        self.is_damaged, self.is_torn = before.is_damaged, before.is_torn
+        self._scan = scan
+        self._seen_count = 0
+        self._end_pos = scan.start_pos  # of the last good batch
+        self._bad: list[tuple[int, int, int, int, bool]] = []  # what lies behind it
+
+    def take_window(self, table: HeaderTable) -> None:
+        """Take healthy batches that lie one behind the other."""
+        base, last = table.base_offset, table.last_offset
+        self._went_on(int(base[0]), int(table.pos[0]), int(table.magic[0]))
+        for row in np.flatnonzero(base[1:] > last[:-1] + 1).tolist():
+            if table.magic[row + 1] >= MAGIC_V2:
+                self.found.append(Stretch(int(last[row]) + 1, int(base[row + 1]), False))
+        self.end_offset = max(self.end_offset, int(last[-1]) + 1)
+        self._end_pos = table.end_pos
+
+    def take_singles(self, table: HeaderTable, is_placed: Flags) -> None:
+        """Take batches that needed a closer look; `is_placed`: with an offset that can be right."""
+        columns = (table.pos, table.batch_bytes, table.base_offset, table.last_offset)
+        rows = zip(*(each.tolist() for each in columns), strict=True)
+        for row, (pos, size, base, last) in enumerate(rows):
+            if is_placed[row]:
+                self._went_on(base, pos, int(table.magic[row]))
+                self.end_offset = max(self.end_offset, last + 1)
+                self._end_pos = pos + size
+            else:
+                self._bad.append((pos, pos + size, base, last, bool(table.crc_ok[row])))
+
+    def finish(self) -> None:
+        """Note damage behind the last good batch."""
+        self._look_at_verdicts(INT64_MAX)
+        self.is_damaged |= bool(self._bad)
+
+    def _look_at_verdicts(self, before_pos: int) -> None:
+        verdicts = self._scan.verdicts
+        while self._seen_count < len(verdicts):
+            each = verdicts[self._seen_count]
+            if each.start_pos >= before_pos:
+                break
+            self.is_torn |= each.kind in END_KINDS
+            self.is_damaged |= each.is_lost and each.kind not in END_KINDS
+            self._seen_count += 1
+
+    def _went_on(self, base_offset: int, pos: int, magic: int) -> None:
+        """Meet the next good batch."""
+        self._look_at_verdicts(pos)
+        start, is_damaged = self.end_offset, self.is_damaged or self.is_torn or bool(self._bad)
+        if 0 <= start < base_offset and magic >= MAGIC_V2 and not self._is_data(base_offset, pos):
+            self.found.append(Stretch(start, base_offset, is_damaged))
+        self._bad, self.is_damaged, self.is_torn = [], False, False
+
+    def _is_data(self, end_offset: int, end_pos: int) -> bool:
+        """Tell whether a stretch consists of damaged batches that cannot be end markers.
+
+        Their frames lead from one to the next, in bytes and in offsets, up to the good batch.
+        """
+        offset, pos = self.end_offset, self._end_pos
+        for start_pos, stop_pos, base, last, is_read in self._bad:
+            is_marker = base == last and stop_pos - start_pos < MARKER_BYTES
+            if start_pos != pos or not (is_read or (base == offset and not is_marker)):
+                return False
+            offset, pos = offset + last - base + 1, stop_pos
+        return bool(self._bad) and (offset, pos) == (end_offset, end_pos)
+
+
 class EventWalk:
     """Iterable of EventBlock over a stretch of a segment; never raises for bad bytes.
 
@@ -132,26 +247,67 @@ class EventWalk:
         end_offset: one above the last good batch that was passed; -1 if there was none.
     """
 
-    def __init__(self, segment: Segment, *, start_pos: int = 0, end_pos: int | None = None) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        *,
+        start_pos: int = 0,
+        end_pos: int | None = None,
+        before: Continuation | None = None,
+        ends: Ends | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            segment: the segment.
+            start_pos: where to begin.
+            end_pos: where to end; None: at the end of the file.
+            before: what lies before; None: not known.
+            ends: given among the events, each where its stretch lies.
+        """
         self.end_offset = -1
         self._segment = segment
         self._scan = BulkScan(segment, with_bodies=False, start_pos=start_pos, end_pos=end_pos)
         self._doubtful = DoubtfulOffsets(self._scan)
+        before = before or Continuation()
+        self._stretches = _Stretches(self._scan, before)
+        self._ends = Ends.none() if ends is None else ends
+        first = before.end_offset
+        if first < 0:
+            first = segment.base_offset if not start_pos else -1
+        self._ends_from = first  # those of lower offsets were given; -1: known with the first batch
 
     def __iter__(self) -> Iterator[EventBlock]:
         for table, window in tables_and_windows(self._scan):
             yield self._block(table, window)
+        self._stretches.finish()
 
     @property
     def valid_bytes(self) -> int:
         """End of the last whole batch before any break of the chain: where to walk on later."""
         return self._scan.valid_bytes
 
+    @property
+    def stretches(self) -> list[Stretch]:
+        """Offsets before the last good batch so far that no good batch has."""
+        return self._stretches.found
+
+    @property
+    def behind(self) -> Continuation:
+        """What the walk over what follows takes over."""
+        found = self._stretches
+        return Continuation(found.end_offset, found.is_damaged, found.is_torn)
+
     def _block(self, table: HeaderTable, window: BulkWindow | None) -> EventBlock:
         is_placed = table.crc_ok
-        if window is None and self._doubtful.positions:
-            is_placed = is_placed & ~np.isin(table.pos, list(self._doubtful.positions))
-            table = self._doubtful.put_right(table, self.end_offset)
+        if window is None:
+            if self._doubtful.positions:
+                is_placed = is_placed & ~np.isin(table.pos, list(self._doubtful.positions))
+            self._stretches.take_singles(table, is_placed)
+            if self._doubtful.positions:
+                table = self._doubtful.put_right(table, self.end_offset)
+        else:
+            self._stretches.take_window(table)
         if is_placed.any():
             self.end_offset = int(table.last_offset[is_placed][-1]) + 1
         is_control = is_control_of_producer(table)
@@ -166,15 +322,68 @@ class EventWalk:
             if not is_event.all():
                 found = HeaderTable._make(column[is_event] for column in found)
                 marker = marker[is_event]
+        if len(self._ends.offset) and is_placed.any():
+            return self._with_ends(table, is_placed, EventBlock(found, marker))
         return EventBlock(found, marker)
 
+    def _with_ends(self, table: HeaderTable, is_placed: Flags, events: EventBlock) -> EventBlock:
+        """Put the ends that lie before the last batch of a table among its events."""
+        if self._ends_from < 0:
+            self._ends_from = int(table.base_offset[is_placed.argmax()])
+        offset = self._ends.offset
+        rows = np.arange(*np.searchsorted(offset, (self._ends_from, self.end_offset)))
+        self._ends_from = self.end_offset
+        if not len(rows):
+            return events
+        wanted = offset[rows]
+        behind = np.maximum.accumulate(np.where(is_placed, table.base_offset, -1))
+        pos = table.pos[np.searchsorted(behind, wanted)] - 1
+        added = _rows_of_ends(self._ends, rows, pos)
+        order = np.argsort(np.concatenate((events.table.pos, pos)), kind="stable")
+        columns: Iterator[Any] = zip(events.table, added, strict=True)
+        return EventBlock(
+            HeaderTable._make(np.concatenate(each)[order] for each in columns),
+            np.concatenate((events.marker, self._ends.kind[rows]))[order],
+        )
 
-class LogEvents:
+
+def _rows_of_ends(ends: Ends, rows: NDArray[np.int64], pos: NDArray[np.int64]) -> HeaderTable:
+    """Return ends as rows of a table, at these positions."""
+    count = len(rows)
+    zeros = np.zeros(count, np.int64)
+    return HeaderTable(
+        pos=pos,
+        batch_bytes=zeros,
+        base_offset=ends.offset[rows],
+        last_offset=ends.offset[rows],
+        partition_leader_epoch=zeros.astype(np.int32),
+        magic=np.full(count, MAGIC_V2, np.int8),
+        attributes=np.full(count, CONTROL_MASK | TRANSACTIONAL_MASK, np.int16),
+        base_timestamp_ms=zeros - 1,
+        max_timestamp_ms=zeros - 1,
+        producer_id=ends.producer_id[rows],
+        producer_epoch=ends.epoch[rows],
+        base_sequence=np.full(count, -1, np.int32),
+        records_count=np.ones(count, np.int32),
+        crc=zeros.astype(np.uint32),
+        crc_ok=np.ones(count, np.bool_),
+    )
+
+
+def ends_behind(ends: Ends, end_offset: int) -> EventBlock:
+    """Return the ends that lie behind the last good batch of a log, as events."""
+    rows = np.flatnonzero(ends.offset >= end_offset)
+    pos = np.full(len(rows), INT64_MAX)
+    return EventBlock(_rows_of_ends(ends, rows, pos), ends.kind[rows])
+
+
+class LogEvents(Generic[Named]):
     """Iterable of EventBlock over the segments of a log, those from the log start on.
 
     Attributes:
         end_offset: one above the last good batch that was passed; -1 if there was none.
         problems: of segments that could not be opened.
+        stretches: offsets that no good batch has; complete after the iteration.
     """
 
     def __init__(
@@ -183,10 +392,13 @@ class LogEvents:
         opener: Callable[[Named], Segment],
         *,
         log_start_offset: int = 0,
+        ends: Ends | None = None,
     ) -> None:
-        """`opener` opens what names a segment; all are given in order."""
+        """`opener` opens what names a segment; all are given in order. `ends`: as `EventWalk`."""
         self.end_offset = -1
         self.problems: list[AccessError] = []
+        self.stretches: list[Stretch] = []
+        self._ends = ends
         self._blocks = self._read(segments, opener, log_start_offset)
 
     def __iter__(self) -> Iterator[EventBlock]:
@@ -195,44 +407,27 @@ class LogEvents:
     def _read(
         self, segments: Iterable[Named], opener: Callable[[Named], Segment], log_start_offset: int
     ) -> Iterator[EventBlock]:
+        behind = Continuation()
         for each in segments:
             try:
                 segment = opener(each)
             except AccessError as exc:
                 self.problems.append(exc.without_frames())
+                behind = behind._replace(is_damaged=True)
                 continue
             with segment:
-                walk = EventWalk(segment)
+                walk = EventWalk(segment, before=behind, ends=self._ends)
                 for block in walk:
                     kept = block.from_offset(log_start_offset)
+                    self.stretches += walk.stretches
+                    walk.stretches.clear()
                     if kept.table.row_count:
                         yield kept
+                behind = walk.behind
                 self.end_offset = max(self.end_offset, walk.end_offset)
-
-
-def read_ended(
-    partition: Partition, on_bytes: Callable[[int], None] | None = None
-) -> Iterator[EndedBlock]:
-    """Give the end markers of a whole partition, from its log start on.
-
-    A segment that cannot be opened becomes a problem of the partition; `on_bytes` is told the size
-    of each that is done.
-    """
-
-    def one_by_one() -> Iterator[SegmentFiles]:
-        for files in partition.segments:
-            yield files
-            if on_bytes is not None:
-                on_bytes(files.log.file_bytes)
-
-    pairs = TransactionPairs()
-    events = LogEvents(
-        one_by_one(),
-        lambda files: open_segment(files.log.path),
-        log_start_offset=partition.local_log_start_offset or 0,
-    )
-    for table, marker in events:
-        ended = pairs.take(table, marker)
-        if len(ended.producer_id):
-            yield ended
-    partition.problems += events.problems
+        if behind.is_damaged:
+            self.stretches.append(Stretch(behind.end_offset, INT64_MAX, is_damaged=True))
+        if self._ends is not None:
+            last = ends_behind(self._ends, behind.end_offset)
+            if last.table.row_count:
+                yield last

@@ -1,9 +1,8 @@
 """What became of transactional batches, and where a read_committed consumer stops.
 
 A transactional data batch has the outcome of the next end marker of its producer behind it (RC-5),
-wherever that lies: in the same piece of a segment, behind it, or in a later segment. What damage
-has swallowed cannot count: a batch before a damaged marker has the outcome of the one behind the
-damage. In compacted logs a marker may be gone in the same way.
+wherever that lies: in the same piece of a segment, behind it, or in a later segment. Where a marker
+may be damaged or absent, `unknown_ends` decides.
 
 These are a consumer's outcomes. A broker that replays the log wants a whole value of a marker too
 (`end_markers`), and loads nothing of a log without one: summaries tell of that.
@@ -17,19 +16,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.transactions.events import EventWalk, LogEvents
+from recovery.transactions.events import (
+    Continuation,
+    EventWalk,
+    LogEvents,
+    Stretch,
+    ends_behind,
+)
+from recovery.transactions.unknown_ends import find_ends_of_places, log_files_of_places
 from storage.errors import AccessError
 from storage.files.uris import is_uri
 from storage.formats.control_record import NO_MARKER
+from storage.limits import INT64_MAX
 from storage.places.find import list_places, open_place
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from recovery.transactions.events import EventBlock
+    from recovery.transactions.events import Ends, EventBlock
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
     from storage.producers.transactions import OpenTransaction
@@ -93,11 +101,35 @@ class Outcomes:
         return found
 
 
+class Damage(NamedTuple):
+    """What to ask where a marker may be damaged or absent.
+
+    Attributes:
+        matter: leaves out the stretches that compaction explains.
+        find_ends: finds the ends that no marker tells of.
+    """
+
+    matter: Callable[[list[Stretch]], list[Stretch]]
+    find_ends: Callable[[], Ends]
+
+
+def damage_of(
+    place: SegmentPlace, opener: Open = open_place, listed: Sequence[SegmentPlace] | None = None
+) -> Damage:
+    """Return what to ask about the log of a segment; arguments as of `later_segments`."""
+    places = tuple(_listed(place.directory) if listed is None else listed) or (place,)
+    return Damage(
+        lambda stretches: log_files_of_places(places, opener).matter(stretches),
+        lambda: find_ends_of_places(places, opener).ends,
+    )
+
+
 def resolve_outcomes(
     segment: Segment,
     start_pos: int,
     end_pos: int | None,
     later: Callable[[], Iterable[Segment]],
+    damage: Damage | None = None,
 ) -> Outcomes:
     """Find the markers that decide about the batches of [start_pos, end_pos) of a segment.
 
@@ -108,27 +140,81 @@ def resolve_outcomes(
         start_pos: a batch boundary.
         end_pos: another one; None: to the end of the file.
         later: gives the segments behind this one, one after the other, if they are needed.
+        damage: is asked if a marker may be damaged or absent; None: the next one counts.
     """
-    found: list[tuple[Ints, Ints, Kinds]] = []
-    pending = np.empty(0, np.int64)
-    for table, marker in EventWalk(segment, start_pos=start_pos, end_pos=end_pos):
-        rows = np.flatnonzero(marker)
-        found.append((table.producer_id[rows], table.pos[rows], marker[rows]))
-        pending = _still_pending(pending, table.producer_id, marker)
-    if len(pending):
-        for table, marker in _behind(segment, end_pos, later):
+    found = _Resolving(segment, start_pos, end_pos, later)
+    if damage is not None and found.stretches and damage.matter(found.stretches):
+        ends = damage.find_ends()
+        if len(ends.offset):
+            found = _Resolving(segment, start_pos, end_pos, later, ends)
+    return found.outcomes()
+
+
+class _Resolving:
+    """Reads on until all producers of a stretch of log have a marker."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        start_pos: int,
+        end_pos: int | None,
+        later: Callable[[], Iterable[Segment]],
+        ends: Ends | None = None,
+    ) -> None:
+        self.stretches: list[Stretch] = []
+        self._ends = ends
+        self._behind = Continuation()
+        self._found: list[tuple[Ints, Ints, Kinds]] = []
+        self._pending = np.empty(0, np.int64)
+        for table, marker in self._walk(segment, start_pos, end_pos):
+            rows = np.flatnonzero(marker)
+            self._found.append((table.producer_id[rows], table.pos[rows], marker[rows]))
+            self._pending = _still_pending(self._pending, table.producer_id, marker)
+        if len(self._pending):
+            self._read_behind(segment, end_pos, later)
+
+    def _walk(
+        self, segment: Segment, start_pos: int = 0, end_pos: int | None = None
+    ) -> Iterator[EventBlock]:
+        walk = EventWalk(
+            segment, start_pos=start_pos, end_pos=end_pos, before=self._behind, ends=self._ends
+        )
+        for block in walk:
+            self.stretches += walk.stretches
+            walk.stretches.clear()
+            yield block
+        self._behind = walk.behind
+
+    def _read_behind(
+        self, segment: Segment, end_pos: int | None, later: Callable[[], Iterable[Segment]]
+    ) -> None:
+        for table, marker in self._blocks_behind(segment, end_pos, later):
             rows = np.flatnonzero(marker)
             ids, first = np.unique(table.producer_id[rows], return_index=True)
-            is_wanted = np.isin(ids, pending, assume_unique=True)
+            is_wanted = np.isin(ids, self._pending, assume_unique=True)
             ids, rows = ids[is_wanted], rows[first[is_wanted]]
-            found.append((ids, np.full(len(ids), BEHIND_POS), marker[rows]))
-            pending = np.setdiff1d(pending, ids, assume_unique=True)
-            if not len(pending):
-                break
-    if not found:
-        return Outcomes(pending, pending, np.empty(0, np.int8))
-    producer_id, pos, kind = map(np.concatenate, zip(*found, strict=True))
-    return Outcomes(producer_id, pos, kind)
+            self._found.append((ids, np.full(len(ids), BEHIND_POS), marker[rows]))
+            self._pending = np.setdiff1d(self._pending, ids, assume_unique=True)
+            if not len(self._pending):
+                return
+
+    def _blocks_behind(
+        self, segment: Segment, end_pos: int | None, later: Callable[[], Iterable[Segment]]
+    ) -> Iterator[EventBlock]:
+        if end_pos is not None:
+            yield from self._walk(segment, end_pos)
+        for each in later():
+            yield from self._walk(each)
+        if self._behind.is_damaged:
+            self.stretches.append(Stretch(self._behind.end_offset, INT64_MAX, is_damaged=True))
+        if self._ends is not None:
+            yield ends_behind(self._ends, self._behind.end_offset)
+
+    def outcomes(self) -> Outcomes:
+        """Return what was found."""
+        if not self._found:
+            return Outcomes(self._pending, self._pending, np.empty(0, np.int8))
+        return Outcomes(*map(np.concatenate, zip(*self._found, strict=True)))
 
 
 def _still_pending(pending: Ints, producer_id: Ints, marker: Kinds) -> Ints:
@@ -138,15 +224,6 @@ def _still_pending(pending: Ints, producer_id: Ints, marker: Kinds) -> Ints:
     ids, first_from_behind = np.unique(producer_id[::-1], return_index=True)
     last_marker = marker[::-1][first_from_behind]
     return np.union1d(np.setdiff1d(pending, ids, assume_unique=True), ids[last_marker == NO_MARKER])
-
-
-def _behind(
-    segment: Segment, end_pos: int | None, later: Callable[[], Iterable[Segment]]
-) -> Iterator[EventBlock]:
-    if end_pos is not None:
-        yield from EventWalk(segment, start_pos=end_pos)
-    for each in later():
-        yield from EventWalk(each)
 
 
 def later_segments(
@@ -194,6 +271,12 @@ def _listed(directory: str) -> tuple[SegmentPlace, ...]:
     return places
 
 
+def unknown_in(directory: str) -> tuple[UnknownTransaction, ...]:
+    """Return the transactions of a directory whose outcome nothing shows."""
+    places = _listed(directory)
+    return find_ends_of_places(places, open_place).unknown if places else ()
+
+
 class Stability(NamedTuple):
     """How far a partition's log goes, and how much of it is decided.
 
@@ -201,12 +284,14 @@ class Stability(NamedTuple):
         stable_offset: where a read_committed consumer stops (TXN-4).
         log_end_offset: one above the last good batch.
         open_transactions: without a marker, by first offset.
+        unknown: transactions whose outcome nothing shows.
         problems: segments that could not be opened: all of the above is then as far as is known.
     """
 
     stable_offset: int
     log_end_offset: int
     open_transactions: tuple[OpenTransaction, ...]
+    unknown: tuple[UnknownTransaction, ...]
     problems: tuple[AccessError, ...]
 
 
@@ -227,9 +312,7 @@ def find_stability(
         log_start_offset: batches below it open no transaction.
         opener: opens a segment.
     """
-    transactions = OpenTransactions(
-        log_start_offset=log_start_offset, high_watermark=high_watermark
-    )
+    places = tuple(places)
     end_offset = log_start_offset
 
     def open_next(place: SegmentPlace) -> Segment:
@@ -237,17 +320,34 @@ def find_stability(
         end_offset = max(end_offset, place.base_offset)
         return opener(place)
 
-    events = LogEvents(places, open_next, log_start_offset=log_start_offset)
-    for table, _ in events:
-        transactions.add_table(table)
+    def read(ends: Ends | None) -> tuple[LogEvents[SegmentPlace], OpenTransactions]:
+        transactions = OpenTransactions(
+            log_start_offset=log_start_offset, high_watermark=high_watermark
+        )
+        events = LogEvents(places, open_next, log_start_offset=log_start_offset, ends=ends)
+        for table, _ in events:
+            transactions.add_table(table)
+        return events, transactions
+
+    events, transactions = read(None)
+    unknown: tuple[UnknownTransaction, ...] = ()
+    first_open = None
+    if events.stretches and log_files_of_places(places, opener).matter(events.stretches):
+        found = find_ends_of_places(places, opener)
+        unknown, first_open = found.unknown, found.first_open_offset
+        if len(found.ends.offset):
+            events, transactions = read(found.ends)
     end_offset = max(end_offset, events.end_offset)
     stable_offset = transactions.last_stable_offset(end_offset)
     if stable_offset is None:
         first_unstable = transactions.first_unstable_offset
         stable_offset = end_offset if first_unstable is None else first_unstable
+    if first_open is not None:
+        stable_offset = min(stable_offset, max(first_open, log_start_offset))
     return Stability(
         stable_offset=stable_offset,
         log_end_offset=end_offset,
         open_transactions=tuple(transactions),
+        unknown=unknown,
         problems=tuple(events.problems),
     )

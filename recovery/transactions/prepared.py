@@ -81,7 +81,11 @@ class PreparedSearch:
 
     def add_ended(self, topic: str, partition: int, block: EndedBlock) -> None:
         """Note the last markers of a partition."""
-        columns = (block.producer_id, block.epoch, block.timestamp_ms, block.is_abort)
+        is_marker = block.timestamp_ms >= 0
+        columns = tuple(
+            each[is_marker]
+            for each in (block.producer_id, block.epoch, block.timestamp_ms, block.is_abort)
+        )
         for producer_id, *marker in zip(*(each.tolist() for each in columns), strict=True):
             if producer_id in self._producer_ids:
                 self._markers[(topic, partition), producer_id] = _LastMarker(*marker)

@@ -10,7 +10,11 @@ offset on, until the producer's ABORT marker (RC-4). Here the list comes from on
 Both become ranges [first offset, ABORT marker) of a producer. The markers are always those of the
 log: a consumer ends a range when it meets the marker, whatever the index says of it.
 
-A view is brought up to date with `update`, which walks headers of what is new only.
+Where the log is damaged or absent, the markers that were there are decided by `unknown_ends`. What
+nothing shows the outcome of is hidden, and told by `unknown`.
+
+A view is brought up to date with `update`, which walks headers of what is new only. Behind damage a
+new marker may show more of the outcomes, or make more of them unknown: then all is walked again.
 """
 
 from __future__ import annotations
@@ -19,10 +23,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.transactions.events import EventWalk
+from recovery.transactions.events import Continuation, Ends, EventWalk
 from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import NextOfProducer
+from recovery.transactions.unknown_ends import UnknownEnds, find_ends, log_files_of, spans
 from storage.errors import AccessError
+from storage.formats.control_record import NO_MARKER
+from storage.limits import INT64_MAX
 from storage.log.segment import open_segment
 from storage.producers.pairs import NO_DATA, TransactionPairs
 from storage.producers.transactions import OpenTransaction
@@ -30,6 +37,8 @@ from storage.producers.transactions import OpenTransaction
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from recovery.transactions.events import Stretch
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.formats.txn_index import AbortedTxn
@@ -83,14 +92,24 @@ class TransactionView:
         self._source = source
         self.high_watermark = high_watermark
         self.log_start_offset = partition.local_log_start_offset or 0
+        self._found = UnknownEnds(Ends.none())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget all that was read of the log."""
         self.log_end_offset = self.log_start_offset
         self.problems: list[AccessError] = []
         self._known_offset = -1  # events below it were taken
         self._base_offset = -1  # of the segment to walk on in, and where
         self._pos = 0
+        self._behind = Continuation()
+        self._stretches: list[Stretch] = []
+        self._is_spanning = False  # an event was met that may tell more of an end in a stretch
+        self._decided_open: set[tuple[int, int]] = set()  # what it was asked for
         self._pairs = TransactionPairs()
         self._unreplicated: list[tuple[int, int]] = []  # marker and first offset
-        self._aborted: list[tuple[Ints, Ints, Ints]] = []  # with data: producer, first, marker
+        self._hidden: list[tuple[Ints, Ints, Ints]] = []  # with data: producer, first, end
+        self._aborted: list[tuple[Ints, Ints, Ints]] = []  # those with a marker
         self._markers: list[tuple[Ints, Ints]] = []  # ABORT markers: producer, offset
         self._ranges: ProducerRanges | None = None
         self._columns: tuple[Ints, ...] | None = None
@@ -99,6 +118,23 @@ class TransactionView:
 
     def update(self) -> None:
         """Take in what was appended since the last call, as the partition is listed now."""
+        self._walk_on()
+        spanning = self._open_before_stretches()
+        if not self._is_spanning and spanning == self._decided_open:
+            return
+        found = find_ends(log_files_of(self._partition))
+        before = self._found.ends
+        is_other = not np.array_equal(found.ends.offset, before.offset)
+        is_other |= not np.array_equal(found.ends.producer_id, before.producer_id)
+        is_other |= not np.array_equal(found.ends.kind, before.kind)
+        self._found = found
+        if is_other:
+            self._begin()
+            self._walk_on()
+        self._is_spanning = False
+        self._decided_open = self._open_before_stretches()
+
+    def _walk_on(self) -> None:
         self._ranges = self._columns = None
         for files in self._partition.segments:
             if files.base_offset >= self._base_offset:
@@ -112,32 +148,62 @@ class TransactionView:
             segment = open_segment(files.log.path)
         except AccessError as exc:
             self.problems.append(exc.without_frames())
+            self._behind = self._behind._replace(is_damaged=True)
             return
         with segment:
-            walk = EventWalk(segment, start_pos=start_pos)
+            walk = EventWalk(
+                segment, start_pos=start_pos, before=self._behind, ends=self._found.ends
+            )
             for block in walk:
+                if walk.stretches:
+                    self._stretches += log_files_of(self._partition).matter(walk.stretches)
+                    walk.stretches.clear()
                 new = block.from_offset(max(self.log_start_offset, self._known_offset))
                 if new.table.row_count:
                     self._add(*new)
             self._pos = walk.valid_bytes
+            self._behind = walk.behind
             self._known_offset = max(self._known_offset, walk.end_offset)
             self.log_end_offset = max(self.log_end_offset, walk.end_offset)
+
+    def _open_before_stretches(self) -> set[tuple[int, int]]:
+        """Return producers and first offsets of open data with a stretch behind it."""
+        last = max((each.start_offset for each in self._stretches), default=-1)
+        last = INT64_MAX if self._behind.is_damaged else last
+        return {each for each in self._pairs.open.items() if each[1] < last}
 
     def _add(self, table: HeaderTable, marker: Kinds) -> None:
         """Take events in log order; markers without data end nothing (TXN-2)."""
         ended = self._pairs.take(table, marker)
         is_abort, has_data = ended.is_abort, ended.first_offset != NO_DATA
-        if is_abort.any():
-            self._markers.append((ended.producer_id[is_abort], ended.marker_offset[is_abort]))
-            rows = is_abort & has_data
-            self._aborted.append(
-                (ended.producer_id[rows], ended.first_offset[rows], ended.marker_offset[rows])
-            )
+        if self._stretches:
+            spanning = has_data & spans(self._stretches, ended.first_offset, ended.marker_offset)
+            self._is_spanning |= bool(spanning.any()) or self._has_ended_since(table, marker)
+        if (is_abort | ended.is_unknown).any():
+            is_marker = is_abort & ~np.isin(ended.marker_offset, self._found.ends.offset)
+            columns = (ended.producer_id, ended.first_offset, ended.marker_offset)
+            self._markers.append((ended.producer_id[is_marker], ended.marker_offset[is_marker]))
+            for found, rows in (
+                (self._aborted, is_marker & has_data),
+                (self._hidden, (is_abort | ended.is_unknown) & has_data),
+            ):
+                found.append((columns[0][rows], columns[1][rows], columns[2][rows]))
         if self.high_watermark is not None:
             late = has_data & (ended.marker_offset >= self.high_watermark)
             self._unreplicated += zip(
                 ended.marker_offset[late].tolist(), ended.first_offset[late].tolist(), strict=True
             )
+
+    def _has_ended_since(self, table: HeaderTable, marker: Kinds) -> bool:
+        """Tell whether events show that something has ended that was held to be open."""
+        return any(
+            (
+                (table.producer_id == each.producer_id)
+                & ((marker != NO_MARKER) | (table.producer_epoch > each.producer_epoch))
+            ).any()
+            for each in self._found.unknown
+            if each.may_be_open
+        )
 
     # --- what is known ---
 
@@ -149,8 +215,20 @@ class TransactionView:
     @property
     def open_transactions(self) -> list[OpenTransaction]:
         """Those without a marker, by first offset."""
-        by_offset = sorted((first, producer_id) for producer_id, first in self._pairs.open.items())
+        unknown = {(each.producer_id, each.first_offset) for each in self.unknown}
+        opened = self._pairs.open.items() - unknown
+        by_offset = sorted((first, producer_id) for producer_id, first in opened)
         return [OpenTransaction(producer_id, first) for first, producer_id in by_offset]
+
+    @property
+    def unknown(self) -> tuple[UnknownTransaction, ...]:
+        """Transactions whose outcome nothing shows, by first offset."""
+        return self._found.unknown
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether transactions end where no marker is: a list of aborted ones cannot say so."""
+        return bool(len(self._found.ends.offset))
 
     @property
     def last_stable_offset(self) -> int:
@@ -160,10 +238,11 @@ class TransactionView:
             end_offset = max(min(self.high_watermark, end_offset), self.log_start_offset)
             self._unreplicated = [each for each in self._unreplicated if each[0] >= end_offset]
         firsts = [*self._pairs.open.values(), *(first for _, first in self._unreplicated)]
+        firsts += [each.first_offset for each in self._found.unknown if each.may_be_open]
         return min(end_offset, max(min(firsts, default=end_offset), self.log_start_offset))
 
     def is_hidden(self, table: HeaderTable) -> Flags:
-        """Tell which transactional data batches below the last stable offset were aborted."""
+        """Tell which transactional data batches below the last stable offset are not committed."""
         if self._ranges is None:
             is_from_log = self._source is AbortedSource.LOG
             self._ranges = self._from_log() if is_from_log else self._from_index()
@@ -183,7 +262,9 @@ class TransactionView:
         return list(zip(producer_id[rows].tolist(), first[rows].tolist(), strict=True))
 
     def _from_log(self) -> ProducerRanges:
-        return ProducerRanges(*_joined_columns(self._aborted))
+        columns = _joined_columns(self._hidden)
+        in_order = np.argsort(columns[2], kind="stable")
+        return ProducerRanges(*(each[in_order] for each in columns))
 
     def _from_index(self) -> ProducerRanges:
         entries = [each for entries in self._index_entries().values() for each in entries]

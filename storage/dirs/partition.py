@@ -203,7 +203,7 @@ class Partition:
     def remote_range(self) -> RemoteRange | None:
         """What of the log is in remote storage only (`storage.dirs.tiering`); None: nothing."""
         if self._remote is None or self._remote[0] is not self.files:
-            found = find_remote_range(self, self._image, _own_image) if self.segments else None
+            found = find_remote_range(self, self._image, own_image) if self.segments else None
             self._remote = self.files, found
         return self._remote[1]
 
@@ -547,7 +547,7 @@ class RangeRead:
         return True
 
 
-def _own_image(log_dir: LogDir) -> ClusterImage | None:
+def own_image(log_dir: LogDir) -> ClusterImage | None:
     """Return what the metadata log of a log dir says; None: it has none, or none to be read.
 
     Where there is none yet, its `bootstrap.checkpoint` counts.

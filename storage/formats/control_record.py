@@ -48,8 +48,9 @@ END_TXN_MARKER_BYTES = 6
 CURRENT_VERSION = 0
 
 
-# What a row of a table is: no end marker, or which. Persisted: the numbers stay.
-NO_MARKER, COMMIT, ABORT = 0, 1, 2
+# What a row of a table is: no end marker, or which. Persisted: the numbers stay. An UNKNOWN end is
+# no record: a transaction ended, or may have ended, where the log is damaged or has no batch.
+NO_MARKER, COMMIT, ABORT, UNKNOWN = 0, 1, 2, 3
 
 
 class ControlRecordType(IntEnum):

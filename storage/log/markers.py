@@ -28,6 +28,7 @@ class BatchOutcome(StrEnum):
     COMMITTED = "committed"  # or not transactional at all
     ABORTED = "aborted"
     OPEN = "open"  # no marker of its producer follows it
+    UNKNOWN = "unknown"  # its marker may be in a stretch that is damaged or absent
 
 
 class MarkerIndex:

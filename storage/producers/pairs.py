@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from storage.formats.control_record import ABORT, NO_MARKER
+from storage.formats.control_record import ABORT, NO_MARKER, UNKNOWN
 from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ class EndedBlock(NamedTuple):
     epoch: NDArray[np.int16]  # of the marker
     first_offset: Ints
     marker_offset: Ints
-    timestamp_ms: Ints  # of the marker
+    timestamp_ms: Ints  # of the marker; -1: there is none
     is_abort: Flags
+    is_unknown: Flags  # no marker: it ended, or may have, where the log is damaged or absent
 
 
 class TransactionPairs:
@@ -64,6 +65,7 @@ class TransactionPairs:
             marker_offset=table.base_offset[row],
             timestamp_ms=table.max_timestamp_ms[row],
             is_abort=marker[row] == ABORT,
+            is_unknown=marker[row] == UNKNOWN,
         )
 
     def pair(self, producer_id: Ints, base_offset: Ints, marker: Kinds) -> tuple[Ints, Ints]:

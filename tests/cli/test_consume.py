@@ -19,6 +19,7 @@ import pytest
 from storage.formats.record_batch import CRC, CRC_POS, compute_crc
 from storage.log.segment import open_segment
 from tests.read_back import PARTITIONS
+from tests.transaction_logs import damaged, example, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -517,3 +518,34 @@ def test_a_full_disk(clean: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 3
     assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["flip", "cut"])
+@pytest.mark.parametrize("first", ["commit", "abort"])
+def test_an_unknown_outcome_is_told_and_withheld(
+    eoctl: Eoctl, tmp_path: Path, how: str, first: str
+) -> None:
+    """The first marker of producer 21 is gone, and so is what the .txnindex says of it."""
+    log = example(0, first, "commit")
+    path = write(tmp_path / "made", log, damaged(log, 3, how)[0], [])
+    words = "producer id 21, epoch 0, offsets 10 to 14, 5 records"
+    run = eoctl("consume", path, "--isolation", "read_committed", "--skip-corrupt")
+    assert run.status == 5
+    assert f"unknown outcome of a transaction: {words}" in run.errors
+    committed = [*range(10), 15, 16, 18, 19, 20, *range(23, 28)]
+    assert run.text.split() == [f"v{each}" for each in committed]
+
+    run = eoctl("loss", path, "--output", "jsonl")
+    rows = [json.loads(line) for line in run.text.splitlines()]
+    (unknown,) = (each for each in rows if each.get("kind") == "unknown")
+    assert (unknown["base_offset"], unknown["last_offset"], unknown["records_count"]) == (10, 14, 5)
+    assert (unknown["producer_id"], unknown["producer_epoch"], run.status) == (21, 0, 1)
+
+    run = eoctl("txn", "list", "--all", path, "--output", "jsonl")
+    rows = [json.loads(line) for line in run.text.splitlines()]
+    assert [each["state"] for each in rows] == ["unknown", "committed", "committed"]
+    assert (run.status, words in run.errors) == (1, True)
+
+    run = eoctl("export", path, "--to", tmp_path / "out", "--output", "jsonl")
+    assert json.loads(run.text)["unknown"] == 5
+    assert (run.status, words in run.errors) == (5 if how == "cut" else 1, True)

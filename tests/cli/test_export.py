@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "eoctl"]
 FIELDS = [
     "topic", "partition", "broker", "records", "bytes", "files", "first_offset", "last_offset",
-    "committed", "aborted", "open", "skipped", "lost_ranges", "lost_offsets",
+    "committed", "aborted", "open", "unknown", "skipped", "lost_ranges", "lost_offsets",
     "lost_records", "path",
 ]  # fmt: skip
 

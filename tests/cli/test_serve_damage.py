@@ -30,6 +30,7 @@ from storage.errors import AccessError
 from storage.formats.record import Record
 from tests import wire
 from tests.batches import encoded_batch
+from tests.transaction_logs import damaged, example, index_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,10 +122,16 @@ class Here:
         self.catalogue: Catalogue = open_catalogue(discover([str(log_dir)]), options)
         self.catalogue.tell = self.told.append
 
-    def fetch(self, broker: VirtualBroker, topic: str, offset: int) -> tuple[int, Batches, int]:
+    def fetch(
+        self, broker: VirtualBroker, topic: str, offset: int, *, is_committed: bool = False
+    ) -> tuple[int, Batches, int]:
         """Error, batches, high watermark."""
         where = {"partition": 0, "fetchOffset": offset, "partitionMaxBytes": 1 << 16}
-        body = {"minBytes": 0, "topics": [{"topic": topic, "partitions": [where]}]}
+        body = {
+            "minBytes": 0,
+            "isolationLevel": int(is_committed),
+            "topics": [{"topic": topic, "partitions": [where]}],
+        }
         request = wire.encoded(wire.api_named("Fetch"), 11, body)
         found, _ = asyncio.run(answer(broker, request, CLIENT, lambda: False))
         assert found is not None
@@ -139,7 +146,7 @@ class Here:
         ((answered,),) = (each["partitions"] for each in found.fetched.value["responses"])
         return answered["errorCode"], wire.batches_in(data), answered["highWatermark"]
 
-    def read(self, topic: str) -> tuple[Batches, list[int]]:
+    def read(self, topic: str, *, is_committed: bool = False) -> tuple[Batches, list[int]]:
         """All batches that a client comes to who looks behind every error; where they were."""
         served = self.catalogue.find(topic, 0)
         assert served is not None
@@ -151,7 +158,7 @@ class Here:
         with ThreadPoolExecutor(1) as executor:
             broker = VirtualBroker(self.catalogue, Members(), executor)
             while offset < bounds.end_offset:
-                code, batches, _ = self.fetch(broker, topic, offset)
+                code, batches, _ = self.fetch(broker, topic, offset, is_committed=is_committed)
                 if batches:
                     found += [each for each in batches if each.header.last_offset >= offset]
                     offset = batches[-1].header.last_offset + 1
@@ -288,6 +295,29 @@ def test_what_is_served_of_a_damaged_log(
     before, is_stopped = consumed(path, skips=False)
     assert [each for each in given if not errors or each < errors[0]] == before
     assert is_stopped == bool(errors)
+
+
+@pytest.mark.parametrize("how", ["flip", "cut"])
+@pytest.mark.parametrize("index", ["intact", "none"])
+def test_an_unknown_outcome_stops_or_is_withheld(tmp_path: Path, how: str, index: str) -> None:
+    """The COMMIT of offsets 10 to 14 is gone; 15 and 16 are committed, 18 to 20 aborted."""
+    log = example(0, "commit", "abort")
+    batches, _ = damaged(log, 3, how)
+    path = write(tmp_path / "made", log, batches, index_of(log.batches) * (index == "intact"))
+    data = [*range(10), *([*range(10, 15)] if index == "intact" else []), 15, 16, *range(23, 28)]
+
+    skipping = Here(path.parent, skips=True)
+    found, errors = skipping.read("t", is_committed=True)
+    assert (records(found, tmp_path), errors) == (data, [])
+    assert any("unknown outcome" in each for each in skipping.told) == (index == "none")
+
+    found, _ = Here(path.parent, skips=False).read("t", is_committed=True)
+    if index == "none":
+        assert records(found, tmp_path) == [*range(10)]
+    else:
+        assert records(found, tmp_path) == data
+    found, _ = Here(path.parent, skips=True).read("t")
+    assert records(found, tmp_path) == [*range(17), *range(18, 21), *range(23, 28)]
 
 
 def test_a_wrong_offset_behind_damage_is_seen_from_within(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.log.bulk_records import IsHidden
     from eoctl.clients.log.log_reader import AnyRecords
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
     from storage.dirs.acknowledged import Missing
     from storage.kernels.protocol import HeaderTable
@@ -107,6 +108,7 @@ class LogConsumer(ABC, Generic[Given]):
             self.view = self._new_view()
         self.consumed = Consumed()
         self.reader: LogWalk[Given] | None = None
+        self._told_unknown: set[UnknownTransaction] = set()
 
     def _hides(self, offset: int) -> bool:
         """Whether an offset is on disk and below a log start that cannot be right (OFS-1)."""
@@ -140,7 +142,8 @@ class LogConsumer(ABC, Generic[Given]):
         """Exit status of what was read; `not_given` as the method of that name says."""
         reader = self.reader
         is_skipped = reader is not None and reader.skipped
-        if self.around or self.partition.problems or is_skipped or not_given:
+        withheld = self._told_unknown
+        if self.around or self.partition.problems or is_skipped or not_given or withheld:
             return EXIT_SKIPPED
         is_wrong = reader is not None and (reader.noted or reader.wrong_end is not None)
         return EXIT_FINDINGS if is_wrong else EXIT_OK
@@ -198,8 +201,19 @@ class LogConsumer(ABC, Generic[Given]):
         self._tell_remote(offset)
         self.consumed = Consumed(next_offset=offset)
         self._start_at = offset
+        self._tell_unknown()
         self.reader = self._new_reader(offset, self._is_hidden if self._is_committed else None)
         return offset
+
+    def _tell_unknown(self) -> None:
+        """Name the transactions whose outcome is unknown, each once: they are withheld."""
+        end = self._options.end
+        for each in () if self.view is None else self.view.unknown:
+            is_behind = end.kind is EndKind.OFFSET and each.first_offset >= end.number
+            if each.last_offset < self._start_at or is_behind or each in self._told_unknown:
+                continue
+            self._told_unknown.add(each)
+            self._tell(f"{self.partition.path}: {each}. read_committed withholds these records")
 
     def _tell_remote(self, offset: int) -> None:
         """Say what a client of a broker would be given beside what is in the directory."""
@@ -341,6 +355,7 @@ class LogConsumer(ABC, Generic[Given]):
             self._find_again(reader)
         elif self.view is not None:
             self.view.update()
+        self._tell_unknown()
 
     def _find_again(self, reader: LogWalk[Given]) -> None:
         """Go on where the log allows: it was truncated, maybe written anew, or lost its start."""

@@ -79,11 +79,17 @@ class LossRun:
         return [each for each in self.summaries if _is_concerned(each)]
 
     def answer(self) -> list[str]:
-        """Return what it comes to: three lines, and one for each change that has lost something."""
+        """Return a line for each kind of row, and for each change that has lost something."""
         found = self._survey.summaries
         changes = self._survey.by_changes
         lines = [f"lost: {self._lost_words()}"] if self._survey.lost or not changes else []
         lines += [f"lost: {each}" for each in told_of_changes(changes)]
+        unknown = sum(each.unknown_records for each in found)
+        if unknown:
+            rows = self.counts[LossKind.UNKNOWN]
+            lines.append(
+                f"unknown outcome: {_number(unknown)} records in {_number(rows)} transactions"
+            )
         repeats = [each.duplicate_records for each in found if each.duplicate_records != 0]
         known = [each for each in repeats if each is not None]
         twice = _number(sum(known)) + (" at least" if len(known) != len(repeats) else "")
@@ -139,6 +145,7 @@ def _is_concerned(found: LossSummary) -> bool:
         found.lost_ranges
         or found.aborted_records
         or found.open_records
+        or found.unknown_records
         or found.duplicate_records != 0
     )
 

@@ -75,6 +75,7 @@ def partition_row(served: ServedPartition) -> ServedRow:
     except AccessError as exc:
         stable = -1
         lacking.append(str(exc))
+    lacking += map(str, log.unknown)
     return ServedRow(
         topic=topic,
         partition=number,

@@ -356,6 +356,6 @@ class _Run:
         if self._has_failed:
             return EXIT_BUG
         logs = [each.log for each in self._catalogue.partitions() if each.is_open]
-        is_damaged = any(each.skipped or each.met or each.missing for each in logs)
+        is_damaged = any(each.skipped or each.met or each.missing or each.unknown for each in logs)
         is_lacking = self.is_lacking or self._catalogue.is_lacking
         return EXIT_SKIPPED if is_damaged or is_lacking else EXIT_OK

@@ -319,7 +319,7 @@ class _Planner:
             for each in self._world.ended_of(Partition.of(found), progress):
                 is_its = each.producer_id == state.producer_id and each.marker_epoch in epochs
                 if is_its and each.timestamp_ms >= since_ms:
-                    what = "aborted" if each.is_aborted else "committed"
+                    what = str(each.outcome)
         return what
 
     # -- what is written

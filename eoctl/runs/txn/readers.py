@@ -12,13 +12,13 @@ from eoctl.runs.notes import first_of
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
-from recovery.transactions.events import read_ended
 from recovery.transactions.open_transactions import (
     OpenTransactionReport,
     TransactionVerdict,
     abort_command,
     find_open,
 )
+from recovery.transactions.unknown_ends import read_ended
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
@@ -34,6 +34,7 @@ from storage.errors import (
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.formats.transaction_state import TransactionStatus
 from storage.kernels.protocol import VerdictKind
+from storage.log.markers import BatchOutcome
 from storage.producers.pairs import NO_DATA
 from storage.producers.producer_state import AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
+    from storage.producers.pairs import EndedBlock
 
 TOLD_COUNT = 3  # of what hangs, in lines
 HOW_TO_END = (
@@ -72,7 +74,10 @@ class TxnOptions(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction that a marker has ended; `last_offset` is the marker's, as in `.txnindex`."""
+    """A transaction that has ended; `last_offset` is its marker's, as in `.txnindex`.
+
+    If the marker may be in damage, or absent, it is the first offset where it may have been.
+    """
 
     topic: str
     partition: int
@@ -82,7 +87,7 @@ class EndedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp_ms: int
-    is_aborted: bool
+    outcome: BatchOutcome
 
 
 class TxnWorld:
@@ -253,25 +258,38 @@ class TxnWorld:
         return self.each_partition(read)
 
     def ended_of(self, partition: Partition, progress: Progress) -> Iterator[EndedTransaction]:
-        """Give the transactions of a partition that have ended, by their markers."""
+        """Give the transactions of a partition that have ended."""
         log = self.coordinators(partition.log_dir)
-        for block in read_ended(partition, progress.advance):
-            for row in zip(*(column.tolist() for column in block), strict=True):
-                producer_id, epoch, first_offset, marker_offset, timestamp_ms, is_aborted = row
-                if first_offset == NO_DATA:
+        for block in self.read_ended(partition, progress):
+            columns = (each.tolist() for each in block)
+            for producer_id, epoch, first, end, timestamp_ms, is_aborted, is_unknown in zip(
+                *columns, strict=True
+            ):
+                if first == NO_DATA:
                     continue
                 owner = None if log is None else log.owner_of(producer_id)
+                outcome = BatchOutcome.ABORTED if is_aborted else BatchOutcome.COMMITTED
                 yield EndedTransaction(
                     topic=partition.topic,
                     partition=partition.partition,
                     producer_id=producer_id,
                     marker_epoch=epoch,
                     transactional_id=None if owner is None else owner.transactional_id,
-                    first_offset=first_offset,
-                    last_offset=marker_offset,
+                    first_offset=first,
+                    last_offset=end,
                     timestamp_ms=timestamp_ms,
-                    is_aborted=is_aborted,
+                    outcome=BatchOutcome.UNKNOWN if is_unknown else outcome,
                 )
+
+    def read_ended(
+        self, partition: Partition, progress: Progress | None = None
+    ) -> list[EndedBlock]:
+        """Read the ends of the transactions of a partition; names those of unknown outcome."""
+        found = read_ended(partition, None if progress is None else progress.advance)
+        for each in found.unknown:
+            self.is_corrupt = True
+            self.notes.append(f"{partition.path}: {each}")
+        return found.blocks
 
 
 def open_world(paths: Sequence[str], options: TxnOptions) -> TxnWorld:
@@ -311,8 +329,7 @@ def list_rows(
         if is_all:
             for ended in world.ended_of(partition, progress):
                 if is_wanted(ended):
-                    outcome = "aborted" if ended.is_aborted else "committed"
-                    values = outcome, known(ended.timestamp_ms), None, partition.path
+                    values = str(ended.outcome), known(ended.timestamp_ms), None, partition.path
                     yield (*_place(ended, ended.marker_epoch), ended.last_offset, *values)
         else:
             progress.advance(partition.files.log_bytes)

@@ -11,7 +11,6 @@ from eoctl.runs.txn.readers import known
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
-from recovery.transactions.events import read_ended
 from recovery.transactions.prepared import PreparedSearch
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
@@ -212,7 +211,7 @@ def _prepared_rows(world: TxnWorld) -> list[Row]:
         if search is not None and name in search.listed:
             opened, _state = world.open_of(partition)
             search.add_partition(*name, {each.producer_id for each in opened})
-            for block in read_ended(partition) if search.is_needed else ():
+            for block in world.read_ended(partition) if search.is_needed else ():
                 search.add_ended(*name, block)
         yield from ()
 
@@ -246,11 +245,11 @@ def stats_rows(world: TxnWorld) -> Iterator[Row]:
         opened, state = world.open_of(partition)
         committed = aborted = empty = longest = 0
         producer_ids = {each.producer_id for each in opened}
-        for block in read_ended(partition, progress.advance):
+        for block in world.read_ended(partition, progress):
             has_data = block.first_offset != NO_DATA
             empty += int((~has_data).sum())
             aborted += int((has_data & block.is_abort).sum())
-            committed += int((has_data & ~block.is_abort).sum())
+            committed += int((has_data & ~block.is_abort & ~block.is_unknown).sum())
             if has_data.any():
                 span = (block.marker_offset - block.first_offset)[has_data]
                 longest = max(longest, int(span.max()))

@@ -246,10 +246,13 @@ class _Fetching:
         if offset >= end_offset:
             return None
         max_bytes = max(min(asked["partitionMaxBytes"], left), 0)
-        given = log.read(offset, end_offset, max_bytes, is_needed=is_needed)
+        is_committed = self._is_committed
+        given = log.read(
+            offset, end_offset, max_bytes, is_needed=is_needed, is_committed=is_committed
+        )
         if max_bytes and not given.size_bytes:
             answer["abortedTransactions"] = None
-        elif self._is_committed and not self._hides:
+        elif is_committed and not log.leaves_out(is_committed=True):
             answer["abortedTransactions"] = [
                 {"producerId": producer_id, "firstOffset": first}
                 for producer_id, first in log.view().aborted_within(offset, log.upper_bound(given))

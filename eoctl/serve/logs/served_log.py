@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from eoctl.clients.log.log_damage import Damage
     from eoctl.serve.logs.gathered import Given
     from eoctl.serve.logs.wire_walk import VerifiedRun
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
     from recovery.truncate.epoch_ends import EpochEnd
     from storage.dirs.acknowledged import Missing
@@ -74,6 +75,7 @@ class ServedLog:
         met: damage that stopped a reader, by the offset that was asked for.
         noted: batches that were given though something of their frame is wrong.
         found: damage that `verify` has met; `is_verified`: it has looked.
+        unknown: transactions whose outcome nothing shows; known with the transactions.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ServedLog:
         self.met: dict[int, DamageError] = {}
         self.noted: dict[tuple[str, int], Damage] = {}
         self.found: tuple[Damage, ...] = ()
+        self.unknown: tuple[UnknownTransaction, ...] = ()
         self.is_verified = False
         self._is_until_hw = is_until_hw
         self._skips_damage = skips_damage
@@ -106,8 +109,9 @@ class ServedLog:
         self._tell = tell
         self._lock = RLock()
         self._files = OpenFiles()
-        self._runs: list[VerifiedRun] = []  # the last used one is the last
-        self._walks: dict[int, WireWalk] = {}  # by where they go on
+        # Both with and without what is not committed (`hides`). The last used run is the last.
+        self._runs: dict[bool, list[VerifiedRun]] = {False: [], True: []}
+        self._walks: dict[tuple[bool, int], WireWalk] = {}  # by where they go on
         self._bounds: Bounds | None = None
         self._readable_end_offset: int | None = None  # no segment from there on can be opened
         self._is_end_read = True
@@ -208,12 +212,36 @@ class ServedLog:
                         self._list_anew()
                         raise each
                 self._view = view
+                self._tell_unknown()
             return self._view
 
-    def stable_end_offset(self) -> int:
-        """Return where a read_committed consumer stops."""
+    def _tell_unknown(self) -> None:
+        """Name the transactions of unknown outcome, each once."""
+        found = () if self._view is None else self._view.unknown
+        for each in found:
+            if each not in self.unknown:
+                self._tell(f"{self.partition.path}: {each}. read_committed withholds these records")
+        self.unknown = found
+
+    def leaves_out(self, *, is_committed: bool) -> bool:
+        """Tell whether batches that are not committed are left out, and no list of aborted ones.
+
+        Where transactions end without a marker, such a list cannot say what a client has to hide.
+        """
         with self._lock:
-            return min(self.view().last_stable_offset, self.bounds().end_offset)
+            return self._hides_aborted or (is_committed and self.view().has_ends)
+
+    def stable_end_offset(self) -> int:
+        """Return where a read_committed consumer stops.
+
+        If damage stops readers, so does a transaction of unknown outcome.
+        """
+        with self._lock:
+            view = self.view()
+            ends = [view.last_stable_offset, self.bounds().end_offset]
+            if not self._skips_damage:
+                ends += [each.first_offset for each in view.unknown]
+            return max(min(ends), self.bounds().start_offset)
 
     def known_stable_offset(self) -> int:
         """Return the same if it is known, or quickly found; -1 if not."""
@@ -284,7 +312,15 @@ class ServedLog:
 
     # --- batches
 
-    def read(self, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool) -> Given:
+    def read(
+        self,
+        offset: int,
+        end_offset: int,
+        max_bytes: int,
+        *,
+        is_needed: bool,
+        is_committed: bool = False,
+    ) -> Given:
         """Give whole batches from the one with an offset on, as long as they end below the end.
 
         Args:
@@ -292,6 +328,7 @@ class ServedLog:
             end_offset: what may not be given.
             max_bytes: how much, at most.
             is_needed: the first batch is given even if it is larger.
+            is_committed: for a read_committed consumer, see `leaves_out`.
 
         Raises:
             DamageError: it begins with damage that is not passed over.
@@ -305,7 +342,7 @@ class ServedLog:
                 self._forget_batches()
             taken = Gathering(self._files, offset, end_offset, max_bytes, is_needed=is_needed)
             try:
-                self._gather(taken, end_offset)
+                self._gather(taken, end_offset, hides=self.leaves_out(is_committed=is_committed))
             except DamageError as exc:
                 if not taken.size_bytes:
                     if len(self.met) < MAX_DAMAGE:
@@ -316,10 +353,10 @@ class ServedLog:
                     raise
             return taken.given()
 
-    def _gather(self, taken: Gathering, end_offset: int) -> None:
+    def _gather(self, taken: Gathering, end_offset: int, *, hides: bool) -> None:
         has_replaced = False
         while not taken.is_full and taken.next_offset < end_offset:
-            run = self._run_at(taken.next_offset)
+            run = self._run_at(taken.next_offset, hides=hides)
             if run is None:
                 return
             try:
@@ -331,21 +368,22 @@ class ServedLog:
                 has_replaced = True  # what has its name now is looked at, once
                 self._forget_batches()
 
-    def _run_at(self, offset: int) -> VerifiedRun | None:
+    def _run_at(self, offset: int, *, hides: bool) -> VerifiedRun | None:
         """Return the run with an offset, walked if it is not known; None at the end.
 
         What a file gave once and does not give any more is no gap of the log: it is asked for in
         vain until it is there again, or, beside a broker that may have deleted it, until the next
         time, when the log is what that broker has left of it.
         """
-        for place in range(len(self._runs) - 1, -1, -1):
-            run = self._runs[place]
+        runs = self._runs[hides]
+        for place in range(len(runs) - 1, -1, -1):
+            run = runs[place]
             if run.first_offset <= offset < run.next_offset:
-                if place + 1 < len(self._runs):
-                    self._runs.append(self._runs.pop(place))
+                if place + 1 < len(runs):
+                    runs.append(runs.pop(place))
                 return run
         try:
-            return self._walk(offset)
+            return self._walk(offset, hides=hides)
         except AccessError:
             self._list_anew()
             raise
@@ -357,10 +395,10 @@ class ServedLog:
             self.partition.refresh()
             self._forget()
 
-    def _walk(self, offset: int) -> VerifiedRun | None:
-        walk = self._walks.pop(offset, None)
+    def _walk(self, offset: int, *, hides: bool) -> VerifiedRun | None:
+        walk = self._walks.pop((hides, offset), None)
         if walk is None:
-            is_hidden = self.view().is_hidden if self._hides_aborted else None
+            is_hidden = self.view().is_hidden if hides else None
             walk = WireWalk(
                 self.partition, offset, skip_corrupt=self._skips_damage, is_hidden=is_hidden
             )
@@ -373,9 +411,10 @@ class ServedLog:
             self._take_notes(walk)
         if runs is None:
             return None
-        self._runs += runs[::-1]
-        del self._runs[:-MAX_RUNS]
-        self._walks[walk.covered_offset] = walk
+        known = self._runs[hides]
+        known += runs[::-1]
+        del known[:-MAX_RUNS]
+        self._walks[hides, walk.covered_offset] = walk
         while len(self._walks) > MAX_WALKS:
             del self._walks[next(iter(self._walks))]
         return runs[0]
@@ -443,7 +482,8 @@ class ServedLog:
     # --- what changes
 
     def _forget_batches(self) -> None:
-        self._runs, self._walks, self.met, self._indexes = [], {}, {}, {}
+        self._runs, self._walks = {False: [], True: []}, {}
+        self.met, self._indexes = {}, {}
 
     def _forget(self) -> None:
         """Forget what is known of the log."""
@@ -471,4 +511,5 @@ class ServedLog:
             elif view is not None:
                 view.high_watermark = self.bounds().end_offset
                 view.update()
+                self._tell_unknown()
             return before is not None and self.bounds() != before

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.transactions.events import read_ended
+from recovery.transactions.unknown_ends import read_ended
 from storage.kernels.numpy_kernel import table_of
 from storage.producers.pairs import NO_DATA, TransactionPairs
 from tests.audit_logs import CONTROL_KINDS, NO_MARKER, Batch, write_segments
@@ -64,7 +64,7 @@ def test_blocks_of_any_size(
         found += zip(*(column.tolist() for column in columns), strict=True)
     assert (found, pairs.open) == define(batches)
     told: list[int] = []
-    blocks = list(read_ended(partition, told.append))
+    blocks = read_ended(partition, told.append).blocks
     offsets = [offset for block in blocks for offset in block.marker_offset.tolist()]
     assert offsets == [each[3] for each in found]
     assert sum(told) == partition.files.log_bytes
@@ -75,11 +75,11 @@ def test_over_segments(tmp_path: Path) -> None:
     first = [Batch(1, 0, 0, 2, "txn"), Batch(2, 0, 0, 1, "txn")]
     second = [Batch(1, 1, 0, 1, "commit"), Batch(3, 0, 0, 1, "abort")]
     directory = write_segments(tmp_path / "t-0", first, second)
-    (block,) = read_ended(partition_in(directory))
+    (block,) = read_ended(partition_in(directory)).blocks
     assert block.first_offset.tolist() == [0, NO_DATA]
     assert block.marker_offset.tolist() == [3, 4]
     partition = partition_in(directory)
     (directory / "00000000000000000000.log").unlink()
-    (block,) = read_ended(partition)
+    (block,) = read_ended(partition).blocks
     assert block.first_offset.tolist() == [NO_DATA, NO_DATA]
     assert len(partition.problems) == 1

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from recovery.duplicates.batch_outcomes import OutcomeReader, outcome_sorter
 from recovery.duplicates.rows import ABORTED, COMMITTED, OPEN
 from recovery.duplicates.spill import SpillSpace
-from recovery.transactions.events import LogEvents, read_ended
+from recovery.transactions.events import LogEvents
 from recovery.transactions.outcomes import find_stability, later_segments, resolve_outcomes
+from recovery.transactions.unknown_ends import read_ended
 from recovery.transactions.view import TransactionView
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CRC_POS
@@ -114,7 +115,7 @@ def test_every_reader_pairs_alike(
     in_order = sorted((offset, producer_id) for producer_id, offset in opened.items())
 
     rows: list[tuple[int, int, int, bool]] = []
-    for block in read_ended(partition_in(directory)):
+    for block in read_ended(partition_in(directory)).blocks:
         columns = block.producer_id, block.first_offset, block.marker_offset, block.is_abort
         rows += zip(*(column.tolist() for column in columns), strict=True)
     assert rows == ended

@@ -31,7 +31,7 @@ def marker(epoch: int, timestamp_ms: int, *, is_abort: bool, producer_id: int = 
 
     return EndedBlock(
         column(producer_id), column(epoch, "i2"), column(0), column(1), column(timestamp_ms),
-        column(is_abort, "?"),
+        column(is_abort, "?"), column(0, "?"),
     )  # fmt: skip
 
 

@@ -1,0 +1,680 @@
+"""Decide what became of transactions whose end marker may be damaged or absent.
+
+A transactional batch has the outcome of its producer's next end marker (RC-5). Where offsets
+between the two are in no good batch, the marker of that transaction may have been there, and the
+next one may belong to a later transaction. This module alone decides what is then known. All
+readers take its `Ends` among their events (`events.EventWalk`).
+
+A stretch matters if it may have held a marker. Damaged batches whose frames are whole and that are
+no markers by their size do not matter. Neither do absent offsets in a log that compaction explains.
+
+What shows that the next marker, or the next data, belongs to the same transaction:
+  no more offsets are missing than .txnindex entries of other producers explain
+  with transaction version 2, where every transaction has its own epoch (KIP-890): that epoch
+  a COMMIT marker without any data behind the stretch, while no data of the producer is missing: one
+      offset is missing at all, or its next batch has the next sequence. A COMMIT marker ends data
+  the .txnindex entry of the next ABORT marker, by its first offset
+
+What shows the outcome of a transaction that ended in a stretch:
+  ABORT   a .txnindex entry whose marker lies in the stretch
+  COMMIT  no entry in a .txnindex that knew the stretch
+
+A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
+segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
+absent offsets if it has an entry that nobody derives from the log as it is: a marker in the
+stretch, a first offset behind it, or a last stable offset above the transaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.transactions.events import Ends, LogEvents
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from storage.errors import EoctlError, RefusedError
+from storage.file_names import COORDINATOR_TOPICS
+from storage.files.uris import is_uri
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
+from storage.formats.record_batch import MAX_SEQUENCE
+from storage.formats.txn_index import AbortedTxn, parse_entries, problems
+from storage.limits import INT64_MAX
+from storage.log.segment import open_segment
+from storage.producers.pairs import NO_DATA, TransactionPairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recovery.transactions.events import EventBlock, Stretch
+    from storage.kernels.protocol import HeaderTable
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
+    from storage.producers.pairs import EndedBlock
+
+    Ints = NDArray[np.int64]
+    Kinds = NDArray[np.int8]
+
+_CONTINUES = NO_MARKER  # as the outcome of a piece: the next piece, or the next marker, decides
+
+
+class LogFiles(NamedTuple):
+    """What is read of a log.
+
+    Attributes:
+        bases: base offsets of its segments, ascending.
+        opener: opens the segment of a base offset.
+        read_index: reads its `.txnindex`; None: there is none, or it cannot be read.
+        log_start_offset: where the log starts.
+        gaps_are_losses: tells whether compaction does not explain absent offsets.
+    """
+
+    bases: tuple[int, ...]
+    opener: Callable[[int], Segment]
+    read_index: Callable[[int], bytes | None]
+    log_start_offset: int
+    gaps_are_losses: Callable[[], bool]
+
+    def matter(self, stretches: Sequence[Stretch]) -> list[Stretch]:
+        """Leave out absent offsets that compaction may explain."""
+        return [each for each in stretches if each.is_damaged or self.gaps_are_losses()]
+
+
+class UnknownTransaction(NamedTuple):
+    """Data of a transaction whose outcome nothing shows.
+
+    Attributes:
+        producer_epoch: of the data.
+        first_offset, last_offset: of its batches that are readable, before the stretch.
+        stretch_offset, stretch_last_offset: where its marker may have been; None: to the log end.
+        may_be_open: no later event of the producer shows that it ended.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    batches_count: int
+    records_count: int
+    stretch_offset: int
+    stretch_last_offset: int | None
+    may_be_open: bool
+
+    @property
+    def reason(self) -> str:
+        """Say where its end marker may have been."""
+        first, last = self.stretch_offset, self.stretch_last_offset
+        where = f"offset {first}" if first == last else f"offsets {first} to {last}"
+        if last is None:
+            where = f"offset {first} or behind it"
+        return f"its end marker may have been at {where}, where the log is damaged or absent"
+
+    def __str__(self) -> str:
+        records = "1 record" if self.records_count == 1 else f"{self.records_count} records"
+        return (
+            f"unknown outcome of a transaction: producer id {self.producer_id}, epoch"
+            f" {self.producer_epoch}, offsets {self.first_offset} to {self.last_offset}, {records};"
+            f" {self.reason}"
+        )
+
+
+class UnknownEnds(NamedTuple):
+    """What is known behind the stretches of a log: ends for its readers, and what stays unknown."""
+
+    ends: Ends
+    unknown: tuple[UnknownTransaction, ...] = ()
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """First offset of what may still be open: no consumer goes on there; None: nothing."""
+        return min((each.first_offset for each in self.unknown if each.may_be_open), default=None)
+
+
+def log_files_of(partition: Partition) -> LogFiles:
+    """Name the files of a partition directory, as listed."""
+    files = {each.base_offset: each for each in partition.segments}
+
+    def read_index(base_offset: int) -> bytes | None:
+        return partition.read_file(files[base_offset].txn_index)
+
+    return LogFiles(
+        bases=tuple(files),
+        opener=lambda base_offset: open_segment(files[base_offset].log.path),
+        read_index=read_index,
+        log_start_offset=partition.local_log_start_offset or 0,
+        gaps_are_losses=cache(lambda: gaps_are_losses(partition)),
+    )
+
+
+def gaps_are_losses(partition: Partition) -> bool:
+    """Tell whether nothing explains absent offsets: the topic is known, and is not compacted."""
+    from storage.dirs.log_config import read_log_config
+    from storage.dirs.partition import own_image
+
+    log_dir, topic = partition.log_dir, partition.topic
+    if log_dir is None or topic in COORDINATOR_TOPICS:
+        return False
+    if partition.directory.topic_partition in (log_dir.cleaner_offsets or {}):
+        return False
+    image = own_image(log_dir)
+    if image is None or topic not in image.topics:
+        return False
+    node_id = None if log_dir.meta is None else log_dir.meta.node_id
+    try:
+        return not read_log_config(image, topic, broker_id=node_id).is_compacted
+    except RefusedError:  # another setting of it is no number
+        return False
+
+
+@lru_cache(maxsize=8)
+def log_files_of_places(
+    places: tuple[SegmentPlace, ...], opener: Callable[[SegmentPlace], Segment]
+) -> LogFiles:
+    """Name the files of a log by all its segments. Behind URIs nothing but these is looked at."""
+    by_base = {each.base_offset: each for each in places}
+    directory = places[0].directory
+    known = None
+    if not is_uri(directory):
+        with suppress(EoctlError):  # gone meanwhile
+            known = log_files_of(Partition.of(select_partition(directory)))
+    return LogFiles(
+        bases=tuple(sorted(by_base)),
+        opener=lambda base_offset: opener(by_base[base_offset]),
+        read_index=lambda base_offset: (
+            known.read_index(base_offset)
+            if known is not None and base_offset in known.bases
+            else None
+        ),
+        log_start_offset=0,
+        gaps_are_losses=lambda: known is not None and known.gaps_are_losses(),
+    )
+
+
+@lru_cache(maxsize=8)
+def find_ends_of_places(
+    places: tuple[SegmentPlace, ...], opener: Callable[[SegmentPlace], Segment]
+) -> UnknownEnds:
+    """Decide for a log that several readers share; see `find_ends`."""
+    return find_ends(log_files_of_places(places, opener))
+
+
+class EndedTransactions(NamedTuple):
+    """Ends of transactions in log order, and those among them whose outcome is unknown."""
+
+    blocks: list[EndedBlock]
+    unknown: tuple[UnknownTransaction, ...]
+
+
+def read_ended(
+    partition: Partition, on_bytes: Callable[[int], None] | None = None
+) -> EndedTransactions:
+    """Give the ends of the transactions of a whole partition, from its log start on.
+
+    A segment that cannot be opened becomes a problem of the partition; `on_bytes` is told the size
+    of each that is done.
+    """
+    log = log_files_of(partition)
+    sizes = {each.base_offset: each.log.file_bytes for each in partition.segments}
+
+    def one_by_one() -> Iterator[int]:
+        for base_offset in log.bases:
+            yield base_offset
+            if on_bytes is not None:
+                on_bytes(sizes[base_offset])
+
+    events = LogEvents(one_by_one(), log.opener, log_start_offset=log.log_start_offset)
+    blocks = _ended(events)
+    partition.problems += events.problems
+    found = UnknownEnds(Ends.none())
+    if log.matter(events.stretches):
+        found = find_ends(log)
+    if len(found.ends.offset):
+        start = log.log_start_offset
+        blocks = _ended(LogEvents(log.bases, log.opener, log_start_offset=start, ends=found.ends))
+    return EndedTransactions(blocks, found.unknown)
+
+
+def _ended(events: LogEvents[int]) -> list[EndedBlock]:
+    pairs = TransactionPairs()
+    found = (pairs.take(*block) for block in events)
+    return [each for each in found if len(each.producer_id)]
+
+
+def find_ends(log: LogFiles) -> UnknownEnds:
+    """Decide about all transactions behind stretches. Reads the headers, twice if there are any."""
+    survey = _Survey(log)
+    if not survey.spanned:
+        return UnknownEnds(Ends.none())
+    return _Decisions(log, survey).found()
+
+
+def spans(stretches: Sequence[Stretch], first_offset: Ints, end_offset: Ints) -> NDArray[np.bool_]:
+    """Tell which ranges of offsets have a stretch in them."""
+    starts = np.array([each.start_offset for each in stretches], np.int64)
+    before, behind = (np.searchsorted(starts, each, "right") for each in (first_offset, end_offset))
+    found: NDArray[np.bool_] = behind > before
+    return found
+
+
+class _Survey:
+    """What a first pass over the events tells.
+
+    Attributes:
+        stretches: those that matter.
+        spanned: by producer id, the first offset of data behind which there is a stretch, and the
+            offset of the last marker that follows such data.
+        version_2_epochs: by producer id, the lowest epoch whose COMMIT marker has the next one.
+    """
+
+    def __init__(self, log: LogFiles) -> None:
+        self.stretches: list[Stretch] = []
+        self.spanned: dict[int, tuple[int, int]] = {}
+        self.version_2_epochs: dict[int, int] = {}
+        self._aborts: list[tuple[Ints, Ints, Ints]] = []
+        pairs = TransactionPairs()
+        events = LogEvents(log.bases, log.opener, log_start_offset=log.log_start_offset)
+        for table, marker in events:
+            self.stretches = log.matter(events.stretches)
+            self._find_version_2(table, marker)
+            ended = pairs.take(table, marker)
+            rows = ended.is_abort
+            columns = ended.producer_id[rows], ended.marker_offset[rows], ended.first_offset[rows]
+            self._aborts.append(columns)
+            has_data = ended.first_offset != NO_DATA
+            has_data &= spans(self.stretches, ended.first_offset, ended.marker_offset)
+            for row in np.flatnonzero(has_data).tolist():
+                first, end = int(ended.first_offset[row]), int(ended.marker_offset[row])
+                self._span(int(ended.producer_id[row]), first, end)
+        self.stretches = log.matter(events.stretches)
+        last = max((each.start_offset for each in self.stretches), default=-1)
+        for producer_id, first in pairs.open.items():
+            if first < last:
+                self._span(producer_id, first, INT64_MAX)
+
+    def _span(self, producer_id: int, first: int, end: int) -> None:
+        known = self.spanned.get(producer_id, (first, end))
+        self.spanned[producer_id] = min(first, known[0]), max(end, known[1])
+
+    def _find_version_2(self, table: HeaderTable, marker: Kinds) -> None:
+        """Look for data directly before its COMMIT marker that has the next epoch."""
+        order = np.argsort(table.producer_id, kind="stable")
+        ids, epochs, kinds = table.producer_id[order], table.producer_epoch[order], marker[order]
+        is_pair = (ids[1:] == ids[:-1]) & (kinds[:-1] == NO_MARKER) & (kinds[1:] == COMMIT)
+        is_pair &= epochs[1:] == epochs[:-1].astype(np.int64) + 1
+        if is_pair.any() and self.stretches:
+            offset = table.base_offset[order]
+            is_pair &= ~spans(self.stretches, offset[:-1], offset[1:])
+        for row in np.flatnonzero(is_pair).tolist():
+            self.version_2_epochs.setdefault(int(ids[row]), int(epochs[row]))
+
+    def aborts(self) -> tuple[Ints, Ints, Ints]:
+        """Return producer ids, offsets and first offsets of all ABORT markers, by offset."""
+        columns = [np.concatenate(each) for each in zip(*self._aborts, strict=True)]
+        order = np.argsort(columns[1], kind="stable")
+        ids, offsets, firsts = (each[order] for each in columns)
+        return ids, offsets, firsts
+
+
+class _Piece:
+    """Data batches of a producer without a stretch or a marker between them."""
+
+    def __init__(self, row: _Row) -> None:
+        self.first_offset = self.last_offset = row.base_offset
+        self.epoch, self.first_sequence, self.next_sequence = row.epoch, row.sequence, -1
+        self.batches = self.records = 0
+        self.add(row)
+
+    def add(self, row: _Row) -> None:
+        self.last_offset = row.last_offset
+        self.epoch = row.epoch
+        sequences = row.last_offset - row.base_offset + 1
+        self.next_sequence = -1
+        if row.sequence >= 0:
+            self.next_sequence = (row.sequence + sequences) % (MAX_SEQUENCE + 1)
+        self.batches += 1
+        self.records += row.records
+
+
+class _Row(NamedTuple):
+    """An event of a producer."""
+
+    kind: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+    sequence: int
+    records: int
+
+
+class _Ended(NamedTuple):
+    """Pieces before a marker (None: there is none), the last one of which may lie before it."""
+
+    pieces: list[_Piece]
+    marker: _Row | None
+
+
+class _Decisions:
+    """Goes over the events of the producers in question, and decides about each piece."""
+
+    def __init__(self, log: LogFiles, survey: _Survey) -> None:
+        self._log = log
+        self._survey = survey
+        self._stretches = survey.stretches
+        self._starts = [each.start_offset for each in survey.stretches]
+        self._index = _AbortIndex(log, survey)
+        self._pieces: dict[int, list[_Piece]] = {}
+        self._waiting: dict[int, _Ended] = {}  # for the next data of the producer
+        self._ends: list[tuple[int, int, int, int]] = []
+        self._unknown: list[UnknownTransaction] = []
+
+    def found(self) -> UnknownEnds:
+        events = LogEvents(
+            self._log.bases, self._log.opener, log_start_offset=self._log.log_start_offset
+        )
+        wanted = np.array(sorted(self._survey.spanned), np.int64)
+        lowest = min(first for first, _ in self._survey.spanned.values())
+        for block in events:
+            self._take(block, wanted, lowest)
+        for producer_id, ended in self._waiting.items():
+            self._decide(producer_id, ended, None)
+        for producer_id, pieces in self._pieces.items():
+            self._decide(producer_id, _Ended(pieces, None), None)
+        self._ends.sort()
+        offset, ids, epoch, kind = np.array(self._ends, np.int64).reshape(-1, 4).T
+        ends = Ends(
+            producer_id=ids,
+            epoch=epoch.astype(np.int16),
+            offset=offset,
+            kind=kind.astype(np.int8),
+        )
+        self._unknown.sort(key=lambda each: (each.first_offset, each.producer_id))
+        return UnknownEnds(ends, tuple(self._unknown))
+
+    def _take(self, block: EventBlock, wanted: Ints, lowest: int) -> None:
+        table, marker = block
+        is_wanted = np.isin(table.producer_id, wanted) & (table.base_offset >= lowest)
+        rows = np.flatnonzero(is_wanted)
+        columns = (
+            *(table.producer_id, marker, table.base_offset, table.last_offset),
+            *(table.producer_epoch, table.base_sequence, table.records_count),
+        )
+        for producer_id, *values in zip(*(each[rows].tolist() for each in columns), strict=True):
+            first, last = self._survey.spanned[producer_id]
+            row = _Row._make(values)
+            if row.base_offset < first or (
+                row.base_offset > last and producer_id not in self._waiting
+            ):
+                continue
+            if row.kind == NO_MARKER:
+                self._take_data(producer_id, row)
+            else:
+                self._take_marker(producer_id, row)
+
+    def _take_data(self, producer_id: int, row: _Row) -> None:
+        waiting = self._waiting.pop(producer_id, None)
+        if waiting is not None:
+            self._decide(producer_id, waiting, row)
+        pieces = self._pieces.setdefault(producer_id, [])
+        if pieces and not self._between(pieces[-1].last_offset, row.base_offset):
+            pieces[-1].add(row)
+        else:
+            pieces.append(_Piece(row))
+
+    def _take_marker(self, producer_id: int, row: _Row) -> None:
+        pieces = self._pieces.pop(producer_id, [])
+        if pieces and self._between(pieces[0].last_offset, row.base_offset):
+            waiting = self._waiting.pop(producer_id, None)
+            if waiting is not None:
+                self._decide(producer_id, waiting, None)
+            self._waiting[producer_id] = _Ended(pieces, row)
+
+    def _between(self, first_offset: int, end_offset: int) -> list[Stretch]:
+        start = bisect_right(self._starts, first_offset)
+        return self._stretches[start : bisect_right(self._starts, end_offset)]
+
+    # --- the decision
+
+    def _decide(self, producer_id: int, ended: _Ended, next_data: _Row | None) -> None:
+        """Give the ends of the pieces that a marker does not decide.
+
+        `next_data` is the first data behind the marker, of this producer; None: not known.
+        """
+        group: list[_Piece] = []
+        followers: list[_Piece | None] = [*ended.pieces[1:], None]
+        for piece, behind in zip(ended.pieces, followers, strict=True):
+            group.append(piece)
+            end_offset = INT64_MAX
+            if behind is not None:
+                end_offset = behind.first_offset
+            elif ended.marker is not None:
+                end_offset = ended.marker.base_offset
+            stretches = self._between(piece.last_offset, end_offset)
+            relevant = [each for each in stretches if self._index.may_hold(producer_id, each)]
+            if not relevant:
+                if behind is not None:
+                    continue
+                return
+            if behind is None and ended.marker is not None:
+                kind = self._at_marker(producer_id, ended, relevant, next_data)
+            else:
+                kind = self._at_data(producer_id, ended, piece, behind)
+            if kind == _CONTINUES:
+                continue
+            self._end(
+                producer_id, group, kind, relevant, is_ended=self._is_ended(ended, piece, behind)
+            )
+            group = []
+
+    def _at_marker(
+        self, producer_id: int, ended: _Ended, relevant: Sequence[Stretch], next_data: _Row | None
+    ) -> int:
+        """Decide about the last piece, with nothing but stretches before the marker."""
+        piece, marker = ended.pieces[-1], ended.marker
+        assert marker is not None
+        kind = self._index.outcome(producer_id, piece, None, marker, self._between)
+        if kind != UNKNOWN:
+            return kind
+        if self._has_own_epochs(producer_id, ended) and marker.epoch == piece.epoch + 1:
+            return _CONTINUES
+        if marker.kind == COMMIT and self._log.gaps_are_losses():
+            missing = sum(each.end_offset - each.start_offset for each in relevant)
+            if missing == 1 or _follows(piece, marker, next_data):
+                return _CONTINUES
+        return UNKNOWN
+
+    def _at_data(
+        self, producer_id: int, ended: _Ended, piece: _Piece, behind: _Piece | None
+    ) -> int:
+        """Decide about a piece behind which there is more data, or nothing at all."""
+        kind = self._index.outcome(producer_id, piece, behind, ended.marker, self._between)
+        if kind != UNKNOWN or behind is None or behind.epoch != piece.epoch:
+            return kind
+        return _CONTINUES if self._has_own_epochs(producer_id, ended) else UNKNOWN
+
+    def _has_own_epochs(self, producer_id: int, ended: _Ended) -> bool:
+        """Tell whether a transaction is of version 2, so that no other one has its epoch.
+
+        Sequences of such a transaction begin with 0.
+        """
+        known = self._survey.version_2_epochs.get(producer_id)
+        first = ended.pieces[0]
+        if known is None or known > first.epoch:
+            return False
+        return known < first.epoch or first.first_sequence == 0
+
+    @staticmethod
+    def _is_ended(ended: _Ended, piece: _Piece, behind: _Piece | None) -> bool:
+        """Tell whether a transaction has surely ended: by a later marker, or a raised epoch."""
+        return ended.marker is not None or (behind is not None and behind.epoch > piece.epoch)
+
+    def _end(
+        self,
+        producer_id: int,
+        group: Sequence[_Piece],
+        kind: int,
+        relevant: Sequence[Stretch],
+        *,
+        is_ended: bool,
+    ) -> None:
+        first, last, stretch = group[0], group[-1], relevant[0]
+        self._ends.append((stretch.start_offset, producer_id, last.epoch, kind))
+        if kind != UNKNOWN:
+            return
+        end = relevant[-1].end_offset
+        self._unknown.append(
+            UnknownTransaction(
+                producer_id=producer_id,
+                producer_epoch=last.epoch,
+                first_offset=first.first_offset,
+                last_offset=last.last_offset,
+                batches_count=sum(each.batches for each in group),
+                records_count=sum(each.records for each in group),
+                stretch_offset=stretch.start_offset,
+                stretch_last_offset=None if end == INT64_MAX else end - 1,
+                may_be_open=not is_ended,
+            )
+        )
+
+
+def _follows(piece: _Piece, marker: _Row, next_data: _Row | None) -> bool:
+    """Tell whether no data of a producer is missing between a piece and the data behind a marker.
+
+    Only within one epoch do sequences tell.
+    """
+    return (
+        next_data is not None
+        and next_data.epoch == marker.epoch == piece.epoch
+        and piece.next_sequence >= 0
+        and next_data.sequence == piece.next_sequence
+    )
+
+
+class _AbortIndex:
+    """The `.txnindex` files of a log, as far as they count."""
+
+    def __init__(self, log: LogFiles, survey: _Survey) -> None:
+        self._bases = log.bases
+        self._stretches = survey.stretches
+        self._entries: dict[int, list[AbortedTxn]] = {}  # by base offset, of those that count
+        self._by_producer: dict[int, list[AbortedTxn]] = {}
+        ids, offsets, firsts = survey.aborts()
+        for base, behind in pairwise((*log.bases, INT64_MAX)):
+            data = log.read_index(base)
+            if not data or problems(data, base, None if behind == INT64_MAX else behind):
+                continue
+            start, end = np.searchsorted(offsets, (base, behind))
+            columns = (each[start:end].tolist() for each in (ids, offsets, firsts))
+            markers = {(each, offset): first for each, offset, first in zip(*columns, strict=True)}
+            entries = parse_entries(data)
+            if self._is_complete(entries, markers, log.log_start_offset):
+                self._entries[base] = entries
+                for each in entries:
+                    self._by_producer.setdefault(each.producer_id, []).append(each)
+
+    def _is_complete(
+        self,
+        entries: Sequence[AbortedTxn],
+        markers: dict[tuple[int, int], int],
+        log_start_offset: int,
+    ) -> bool:
+        """Tell whether an index has the readable ABORT markers, and no others beside stretches.
+
+        `markers`: by producer id and offset, the first offset of what they end.
+        """
+        listed = {(each.producer_id, each.last_offset) for each in entries}
+        with_data = {place for place, first in markers.items() if first != NO_DATA}
+        others = (
+            offset for place in listed - markers.keys() if (offset := place[1]) >= log_start_offset
+        )
+        return with_data <= listed and all(self._stretch_at(each) is not None for each in others)
+
+    def _stretch_at(self, offset: int) -> Stretch | None:
+        row = bisect_right(self._stretches, offset, key=lambda each: each.start_offset) - 1
+        if row < 0 or offset >= self._stretches[row].end_offset:
+            return None
+        return self._stretches[row]
+
+    def may_hold(self, producer_id: int, stretch: Stretch) -> bool:
+        """Tell whether a stretch has room for a marker of a producer."""
+        entries = self._within(stretch)
+        if any(each.producer_id == producer_id for each in entries):
+            return True
+        return len(entries) < stretch.end_offset - stretch.start_offset
+
+    def _within(self, stretch: Stretch) -> list[AbortedTxn]:
+        """Give the entries whose markers lie in a stretch."""
+        entries = self._of_segment(stretch)
+        if entries is None:
+            return []
+        start = bisect_left(entries, stretch.start_offset, key=lambda each: each.last_offset)
+        end = bisect_left(entries, stretch.end_offset, key=lambda each: each.last_offset)
+        return entries[start:end]
+
+    def _of_segment(self, stretch: Stretch) -> list[AbortedTxn] | None:
+        """Return the entries of the one segment that a stretch lies in; None: it does not count."""
+        row = bisect_right(self._bases, stretch.start_offset) - 1
+        if row < 0 or (row + 1 < len(self._bases) and self._bases[row + 1] < stretch.end_offset):
+            return None
+        return self._entries.get(self._bases[row])
+
+    def outcome(
+        self,
+        producer_id: int,
+        piece: _Piece,
+        behind: _Piece | None,
+        marker: _Row | None,
+        between: Callable[[int, int], list[Stretch]],
+    ) -> int:
+        """Tell what became of a piece, by the next abort that is listed of its producer."""
+        listed = self._by_producer.get(producer_id, [])
+        at = bisect_right(listed, piece.last_offset, key=lambda each: each.last_offset)
+        entry = listed[at] if at < len(listed) else None
+        if entry is not None and entry.first_offset <= piece.last_offset:
+            if entry.first_offset > piece.first_offset:
+                return UNKNOWN  # it contradicts the log
+            if self._stretch_at(entry.last_offset) is not None:
+                return ABORT
+            stretches = between(piece.last_offset, entry.last_offset)
+            is_known = all(each.is_damaged or self._knew(each, piece, marker) for each in stretches)
+            is_its = marker is not None and marker.base_offset == entry.last_offset
+            return _CONTINUES if is_known and is_its else UNKNOWN
+        end_offset = INT64_MAX if marker is None else marker.base_offset
+        is_ended = marker is not None and marker.kind == COMMIT
+        if entry is not None and entry.first_offset < end_offset:
+            end_offset, is_ended = entry.first_offset, True
+        if not is_ended and not (behind is not None and behind.epoch > piece.epoch):
+            return UNKNOWN
+        stretches = between(piece.last_offset, end_offset)
+        if all(self._knew(each, piece, marker, entry) for each in stretches):
+            return COMMIT
+        return UNKNOWN
+
+    def _knew(
+        self,
+        stretch: Stretch,
+        piece: _Piece,
+        marker: _Row | None,
+        entry: AbortedTxn | None = None,
+    ) -> bool:
+        """Tell whether an index was written by one who knew what was in a stretch."""
+        entries = self._of_segment(stretch)
+        if not entries:
+            return False
+        if self._within(stretch):
+            return True
+        later = [each for each in entries if each.last_offset >= stretch.end_offset]
+        if stretch.is_damaged:
+            return bool(later)
+        marker_offset = INT64_MAX if marker is None else marker.base_offset
+        return any(
+            each is entry
+            or (each.last_offset < marker_offset and each.last_stable_offset > piece.first_offset)
+            for each in later
+        )

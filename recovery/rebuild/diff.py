@@ -168,9 +168,15 @@ def _richer_reason(
     kind = classify(name).kind
     try:
         if kind is FileKind.SNAPSHOT:
-            return _richer_snapshot(partition, parse_snapshot(data), parse_snapshot(content), clock)
+            end = classify(name).offset or 0
+            found = [each for each in parse_snapshot(data) if each.last_offset < end]
+            if len(found) < len(parse_snapshot(data)):
+                return ""  # no log of its own had these batches
+            return _richer_snapshot(partition, found, parse_snapshot(content), clock)
         if kind is FileKind.TXNINDEX:
             entries = txn_index.parse_entries(data), txn_index.parse_entries(content)
+            if len(data) != len(entries[0]) * txn_index.ENTRY_BYTES:
+                return ""
             return _richer_txn_index(partition, *entries)
     except (FormatError, AccessError):
         return ""
@@ -206,9 +212,10 @@ def _richer_txn_index(
 ) -> str:
     known = {(each.producer_id, each.last_offset): each for each in disk}
     found = [known.get((each.producer_id, each.last_offset)) for each in rebuilt]
-    if len(known) != len(disk) or None in found:
-        return ""
     others = [each for each in disk if each not in rebuilt]
+    is_ascending = all(a.last_offset < b.last_offset for a, b in pairwise(disk))
+    if not others or not is_ascending or None in found:
+        return ""
     is_gone = all(
         _is_gone(partition, each.first_offset)
         and each.first_offset <= each.last_stable_offset <= each.last_offset + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from functools import partial
 from itertools import chain
@@ -12,12 +13,13 @@ from eoctl import __version__
 from eoctl.clock import format_time_ms, parse_time_ms, resolve_now
 from eoctl.output import flush
 from eoctl.runs.notes import notes_in_use
+from recovery.changes.journals.losses import journal_losses
 from recovery.changes.plans.file_facts import list_files
 from recovery.checks.grounds.broker_version import parse_broker_version
 from recovery.checks.grounds.collector import Collector
 from recovery.checks.log_dirs.absent import check_absent
 from recovery.checks.log_dirs.log_dirs import check_log_dirs, placements_of
-from recovery.checks.log_dirs.unfinished import lost_by_changes, unfinished_changes
+from recovery.checks.log_dirs.unfinished import is_explained, lost_by_changes, unfinished_changes
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
 from recovery.cluster.placement import DirFate, nodes_of
@@ -43,6 +45,7 @@ from storage.limits import INT64_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from recovery.changes.journals.losses import JournalLoss
     from recovery.cluster.clusters import Clusters
     from recovery.fsck.one_pass import CheckResult
     from recovery.start.changes import StartChange
@@ -136,6 +139,7 @@ class CheckRun:
         self._predicts = options.predicts
         self._started: dict[str, StartedOffsets] = {}
         self._counts: Counter[Severity] = Counter()
+        self._losses: list[JournalLoss] = []
         self.unreadable_count = 0
         self.unread_count = 0  # partitions that may have rotted since an earlier run read them
         self.notes += notes_in_use(found.log_dirs)
@@ -247,7 +251,8 @@ class CheckRun:
             self._counts[each.severity] += 1
             yield each
         directories = [each.selected.partition.path for each in self.jobs]
-        for each in lost_by_changes({str(Path(path).parent) for path in directories}, directories):
+        self._losses = [*journal_losses({str(Path(path).parent) for path in directories})]
+        for each in lost_by_changes(self._losses, directories):
             self._counts[each.severity] += 1
             yield each
         collectors = {id(each): Collector(topics=self._topics) for each in self.found.log_dirs}
@@ -268,7 +273,25 @@ class CheckRun:
                 self.notes.append(str(problem))
                 self.unreadable_count += 1
 
+    def _without_explained(self, result: CheckResult) -> CheckResult:
+        """Leave out what a journal explains, which is told once, as that."""
+        path = os.path.realpath(result.row.path)
+        losses = [each for each in self._losses if os.path.realpath(each.directory) == path]
+        told = [each for each in result.findings if losses and is_explained(each, losses)]
+        if not told:
+            return result
+        counts = Counter(each.severity for each in told)
+        return result._replace(
+            findings=tuple(each for each in result.findings if each not in told),
+            row=result.row._replace(
+                errors=(result.row.errors or 0) - counts[Severity.ERROR],
+                warnings=(result.row.warnings or 0) - counts[Severity.WARNING],
+                notes=(result.row.notes or 0) - counts[Severity.NOTE],
+            ),
+        )
+
     def _take(self, result: CheckResult) -> Iterator[Finding]:
+        result = self._without_explained(result)
         row = result.row
         self.rows.append(row)
         self.changes += result.changes

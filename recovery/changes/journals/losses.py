@@ -27,10 +27,13 @@ from storage.errors import AccessError, CorruptError, EoctlError
 from storage.files.small_file import read_small_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
 _NOUNS = {"truncate": "truncation"}  # of commands whose name is no noun
 _WITH_LOSS = frozenset({"repair", "truncate", "rejoin"})
+
+
+Range = tuple[int, int | None]
 
 
 class Lost(NamedTuple):
@@ -72,10 +75,13 @@ class Lost(NamedTuple):
 
     @property
     def is_something(self) -> bool:
-        """Whether an offset, a record or a marker goes, or may go."""
+        """Whether an offset, a record or a marker goes, or may go.
+
+        A torn end of which nothing was acknowledged is nothing: no batch was ever whole there.
+        """
         return bool(
             self.offsets_count
-            or self.is_least
+            or (self.is_least and self.acknowledged_offsets_count != 0)
             or self.batches_count
             or self.records_count is None
             or self.records_count
@@ -97,6 +103,8 @@ class Lost(NamedTuple):
             records = "record" if self.records_count == 1 else "records"
             acknowledged = _acknowledged(self.acknowledged_records_count)
             yield f"{self.records_count:,} {records}, {acknowledged}"
+        elif self.batches_count and not self.records_count:
+            yield _counted(self.batches_count, "marker")
         elif self.batches_count:
             records = _counted(self.records_count or 0, "intact record")
             batches = "1 batch" if self.batches_count == 1 else f"{self.batches_count:,} batches"
@@ -150,7 +158,7 @@ class JournalLoss(NamedTuple):
         journal: its directory.
         applied_at_ms: when.
         directory: of the partition.
-        base_offset, last_offset: where, inclusive; None: not known.
+        ranges: of offsets that nothing has afterwards, inclusive; a last one of None: not known.
         lost: how much.
         is_moved: all of the partition was set aside, for the broker to fetch it again.
     """
@@ -159,10 +167,28 @@ class JournalLoss(NamedTuple):
     command: str
     applied_at_ms: int
     directory: str
-    base_offset: int | None
-    last_offset: int | None
+    ranges: tuple[Range, ...]
     lost: Lost
     is_moved: bool = False
+
+    @property
+    def base_offset(self) -> int | None:
+        """Of the first range; None: no offset is missing."""
+        return min((first for first, _ in self.ranges), default=None)
+
+    @property
+    def last_offset(self) -> int | None:
+        """Of the last range; None: not known."""
+        lasts = [last for _, last in self.ranges]
+        known = [last for last in lasts if last is not None]
+        return max(known) if lasts and len(known) == len(lasts) else None
+
+    def explains(self, base_offset: int, last_offset: int) -> bool:
+        """Whether these offsets are missing because of it."""
+        return any(
+            first <= base_offset and last is not None and last_offset <= last
+            for first, last in self.ranges
+        )
 
     @property
     def told(self) -> str:
@@ -226,7 +252,7 @@ def losses_of(path: str, log_dir: str) -> Iterator[JournalLoss]:
     except (AccessError, CorruptError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return
     own = os.path.realpath(found.log_dirs[0])
-    for directory, bounds, lost, is_moved in rows:
+    for directory, ranges, lost, is_moved in rows:
         parent = os.path.realpath(Path(directory).parent) if Path(directory).is_absolute() else own
         if lost.is_something and (parent == log_dir or len(found.log_dirs) == 1):
             yield JournalLoss(
@@ -234,14 +260,13 @@ def losses_of(path: str, log_dir: str) -> Iterator[JournalLoss]:
                 command=found.command,
                 applied_at_ms=found.applied_at_ms,
                 directory=str(Path(log_dir, Path(directory).name)),
-                base_offset=bounds[0],
-                last_offset=bounds[1],
+                ranges=ranges,
                 lost=lost,
                 is_moved=is_moved,
             )
 
 
-_Row = tuple[str, tuple[int | None, int | None], Lost, bool]
+_Row = tuple[str, tuple[Range, ...], Lost, bool]
 
 
 def _of_ranges(price: Mapping[str, Any]) -> Iterator[_Row]:
@@ -253,7 +278,12 @@ def _of_ranges(price: Mapping[str, Any]) -> Iterator[_Row]:
         lost = Lost()
         for each in ranges:
             lost = lost.plus(_of_range(each))
-        yield name, _bounds(ranges), lost, False
+        missing = tuple(
+            (each["base_offset"], each["last_offset"])
+            for each in ranges
+            if each["base_offset"] is not None
+        )
+        yield name, missing, lost, False
 
 
 def _partition_of(lost_range: Mapping[str, Any]) -> str:
@@ -274,12 +304,6 @@ def _of_range(value: Mapping[str, Any]) -> Lost:
     )
 
 
-def _bounds(ranges: Sequence[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    firsts = [each["base_offset"] for each in ranges if each["base_offset"] is not None]
-    lasts = [each["last_offset"] for each in ranges if each["base_offset"] is not None]
-    return min(firsts, default=None), None if None in lasts else max(lasts, default=None)
-
-
 def _of_moves(price: Mapping[str, Any]) -> Iterator[_Row]:
     for each in price.get("moved", ()):
         start, end = each["log_start_offset"], each["log_end_offset"]
@@ -288,7 +312,8 @@ def _of_moves(price: Mapping[str, Any]) -> Iterator[_Row]:
             is_least=end is None,
             acknowledged_offsets_count=each["acknowledged_offsets_count"],
         )
-        yield each["partition"], (start, None if end is None else end - 1), lost, True
+        missing = ((start, None if end is None else end - 1),)
+        yield each["partition"], missing, lost, True
 
 
 def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[_Row]:
@@ -297,7 +322,7 @@ def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator
         return
     first = {**price, "path": arguments["partition"]}
     for each in (first, *price.get("replicas", ())):
-        bounds = (each["cut_start_offset"], each["cut_end_offset"] - 1)
+        missing = ((each["cut_start_offset"], each["cut_end_offset"] - 1),)
         acknowledged = each.get("acknowledged_records_count")
         lost = lost_by_cut({**each, "acknowledged_records_count": acknowledged})
-        yield each["path"], bounds, lost, False
+        yield each["path"], missing, lost, False

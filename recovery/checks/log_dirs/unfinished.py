@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes.journals.journal import Status, read_journal
-from recovery.changes.journals.losses import journal_losses
 from recovery.changes.journals.unfinished import (
     UNFINISHED_NAME,
     unfinished_path,
@@ -25,7 +24,9 @@ from storage.files.broker_lock import probe
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from recovery.changes.journals.losses import JournalLoss
 
 CHECK_ID = "JNL-2"
 
@@ -58,10 +59,12 @@ def unfinished_changes(log_dirs: Iterable[str]) -> Iterator[Finding]:
         yield _finding(log_dir, f"{what}: {ways_out(found)}", fix)
 
 
-def lost_by_changes(log_dirs: Iterable[str], directories: Collection[str]) -> Iterator[Finding]:
+def lost_by_changes(
+    losses: Iterable[JournalLoss], directories: Collection[str]
+) -> Iterator[Finding]:
     """Give a finding for each applied change that took something from one of these directories."""
     known = {os.path.realpath(each): each for each in directories}
-    for each in journal_losses(log_dirs):
+    for each in losses:
         name = parse_partition_name(Path(each.directory).name)
         directory = known.get(os.path.realpath(each.directory))
         if directory is None or name is None:
@@ -79,6 +82,20 @@ def lost_by_changes(log_dirs: Iterable[str], directories: Collection[str]) -> It
             broker_action="nothing",
             fix=f"eoctl loss --against {pasted(each.journal)}",
         )
+
+
+def is_explained(finding: Finding, losses: Sequence[JournalLoss]) -> bool:
+    """Whether a finding only repeats what a change of eoctl has lost in that partition.
+
+    Such are a gap between batches (SEG-4), and the sequences of producers behind it (PRD-1).
+    """
+    first, last = finding.base_offset, finding.last_offset
+    if finding.check_id == "SEG-4" and first is not None and last is not None:
+        return any(each.explains(first, last) for each in losses)
+    is_behind = finding.check_id == "PRD-1" and finding.severity is Severity.NOTE
+    return is_behind and any(
+        last is not None and last < (first or 0) for each in losses for _, last in each.ranges
+    )
 
 
 def _finding(log_dir: str, message: str, fix: str) -> Finding:

@@ -97,7 +97,7 @@ def _cells(name: str, values: Iterable[Any]) -> Iterator[str]:
 
 def _cell(name: str, value: Any) -> str:
     kind = facts_of(name).kind
-    if kind is Kind.COMMAND and value:
+    if kind is Kind.COMMAND and value and value.startswith("eoctl "):  # not a sentence
         return tag("td", command_box(value))
     classes = ["number"] if facts_of(name).is_right or kind is Kind.TIME else []
     if value is None:

@@ -19,6 +19,7 @@ from storage.file_names import (
     HIGH_WATERMARK_NAME,
     LEADER_EPOCHS_NAME,
     LOG_START_NAME,
+    META_PROPERTIES_NAME,
     METADATA_TOPIC,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
@@ -61,6 +62,8 @@ def changed_log_dirs(
     image: ClusterImage | None,
     started: Mapping[str, StartedOffsets],
     placed: Mapping[str, Placed],
+    *,
+    gives_ids: bool = True,
 ) -> Iterator[StartChange]:
     """List what a start, and the clean stop after it, change in log dirs of one node.
 
@@ -69,6 +72,7 @@ def changed_log_dirs(
         image: of its cluster; without it high watermarks and new partitions are not foretold.
         started: of every live partition but the metadata log, by path.
         placed: what a start makes of directories, where it is more than to load them.
+        gives_ids: the release writes a directory.id where there is none.
     """
     if any(each.is_refused for each in started.values()):
         return
@@ -78,6 +82,9 @@ def changed_log_dirs(
             for name in _CREATED_FILES:
                 path = os.fspath(Path(log_dir.path, str(key), name))
                 yield StartChange(path, StartAction.CREATES, 0 if name.endswith(".log") else None)
+        if gives_ids and log_dir.meta is not None and log_dir.meta.directory_id is None:
+            path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
+            yield StartChange(path, StartAction.REWRITES)
         if log_dir.clean_shutdown:
             path = os.fspath(Path(log_dir.path, CLEAN_SHUTDOWN_NAME))
             yield StartChange(path, StartAction.DELETES)

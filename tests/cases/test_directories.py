@@ -96,6 +96,7 @@ def test_an_unknown_metadata_record_is_the_end_of_a_start(
     ]
     assert eoctl("describe", made).status == 5
     assert eoctl("cluster-state", made).status == 5
+    assert eoctl("adopt", made, "--to", made.parent / "new").status == 5
 
 
 def test_another_node_id_than_the_configured_one(
@@ -419,3 +420,13 @@ def test_what_a_start_creates_lies_in_the_log_dirs_that_were_given(
     rows = [json.loads(line) for line in outcome.text.splitlines()]
     made = {Path(each["path"]).parent.name for each in rows if each.get("action") == "creates"}
     assert made == {"plain-1"}
+
+
+def test_a_start_writes_a_directory_id(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    one, two = split(tmp_path)
+    meta = two / "meta.properties"
+    lines = [each for each in meta.read_text().splitlines() if "directory.id" not in each]
+    meta.write_text("\n".join(lines) + "\n")
+    outcome = eoctl("check", "--predict", "--output", "jsonl", one, two)
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    assert [each["action"] for each in rows if each["path"] == str(meta)] == ["rewrites"]

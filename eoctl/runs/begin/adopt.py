@@ -24,7 +24,7 @@ from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.checks.grounds.broker_version import FEATURES, METADATA_VERSION, BrokerVersion
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
-from storage.errors import FormatError, RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, FormatError, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState, TopicPartition
 from storage.formats.partition_metadata import format_uuid, parse_uuid
 from storage.formats.producer_id_record import FIRST_ID as FIRST_LEASED_ID
@@ -163,6 +163,7 @@ def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept:
         emit(Report("adopted", AdoptedRow._fields, applied), output)
 
     is_shown = is_kept or options.cluster_id is not None
+    is_short = brokers.image is not None and not brokers.image.is_complete
     return Planned(
         plans=(plan,),
         show=show,
@@ -179,6 +180,7 @@ def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept:
             moment.describe(),
         ],
         answer=lambda: adopt_answer(adoption, found),
+        status=lambda: EXIT_SKIPPED if is_short else EXIT_OK,
     )
 
 

@@ -15,7 +15,11 @@ from eoctl.output import flush
 from eoctl.runs.notes import notes_in_use
 from recovery.changes.journals.losses import journal_losses
 from recovery.changes.plans.file_facts import list_files
-from recovery.checks.grounds.broker_version import parse_broker_version
+from recovery.checks.grounds.broker_version import (
+    DIRECTORY_IDS,
+    is_before,
+    parse_broker_version,
+)
 from recovery.checks.grounds.collector import Collector
 from recovery.checks.log_dirs.absent import check_absent
 from recovery.checks.log_dirs.log_dirs import check_log_dirs, placements_of
@@ -204,7 +208,10 @@ class CheckRun:
             if all(path in self._started for path in live):
                 started = {path: self._started[path] for path in live}
                 image = self.clusters.image_for(log_dirs[0])
-                yield from changed_log_dirs(log_dirs, image, started, self.moves)
+                gives_ids = not is_before(self._version, DIRECTORY_IDS)
+                yield from changed_log_dirs(
+                    log_dirs, image, started, self.moves, gives_ids=gives_ids
+                )
 
     def _is_live(self, directory: PartitionDir) -> bool:
         """Whether a start loads a directory as the live one of its partition, or refuses to."""

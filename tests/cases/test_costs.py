@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,6 @@ from tests.cli.test_plan_answers import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from tests.running import Outcome
 
@@ -258,3 +259,26 @@ def test_zeros_behind_a_crash_are_nothing_to_repair(
         assert {each["strategy"] for each in rows_of(shown, "repair")} <= {"none", "salvage"}
         assert rows_of(shown, "step") == []
     assert "there is nothing to repair" in on_terminal("repair", log_dir).text
+
+
+# --- what can be removed --------------------------------------------------------------------------
+
+
+def test_a_cleaned_file_goes_with_its_invalid_swap_files(tmp_path: Path, eoctl: Cli) -> None:
+    """Without the `.cleaned`, a start takes the `.swap` at or above it for valid (REC-3)."""
+    log_dir = closed_log(tmp_path)
+    names = [
+        *(f"{base:020d}.log.swap" for base in (10, 20)),
+        f"{10:020d}.index.swap",
+        f"{15:020d}.log.cleaned",
+    ]
+    for name in names:
+        (log_dir / "t-0" / name).write_bytes(batch(20))
+    (log_dir / "t-0" / f"{5:020d}.log.deleted").write_bytes(batch(5))
+    call = ("check", log_dir, "--reclaim", "--now", "dir")
+    found = [Path(each["path"]).name for each in rows_of(eoctl(*call, *JSONL), "reclaimable")]
+    assert found == [f"{5:020d}.log.deleted", f"{20:020d}.log.swap", f"{15:020d}.log.cleaned"]
+    shown = on_terminal(*call, width=300).text
+    assert re.search(r"t-0/\*\.deleted +deleted already", shown)
+    patterns = f"{log_dir}/t-0/{20:020d}.log.swap {log_dir}/t-0/*.cleaned"
+    assert re.search(rf"{re.escape(patterns)} +left by a compaction", shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.face.style import screen_size
@@ -40,7 +39,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     if request.reclaims:
         found = _reclaimable(run.found, request)
-        rows = _by_directory(found) if is_told else found
+        rows = _by_pattern(found) if is_told else found
         fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
         reports.append(Report("reclaimable", fields, rows))
     if is_told:
@@ -71,7 +70,7 @@ def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> None
 
 
 class ReclaimableFiles(NamedTuple):
-    """Files of one directory that may go for one reason while the broker is stopped."""
+    """Files that may go for one reason while the broker is stopped; `path` names no others."""
 
     size_bytes: int
     files_count: int
@@ -79,13 +78,11 @@ class ReclaimableFiles(NamedTuple):
     why: str
 
 
-def _by_directory(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
+def _by_pattern(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
     """Sum up for people, what frees most first; what goes as a whole directory counts as one."""
     sizes: dict[tuple[str, str], list[int]] = {}
     for each in found:
-        path = Path(each.path)
-        place = str(path if path.is_dir() else path.parent)
-        sizes.setdefault((place, each.why), []).append(each.size_bytes)
+        sizes.setdefault((each.pattern, each.why), []).append(each.size_bytes)
     rows = [
         ReclaimableFiles(size_bytes=sum(each), files_count=len(each), path=place, why=why)
         for (place, why), each in sizes.items()

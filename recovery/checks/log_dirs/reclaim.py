@@ -12,7 +12,7 @@ from storage.errors import AccessError
 from storage.file_names import DirState, FileSuffix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
@@ -25,16 +25,17 @@ class Reclaimable(NamedTuple):
     Attributes:
         size_bytes: what its removal frees, as far as the disk's blocks are counted.
         why: what makes it superfluous.
+        pattern: what names it and all others that may go for the same reason, for a shell.
     """
 
     size_bytes: int
     why: str
     path: str
+    pattern: str
 
 
 _SUFFIXES = {
     FileSuffix.DELETED: "deleted already; the broker had no time to unlink it",
-    FileSuffix.CLEANED: "left by a compaction that died; the next start deletes it",
     FileSuffix.TMP: "left by a write that died; never read",
     FileSuffix.PART: "left by a snapshot that was not finished; never read",
 }
@@ -50,35 +51,38 @@ def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
     directory = selected.partition
     why = _DIR_STATES.get(directory.name.state)
     if why is not None:
-        yield Reclaimable(_tree_bytes(directory.path), why, directory.path)
+        yield _named(directory.path, why, directory.path)
         return
     try:
         partition = Partition.of(selected)
     except AccessError:
         return
     for entry in partition.files.others:
-        if entry.name.suffix in _SUFFIXES:
-            yield _file(entry, _SUFFIXES[entry.name.suffix])
+        suffix = entry.name.suffix
+        if suffix in _SUFFIXES:
+            yield _named(entry.path, _SUFFIXES[suffix], _beside(entry, f"*{suffix}"))
+    yield from _unfinished(partition.files.others)
     for entry in partition.files.orphans:
-        yield _file(entry, "an index without its .log; the next start deletes it")
+        why = "an index without its .log; the next start deletes it"
+        yield _named(entry.path, why, _beside(entry, f"{_number(entry)}.*index"))
     start_offset = partition.local_log_start_offset
     segments = partition.segments
     for files, following in pairwise(segments):
         if start_offset is not None and following.base_offset <= start_offset:
             for entry in _files_of(files):
-                yield _file(entry, f"below the log start offset {start_offset}")
+                why = f"below the log start offset {start_offset}"
+                yield _named(entry.path, why, _beside(entry, f"{_number(entry)}.*"))
 
 
 def find_reclaimable_beside(log_dir: LogDir) -> Iterator[Reclaimable]:
     """List what can go of the top level of a log dir, our own backups beside it included."""
     for each in log_dir.others:
         if not each.is_dir and each.file.suffix is FileSuffix.TMP:
-            yield Reclaimable(_tree_bytes(each.path), _SUFFIXES[FileSuffix.TMP], each.path)
+            pattern = str(Path(each.path).with_name("*.tmp"))
+            yield _named(each.path, _SUFFIXES[FileSuffix.TMP], pattern)
     backups = f"{log_dir.path.rstrip('/')}.eoctl"
     if Path(backups).is_dir():
-        yield Reclaimable(
-            _tree_bytes(backups), "backups of applied plans: eoctl journal prune", backups
-        )
+        yield _named(backups, "backups of applied plans: eoctl journal prune", backups)
 
 
 def _files_of(files: SegmentFiles) -> list[FileEntry]:
@@ -86,8 +90,38 @@ def _files_of(files: SegmentFiles) -> list[FileEntry]:
     return [each for each in entries if each is not None]
 
 
-def _file(entry: FileEntry, why: str) -> Reclaimable:
-    return Reclaimable(_tree_bytes(entry.path), why, entry.path)
+def _unfinished(others: Sequence[FileEntry]) -> Iterator[Reclaimable]:
+    """List the new segments of a compaction or split that died, the .swap files first.
+
+    A `.swap` at or above the lowest `.cleaned` is invalid: the next start deletes both (REC-3). The
+    `.cleaned` alone must not go, for without it the start takes the `.swap` for valid.
+    """
+    cleaned = [each for each in others if each.name.suffix is FileSuffix.CLEANED]
+    if not cleaned:
+        return
+    first = min(each.name.offset or 0 for each in cleaned)
+    swaps = [each for each in others if each.name.suffix is FileSuffix.SWAP]
+    invalid = [each for each in swaps if (each.name.offset or 0) >= first]
+    why = "left by a compaction that died; the next start deletes it"
+    patterns = [_beside(cleaned[0], "*.cleaned")]
+    if invalid:
+        why = "left by a compaction that died: remove the .swap files first; the next start does"
+        names = ["*.swap"] if len(invalid) == len(swaps) else [e.name.name for e in invalid]
+        patterns = [*(_beside(cleaned[0], each) for each in names), *patterns]
+    for entry in (*invalid, *cleaned):
+        yield _named(entry.path, why, " ".join(patterns))
+
+
+def _named(path: str, why: str, pattern: str) -> Reclaimable:
+    return Reclaimable(size_bytes=_tree_bytes(path), why=why, path=path, pattern=pattern)
+
+
+def _beside(entry: FileEntry, name: str) -> str:
+    return str(Path(entry.path).with_name(name))
+
+
+def _number(entry: FileEntry) -> str:
+    return entry.name.name.partition(".")[0]
 
 
 def _tree_bytes(path: str) -> int:

@@ -23,6 +23,7 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.kernels.protocol import VerdictKind
+from storage.limits import MAX_RELATIVE_OFFSET
 from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, Verdict
 
 DAY_MS = 86_400_000
+_MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
 FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds
 
 
@@ -62,6 +64,7 @@ class BatchCheck:
         self._collector = collector
         self._is_active = is_active
         self._end_offset_before = circumstances.reach_offset
+        self._ranges: dict[str, tuple[int, int]] = {}  # of misplaced offsets, by rule
 
     def take(self, table: HeaderTable, doubtful: set[int]) -> None:
         """Look at the next batches; those with a wrong checksum have a verdict and no more.
@@ -74,6 +77,7 @@ class BatchCheck:
             return
         is_doubtful = np.isin(table.pos, list(doubtful))
         self._look_for_gaps(table, is_doubtful)
+        self._look_for_misplaced(table)
         self.max_batch_bytes = max(self.max_batch_bytes, int(table.batch_bytes.max()))
         is_v2 = table.magic >= MAGIC_V2
         if is_v2.any():
@@ -95,8 +99,12 @@ class BatchCheck:
 
     def tell(self, found: Iterable[ReadFinding]) -> None:
         """Note what the scan said of all stretches; now the offsets around them are known."""
+        misplaced: dict[str, list[ReadFinding]] = {}
         for each in found:
             severity = None
+            if each.check_id in _MISPLACED:
+                misplaced.setdefault(each.check_id, []).append(each)
+                continue
             if each.kind in END_KINDS and self._is_active:
                 severity = Severity.ERROR if self._circumstances.is_clean else Severity.NOTE
                 if each.kind == VerdictKind.PREALLOCATED and severity is Severity.NOTE:
@@ -105,6 +113,39 @@ class BatchCheck:
                 self.unreadable.append(each)
             else:
                 self._add(each, each.base_offset, each.last_offset, severity=severity)
+
+        for check_id, those in misplaced.items():
+            self._tell_misplaced(check_id, those)
+
+    def _tell_misplaced(self, check_id: str, found: list[ReadFinding]) -> None:
+        """Note in one finding what has one cause: the name of the segment, or a split to come."""
+        base_offset = self._files.base_offset
+        limit = base_offset + MAX_RELATIVE_OFFSET
+        claimed = self._circumstances.claimed_end_offset or 0
+        severity = None
+        if check_id == "SEG-3" and claimed > limit + 1:
+            severity = Severity.NOTE  # as acknowledged: a broker splits it and loses nothing
+        first, last = self._ranges.get(check_id, (None, None))
+        count = len(found)
+        what = f"{count} batches" if count > 1 else "1 batch"
+        if check_id == "SEG-3":
+            does = "have offsets" if count > 1 else "has an offset"
+            message = f"{what} {does} above the limit {limit} of the segment"
+        else:
+            message = f"{what} below base offset {base_offset} of the segment's name"
+            if not found[0].start_pos and first is not None:
+                name = f"{first:020d}.log"
+                message = f"{message}: its batches begin at {first}, its right name is {name}"
+        self._collector.add(
+            check_id,
+            self._path,
+            message,
+            severity=severity,
+            start_pos=found[0].start_pos,
+            end_pos=found[-1].end_pos,
+            base_offset=first,
+            last_offset=last,
+        )
 
     def take_suspicion(self, verdict: Verdict) -> None:
         """Note what is legal, and not written by a healthy broker."""
@@ -183,6 +224,21 @@ class BatchCheck:
                 expected=f"base offset {expected}",
                 found=str(found),
             )
+
+    def _look_for_misplaced(self, table: HeaderTable) -> None:
+        """Note the offsets that do not fit the name of the segment."""
+        base_offset = self._files.base_offset
+        for check_id, is_wrong in (
+            ("SEG-2", table.base_offset < base_offset),
+            ("SEG-3", table.last_offset > base_offset + MAX_RELATIVE_OFFSET),
+        ):
+            if is_wrong.any():
+                first, last = (
+                    int(table.base_offset[is_wrong].min()),
+                    int(table.last_offset[is_wrong].max()),
+                )
+                known = self._ranges.get(check_id, (first, last))
+                self._ranges[check_id] = min(first, known[0]), max(last, known[1])
 
     def _look_at_counts(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
         delta = table.last_offset - table.base_offset

@@ -23,6 +23,7 @@ from recovery.checks.state_files import check_snapshots, read_txn_index
 from recovery.replay.end_markers import (
     REFUSED_CHECK_ID,
 )
+from recovery.replay.recover_state import forgotten_transactions
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
@@ -223,7 +224,9 @@ class _PartitionCheck:
 
     def _finish(self) -> None:
         self._replay.compare_snapshot(self.circumstances.end_offset)
-        self._replay.finish()
+        opened = self._replay.state.ongoing.owners
+        by_producer = {producer_id: first_offset for first_offset, producer_id in opened.items()}
+        self._replay.finish(forgotten_transactions(self._partition, by_producer))
         self._epochs.finish()
         check_offsets(self._partition, self.circumstances, self._collector)
         self._check_end_snapshot()

@@ -24,6 +24,8 @@ from storage.producers.producer_state import DEFAULT_EXPIRATION_MS, AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from recovery.checks.grounds.circumstances import Circumstances
     from recovery.checks.grounds.collector import Collector
     from recovery.replay.bulk_state import EndedTransactions
@@ -325,6 +327,12 @@ class ReplayCheck:
             if first_offset < max(self._circumstances.log_start_offset, 0):
                 return ""
             return f"has a transaction open since {first_offset}, where the log has none"
+        if each.state is EntryState.ONLY_RECOVERED and recovered.current_txn_first_offset >= 0:
+            first_offset = recovered.current_txn_first_offset  # it never expires
+            return (
+                f"is missing, and with it its transaction open from offset {first_offset}: a broker"
+                " that loads this gives its records to read_committed consumers"
+            )
         if each.state is EntryState.ONLY_RECOVERED:
             expired_ms = self._circumstances.now_ms - self._limits.expiration_ms
             return "is missing" if recovered.timestamp_ms > expired_ms else ""
@@ -344,8 +352,12 @@ class ReplayCheck:
 
     # -- at the end of the log
 
-    def finish(self) -> None:
-        """Tell of the transactions that are open, and of stable offsets that cannot be (TXI-7)."""
+    def finish(self, forgotten: Collection[int] = ()) -> None:
+        """Tell of the transactions that are open, and of stable offsets that cannot be (TXI-7).
+
+        `forgotten`: producers whose open transaction a broker does not know, so that it blocks
+        nobody; the snapshot that lacks it has a finding.
+        """
         if self._files is None:
             return  # no segment could be opened
         end_offset = self._circumstances.end_offset
@@ -363,6 +375,8 @@ class ReplayCheck:
                 )
         entries = {each.producer_id: each for each in self.state.entries()}
         for first_offset, producer_id in sorted(self.state.ongoing.owners.items()):
+            if producer_id in forgotten:
+                continue
             age_ms = self._circumstances.now_ms - entries[producer_id].timestamp_ms
             is_late = age_ms > self._limits.late_ms
             age = f"{age_ms / 1000:.0f} s old"

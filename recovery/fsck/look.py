@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.fsck.one_pass import CheckResult, check_one
+from recovery.replay.recover_state import forgotten_transactions
 from recovery.timeline.piece import VOLUME, Timeline, no_timeline
 from recovery.timeline.reading import TimelineReading, kind_by_key, marker_kinds
 from storage.errors import FormatError
@@ -142,6 +143,7 @@ class TimelineWatch:
         partition, transactions = self._partition, self._transactions
         if partition is None or transactions is None:
             return PartitionFacts()
+        transactions.forget(forgotten_transactions(partition, transactions.ongoing))
         log_dir, stable = partition.log_dir, None
         if end_offset is not None and self._is_end_read:
             stable = transactions.last_stable_offset(end_offset)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
 from recovery.start.changes import StartAction
-from recovery.start.prediction import DELETES_SOON, REPLACES, next_offset
+from recovery.start.prediction import DELETES_SOON, REPLACES
 from recovery.truncate.counts import CutCounts
+from storage.dirs.acknowledged import next_offset
 from storage.dirs.partition_files import SegmentFiles
 from storage.errors import EoctlError
 from storage.file_names import FileKind, FileSuffix
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry
 
+_TAKING = frozenset({StartAction.TRUNCATES, StartAction.DELETES, StartAction.REWRITES})
 WHOLE_DIRECTORY = frozenset({SETS_ASIDE, DELETES, DELETES_SOON})
 
 
@@ -36,7 +38,8 @@ class StartCut(NamedTuple):
         acknowledged_count: of them below the checkpointed high watermark; None: it is not known.
         is_least: something in there cannot be read, so that both are the least there are.
         log_bytes: that go, preallocated zeros left out.
-        first_offset, last_offset: of the good batches that go; None: there is none.
+        first_offset, last_offset: of the good batches that go, or all offsets that are hidden;
+            None: there is none.
         first_ms, last_ms: least and greatest timestamp of their records; None: they have none.
     """
 
@@ -93,6 +96,10 @@ def start_cut(
     found = counts.found
     if not counts.log_bytes and is_read:
         return None  # preallocated zeros
+    first_offset, last_offset = found.first_offset, found.last_offset
+    if is_hidden and ends[0] is not None and ends[1] is not None:
+        # Nobody is given the offsets of what is damaged in there either.
+        first_offset, last_offset = ends[0], ends[1] - 1
     return StartCut(
         topic=partition.topic,
         partition=partition.partition,
@@ -102,8 +109,8 @@ def start_cut(
         acknowledged_count=found.acknowledged_count,
         is_least=found.is_least or not is_read,
         log_bytes=0 if is_hidden else counts.log_bytes,
-        first_offset=found.first_offset,
-        last_offset=found.last_offset,
+        first_offset=first_offset,
+        last_offset=last_offset,
         first_ms=found.first_ms,
         last_ms=found.last_ms,
     )
@@ -117,8 +124,10 @@ def _cut_parts(
     by_path = {each.log.path: each for each in partition.segments}
     parts = []
     for each in changes:
-        if each.action not in {StartAction.TRUNCATES, StartAction.DELETES}:
-            continue
+        if each.action not in _TAKING or (
+            each.action is StartAction.REWRITES and each.size_bytes is None
+        ):
+            continue  # what a swap file is written over has its records there
         files = by_path.get(each.path) or _swapped_in(partition, each.path)
         if files is None:
             continue  # an index, or what a deletion or the cleaner has left

@@ -232,6 +232,7 @@ def describe_partition(
     )
     segments, verdicts, codecs, producer_ids = _read_log(partition, transactions, on_bytes)
     was_read = all(each.verdict is not None for each in segments) and bool(segments)
+    exposed = _forget(partition, transactions)
     read_end_offset, log_end_offset = _ends(segments[-1], verdicts) if was_read else (None, None)
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
@@ -276,12 +277,25 @@ def describe_partition(
             *_tell(verdicts),
             *(f"{partition.path}: {each}" for each in missing),
             *_tell_end(partition, read_end_offset, log_end_offset),
+            *exposed,
             *partition.notes,
         ),
         is_bad=is_bad or any(isinstance(each, FormatError) for each in partition.problems),
         is_unreadable=any(verdict.kind is VerdictKind.UNREADABLE for _, verdict in verdicts)
         or any(isinstance(each, AccessError) for each in partition.problems),
     )
+
+
+def _forget(partition: Partition, transactions: OpenTransactions) -> list[str]:
+    """Leave out open transactions that a broker does not know; return what comes of them."""
+    if not len(transactions):
+        return []
+    from recovery.replay.recover_state import exposed_text, forgotten_transactions
+
+    forgotten = forgotten_transactions(partition, transactions.ongoing)
+    exposed = [each for each in transactions if each.producer_id in forgotten]
+    transactions.forget(forgotten)
+    return [f"{partition.path}: {exposed_text(*each)}" for each in exposed]
 
 
 class _ReadLog(NamedTuple):

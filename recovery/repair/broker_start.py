@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.changes.plans.changeable import require_compacted, require_no_problem
 from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.rebuild.derive import cut_at_log_start, recover_segment, stays
+from recovery.rebuild.index_builder import BuiltIndexes
 from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over
 from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import StateHistory
@@ -31,7 +32,7 @@ from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
-from storage.kernels.protocol import VerdictKind
+from storage.kernels.protocol import Verdict, VerdictKind
 from storage.producers.producer_state import AppendError
 from storage.shell_words import pasted
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from recovery.replay.snapshots import Clock
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry, SegmentFiles
-    from storage.kernels.protocol import Verdict
 
 
 class Recovery(NamedTuple):
@@ -167,10 +167,14 @@ class _BrokerStartPlanner:
             base_offset=files.base_offset,
             is_last=self._partition.is_active(files),
             interval_bytes=self._interval_bytes,
+            is_as_broker=True,
         )
         done = recover_segment(history, files.base_offset, pass_over(job))
-        for run in done.end.epochs:
-            add_epoch_run(self._epoch_runs, run)
+        if done.end.failure is None:
+            for run in done.end.epochs:
+                add_epoch_run(self._epoch_runs, run)
+        else:
+            done = self._emptied(done, files)
         if done.end.is_cut:
             verdict = done.end.verdict
             self._notes.append(
@@ -180,6 +184,32 @@ class _BrokerStartPlanner:
         self._done.append(done)
         if self._on_bytes is not None:
             self._on_bytes(done.end.log_bytes)
+
+    def _emptied(self, done: RebuiltSegment, files: SegmentFiles) -> RebuiltSegment:
+        """REC-8: an index does not take an offset, so that the segment goes as a whole."""
+        end, base_offset = done.end, files.base_offset
+        assert end.failure is not None
+        if end.failure.is_full:
+            raise RefusedError(
+                f"{files.log.path}: {end.failure.reason}: no broker starts on it",
+                next_step="a higher segment.index.bytes for the topic",
+            )
+        self._history.forget_above(base_offset)
+        verdict = Verdict(
+            kind=VerdictKind.CORRUPT,
+            start_pos=0,
+            end_pos=end.log_bytes,
+            check_id="BAT-3",
+            reason=f"{end.failure.reason}, and a broker empties the segment",
+        )
+        end = end._replace(
+            next_offset=base_offset,
+            valid_bytes=0,
+            indexes=BuiltIndexes(b"", b""),
+            epochs=(),
+            verdict=verdict,
+        )
+        return done._replace(end=end, txn_index=None if done.txn_index is None else b"")
 
     def _require_readable(self, last: SegmentFiles, stop: Verdict) -> None:
         """Refuse what a broker would not cut, but empty (REC-6)."""

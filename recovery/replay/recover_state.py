@@ -15,6 +15,7 @@ from recovery.replay.snapshots import Clock, StateHistory
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition import floor_of
 from storage.errors import FormatError, RefusedError, UsageError
+from storage.file_names import METADATA_TOPIC
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_OFFSET
@@ -22,7 +23,7 @@ from storage.producers.producer_state import NO_EPOCH
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from recovery.replay.snapshots import Snapshots
     from storage.dirs.partition import LogEnd, Partition
@@ -288,6 +289,48 @@ def read_snapshots(partition: Partition) -> tuple[Snapshots, list[str]]:
         except FormatError as exc:
             notes.append(f"{exc.located(file.path)}: not used, and a broker deletes it")
     return found, notes
+
+
+def forgotten_transactions(partition: Partition, opened: Mapping[int, int]) -> frozenset[int]:
+    """Find open transactions of the log that a broker no longer knows after its next start.
+
+    It loads the newest snapshot and reads no batch below it, so that a transaction that this lacks
+    blocks nobody: read_committed consumers are given its records. Where no snapshot is left at all,
+    SNP-4 says what a broker forgets.
+
+    Args:
+        partition: as listed.
+        opened: first offsets of the transactions without a marker in the log, by producer id.
+    """
+    if not opened or not partition.segments or partition.topic == METADATA_TOPIC:
+        return frozenset()
+    is_clean = partition.stopped is StoppedState.CLEAN
+    if not is_clean and partition.stopped is not StoppedState.UNCLEAN:
+        return frozenset()
+    disk, _ = read_snapshots(partition)
+    log_start = partition.log_start_offset or 0
+    end = partition.log_end()
+    below = partition.segments[-1].base_offset if end is None else end.offset
+    if not is_clean:
+        first = first_recovered(partition.segments, _recovery_point(partition))
+        below = min(below, partition.segments[first].base_offset)
+    loaded = max((each for each in disk if log_start < each <= below), default=None)
+    if loaded is None:
+        return frozenset()
+    known = {each.producer_id for each in disk[loaded] if each.current_txn_first_offset >= 0}
+    return frozenset(
+        producer_id
+        for producer_id, first_offset in opened.items()
+        if first_offset < loaded and producer_id not in known
+    )
+
+
+def exposed_text(producer_id: int, first_offset: int) -> str:
+    """Say what comes of a transaction that a broker does not know."""
+    return (
+        f"the transaction of producer {producer_id}, open from offset {first_offset}, is in no"
+        " snapshot that a broker loads: it gives its records to read_committed consumers"
+    )
 
 
 def compare_entries(

@@ -42,6 +42,7 @@ from recovery.start.segment_recovery import (
     open_start_segment,
     recover_segment,
 )
+from storage.dirs.acknowledged import next_offset
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition_files import SegmentFiles, all_entries
 from storage.errors import AccessError, FormatError
@@ -586,19 +587,6 @@ def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:
         time_index=of_segment.get(FileKind.TIMEINDEX, files.time_index),
         txn_index=of_segment.get(FileKind.TXNINDEX, files.txn_index),
     )
-
-
-def next_offset(entry: FileEntry) -> int:
-    """Offset behind the last batch of a `.log`, by its headers; its base offset if it has none.
-
-    Raises AccessError: it cannot be read.
-    """
-    found = entry.name.offset or 0
-    with open_segment(entry.path, base_offset=None) as segment:
-        for table in segment.scan_tables(verify_crc=False, resume=False):
-            if table.row_count:
-                found = int(table.last_offset[-1]) + 1
-    return found
 
 
 def action_on(

@@ -12,7 +12,6 @@ For a log without a contradiction the check knows the outcome. A segment with on
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -147,10 +146,7 @@ def _split(checked: CheckedSegment) -> SegmentOutcome:
         wrong = int(base[np.flatnonzero((last < base_offset) | (last > _most(base_offset)))[0]])
         first = int(base[0])
         if first < base_offset:
-            return fatal(
-                f"its name says base offset {base_offset}, but its batches begin at offset {first};"
-                f" its name would be {first:020d}{Path(path).suffix}"
-            )
+            return fatal(f"its batches begin at offset {first}, not at {base_offset}")
         return fatal(f"offset {wrong} does not fit its base offset {base_offset}")
     if end_pos < checked.log_bytes:
         return fatal("its offsets need a split, and it does not end with a whole batch")

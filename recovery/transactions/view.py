@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.replay.recover_state import forgotten_transactions
 from recovery.transactions.events import Continuation, Ends, EventWalk
 from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import NextOfProducer
@@ -113,6 +114,7 @@ class TransactionView:
         self._markers: list[tuple[Ints, Ints]] = []  # ABORT markers: producer, offset
         self._ranges: ProducerRanges | None = None
         self._columns: tuple[Ints, ...] | None = None
+        self._forgotten: frozenset[int] = frozenset()
 
     # --- reading ---
 
@@ -139,6 +141,7 @@ class TransactionView:
         for files in self._partition.segments:
             if files.base_offset >= self._base_offset:
                 self._walk(files)
+        self._forgotten = forgotten_transactions(self._partition, self._pairs.open)
 
     def _walk(self, files: SegmentFiles) -> None:
         start_pos = self._pos if files.base_offset == self._base_offset else 0
@@ -214,7 +217,15 @@ class TransactionView:
 
     @property
     def open_transactions(self) -> list[OpenTransaction]:
-        """Those without a marker, by first offset."""
+        """Those without a marker that a broker knows, by first offset."""
+        return [each for each in self._opened() if each.producer_id not in self._forgotten]
+
+    @property
+    def exposed(self) -> list[OpenTransaction]:
+        """Open transactions that a broker does not know: it gives their records to everyone."""
+        return [each for each in self._opened() if each.producer_id in self._forgotten]
+
+    def _opened(self) -> list[OpenTransaction]:
         unknown = {(each.producer_id, each.first_offset) for each in self.unknown}
         opened = self._pairs.open.items() - unknown
         by_offset = sorted((first, producer_id) for producer_id, first in opened)
@@ -237,7 +248,9 @@ class TransactionView:
         if self.high_watermark is not None:
             end_offset = max(min(self.high_watermark, end_offset), self.log_start_offset)
             self._unreplicated = [each for each in self._unreplicated if each[0] >= end_offset]
-        firsts = [*self._pairs.open.values(), *(first for _, first in self._unreplicated)]
+        exposed = set(self.exposed)
+        firsts = [e[1] for e in self._pairs.open.items() if OpenTransaction(*e) not in exposed]
+        firsts += [first for _, first in self._unreplicated]
         firsts += [each.first_offset for each in self._found.unknown if each.may_be_open]
         return min(end_offset, max(min(firsts, default=end_offset), self.log_start_offset))
 

@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
+# Batches with another offset than they should have: their records are counted all the same.
+_COUNTED = frozenset({"BAT-3", "SEG-1", "SEG-2", "SEG-3"})
+
+
 class FoundRecords(NamedTuple):
     """The data records of the good batches in what goes, whatever else is in there.
 
     Attributes:
-        acknowledged_count: those below the high watermark; None: it is not known.
+        acknowledged_count: those below the high watermark, those of a repeated offset once; None:
+            it is not known.
         is_least: some are not counted: what is damaged, and compressed batches of magic 0 and 1.
         first_offset, last_offset: inclusive; None: there is no such batch.
         first_ms, last_ms: by the headers of their batches; None: they have no timestamp.
@@ -58,6 +63,7 @@ class CutCounts:
         self.notes: list[str] = []
         self._records_count: int | None = 0
         self._acknowledged_count: int | None = 0
+        self._reach = -1  # greatest offset so far
         self._start_offset = start_offset
         self._high_watermark = high_watermark
         self._found = FoundRecords(
@@ -99,6 +105,8 @@ class CutCounts:
             for verdict in scan.verdicts:
                 if verdict.kind is VerdictKind.PREALLOCATED:
                     self.log_bytes -= verdict.end_pos - verdict.start_pos
+                elif verdict.check_id in _COUNTED:
+                    continue
                 elif verdict.kind not in END_KINDS and self.is_whole:
                     self.is_whole = False
                     self.notes.append(
@@ -118,8 +126,13 @@ class CutCounts:
         count = _count(segment, table, rows, counts, self._start_offset, None)
         self._records_count = _plus(self._records_count, count)
         limit, acknowledged = self._high_watermark, None
+        reach = np.maximum.accumulate(np.concatenate(([self._reach], table.last_offset[rows])))
+        self._reach = int(reach[-1])
         if limit is not None:
-            acknowledged = _count(segment, table, rows, counts, self._start_offset, limit)
+            is_new = table.last_offset[rows] > reach[:-1]
+            acknowledged = _count(
+                segment, table, rows[is_new], counts[is_new], self._start_offset, limit
+            )
             self._acknowledged_count = _plus(self._acknowledged_count, acknowledged)
         self._add_found(table, rows, count, acknowledged)
 

@@ -25,12 +25,13 @@ from storage.dirs.log_dir import StoppedState, stopped_of
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix, classify
 from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from storage.dirs.log_dir import LogDir, PartitionDir
-    from storage.dirs.partition_files import PartitionFiles, SegmentFiles
+    from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
 
 HIGH_WATERMARK = "high watermark"
 RECOVERY_POINT = "recovery point"
@@ -48,7 +49,8 @@ class Missing(NamedTuple):
         last_offset: None: how far it went is not known.
         why: what says that they were there, as words.
         check_id: the rule.
-        is_on_disk: the bytes are there, and lie below a log start that cannot be right.
+        is_on_disk: the bytes are there, but below a log start that cannot be right, or in files
+            that get their names at the next start.
         is_read: False: they may be in what could not be read at the end of the log.
     """
 
@@ -117,6 +119,8 @@ class Acknowledged(NamedTuple):
             the last one, ascending.
         bases: base offsets of the segments that are there, ascending.
         stopped: how the broker left the directory.
+        swapped: the offsets of `.swap` files that the next start puts in place, the end excluded;
+            None: there are none.
         unlisted: those of segments that the operating system does not give: what is in them is not
             known, and whoever reads says that it could not be read.
     """
@@ -128,6 +132,7 @@ class Acknowledged(NamedTuple):
     bases: tuple[int, ...] = ()
     unlisted: tuple[int, ...] = ()
     stopped: StoppedState = StoppedState.UNKNOWN
+    swapped: tuple[int, int] | None = None
 
     @property
     def high_watermark(self) -> int | None:
@@ -147,7 +152,17 @@ class Acknowledged(NamedTuple):
                 segment if that is empty; None: the log has no segment.
             is_end_read: False: the last `.log` could not be read up to its end.
         """
-        return (*self.holes(), *self._tail(end_offset, is_end_read=is_end_read))
+        found = (*self.holes(), *self._tail(end_offset, is_end_read=is_end_read))
+        return tuple(part for each in found for part in self._outside_swapped(each))
+
+    def _outside_swapped(self, missing: Missing) -> Iterator[Missing]:
+        """Give the parts that no `.swap` file has: a start puts those in place (REC-4)."""
+        parts = [missing]
+        if self.swapped is not None:
+            start, end = self.swapped
+            found = (missing.within(0, start), missing.within(end, None))
+            parts = [each for each in found if each is not None]
+        yield from parts
 
     def holes(self) -> Iterator[Missing]:
         """Tell what is missing in front of segments that are there.
@@ -193,8 +208,24 @@ class Acknowledged(NamedTuple):
     def not_given(self, end_offset: int | None, *, is_end_read: bool = True) -> tuple[Missing, ...]:
         """Tell both: what is hidden, and what is missing."""
         hidden = self.hidden(end_offset)
+        if hidden is None:
+            hidden = self._pending(end_offset)
         missing = self.missing(end_offset, is_end_read=is_end_read)
         return (*(() if hidden is None else (hidden,)), *missing)
+
+    def _pending(self, end_offset: int | None) -> Missing | None:
+        """Tell what lies in `.swap` files alone, which nobody reads before a start (REC-4)."""
+        if self.swapped is None:
+            return None
+        pending = Missing(
+            base_offset=self.swapped[0],
+            last_offset=self.swapped[1] - 1,
+            why=".swap files hold them, and the next start of a broker puts these in place",
+            check_id="DIR-5",
+            is_on_disk=True,
+        )
+        known = end_offset if self.bases else None
+        return pending if known is None else pending.within(known, None)
 
     def _tail(self, end_offset: int | None, *, is_end_read: bool) -> Iterator[Missing]:
         """What lies behind the log's end; all of it where there is no segment."""
@@ -270,7 +301,43 @@ def acknowledged(
         bases=bases,
         unlisted=tuple(sorted(unlisted)),
         stopped=stopped_of(log_dir, directory),
+        swapped=_swapped(files),
     )
+
+
+def _swapped(files: PartitionFiles) -> tuple[int, int] | None:
+    """Find the offsets that the `.log.swap` files have which a start keeps (REC-3)."""
+    least = min(
+        (e.name.offset or 0 for e in files.others if e.name.suffix is FileSuffix.CLEANED),
+        default=None,
+    )
+    logs = [
+        each
+        for each in files.others
+        if each.name.kind is FileKind.LOG
+        and each.name.suffix is FileSuffix.SWAP
+        and (least is None or (each.name.offset or 0) < least)
+    ]
+    if not logs:
+        return None
+    try:
+        end = max(next_offset(each) for each in logs)
+    except AccessError:
+        return None
+    return min(each.name.offset or 0 for each in logs), end
+
+
+def next_offset(entry: FileEntry) -> int:
+    """Offset behind the last batch of a `.log`, by its headers; its base offset if it has none.
+
+    Raises AccessError: it cannot be read.
+    """
+    found = entry.name.offset or 0
+    with open_segment(entry.path, base_offset=None) as segment:
+        for table in segment.scan_tables(verify_crc=False, resume=False):
+            if table.row_count:
+                found = int(table.last_offset[-1]) + 1
+    return found
 
 
 def checkpoint_claims(high_watermark: int | None, recovery_point: int | None) -> list[Claim]:

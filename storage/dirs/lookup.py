@@ -222,9 +222,13 @@ def find_start(
 
 
 def find_end(
-    segment: Segment, entries: Sequence[OffsetIndexEntry], *, is_active: bool
+    segment: Segment,
+    entries: Sequence[OffsetIndexEntry],
+    *,
+    is_active: bool,
+    check_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
 ) -> SegmentEnd:
-    """Find the last good batch; batches behind damage count.
+    """Find the last good batch; batches behind damage count, those that break `check_ids` do not.
 
     The walk begins at the last index entry but one and must meet the last one as a batch start.
     """
@@ -239,9 +243,9 @@ def find_end(
         if is_met and _is_sound(scan, None):
             return SegmentEnd(last, start_pos, scan.verdict)
     if segment.file_bytes >= BULK_BYTES:
-        return _end_in_bulk(segment, is_active=is_active)
+        return _end_in_bulk(segment, check_ids, is_active=is_active)
     scan = segment.scan(is_active=is_active)
-    doubtful = DoubtfulOffsets(scan)
+    doubtful = DoubtfulOffsets(scan, check_ids)
     last = None
     for batch in scan:
         if batch.crc_ok is not False and batch.pos not in doubtful.positions:
@@ -249,13 +253,13 @@ def find_end(
     return SegmentEnd(last, 0, scan.verdict)
 
 
-def _end_in_bulk(segment: Segment, *, is_active: bool) -> SegmentEnd:
+def _end_in_bulk(segment: Segment, check_ids: AbstractSet[str], *, is_active: bool) -> SegmentEnd:
     import numpy as np
 
     from storage.kernels.numpy_kernel import batch_at
 
     tables = segment.scan_tables(is_active=is_active)
-    doubtful = DoubtfulOffsets(tables)
+    doubtful = DoubtfulOffsets(tables, check_ids)
     last = None
     for table in tables:
         is_good = table.crc_ok

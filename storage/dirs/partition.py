@@ -31,7 +31,7 @@ from storage.file_names import (
 from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import is_read_to_end
-from storage.limits import MAX_OFFSET
+from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -338,8 +338,13 @@ class Partition:
         if not self.segments:
             return None
         files = self.segments[-1]
+        # Offsets that are too far from the base offset are right where so many were acknowledged.
+        claimed = self.acknowledged.end_offset or 0
+        is_far = claimed > files.base_offset + MAX_RELATIVE_OFFSET + 1
+        check_ids = lookup.ENDED_CHECK_IDS if is_far else lookup.OFFSET_CHECK_IDS
         with open_segment(files.log.path) as segment:
-            end = lookup.find_end(segment, self.index_entries(files), is_active=True)
+            entries = self.index_entries(files)
+            end = lookup.find_end(segment, entries, is_active=True, check_ids=check_ids)
         if end.last is None:
             return LogEnd(
                 offset=files.base_offset,

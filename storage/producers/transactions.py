@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
@@ -99,6 +99,16 @@ class OpenTransactions:
         self._unreplicated_first_offset = (
             first_offset if known is None else min(known, first_offset)
         )
+
+    def forget(self, producer_ids: Iterable[int]) -> None:
+        """Leave open transactions out that a broker does not know."""
+        for each in producer_ids:
+            self._ongoing.pop(each, None)
+
+    @property
+    def ongoing(self) -> dict[int, int]:
+        """First offsets of open transactions, by producer id."""
+        return dict(self._ongoing)
 
     def first_offset(self, producer_id: int) -> int | None:
         """Of the transaction that a producer has open; None: it has none."""

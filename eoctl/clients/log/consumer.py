@@ -115,7 +115,7 @@ class LogConsumer(ABC, Generic[Given]):
         log_start_offset = self.partition.log_start_offset
         if log_start_offset is None or offset >= log_start_offset:
             return False
-        hidden = [each for each in self.partition.not_given() if each.is_on_disk]
+        hidden = [each for each in self.partition.not_given() if each.check_id == "OFS-1"]
         for each in hidden:
             self._tell(f"{self.partition.path}: {each.why}: what is below it is given all the same")
         return bool(hidden)
@@ -134,7 +134,7 @@ class LogConsumer(ABC, Generic[Given]):
         cut = (
             each.within(from_offset, to_offset)
             for each in self.partition.not_given()
-            if not (each.is_on_disk and self.partition.ignores_log_start)
+            if not (each.check_id == "OFS-1" and self.partition.ignores_log_start)
         )
         return [each for each in cut if each is not None]
 

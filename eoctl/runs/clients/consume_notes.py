@@ -45,6 +45,10 @@ def tell_limits(consumer: Consumer) -> None:
 
 
 def _tell_open(view: TransactionView) -> None:
+    from recovery.replay.recover_state import exposed_text
+
+    for each in view.exposed[:SHOWN_TRANSACTIONS]:
+        output.message(exposed_text(*each), level="warning", **each._asdict())
     transactions = view.open_transactions
     for each in transactions[:SHOWN_TRANSACTIONS]:
         output.message(

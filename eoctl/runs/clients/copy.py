@@ -26,6 +26,7 @@ from eoctl.runs.appended import AppendAnswer, places_text
 from eoctl.runs.clients.produce import first_error
 from eoctl.runs.told import counted
 from recovery.cluster.absent import AbsentPartition, lost_partitions
+from recovery.replay.recover_state import exposed_text
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
@@ -360,6 +361,8 @@ class _CopyRun:
             partition = each.consumer.partition
             yield from each.consumer.told(each.consumer.not_given())
             view = each.consumer.view
+            for found in [] if view is None else view.exposed[:SHOWN_TRANSACTIONS]:
+                yield f"{partition.path}: {exposed_text(*found)}"
             transactions = [] if view is None else view.open_transactions
             for found in transactions[:SHOWN_TRANSACTIONS]:
                 yield (

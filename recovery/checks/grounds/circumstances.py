@@ -55,6 +55,7 @@ class Circumstances:
         is_clean: the clean-shutdown marker is there.
         is_compacted: by the topic's policy, or once a batch shows that a cleaner was here.
         has_damage: a stretch of the log could not be used: what is derived cannot be judged.
+        claimed_end_offset: the log reached at least so far; None: nothing tells.
         interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
         end_offset: log end offset of what was read so far.
         is_end_read: False: the last `.log` could not be read up to its end, so that the log may end
@@ -81,6 +82,7 @@ class Circumstances:
         if log_dir is not None and log_dir.cleaner_offsets:
             key = partition.directory.topic_partition
             self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets
+        self.claimed_end_offset = partition.acknowledged.end_offset
         self.log_start_offset = _log_start_offset(partition)
         remote = partition.remote_range
         self.remote_end_offset = None if remote is None else remote.end_offset

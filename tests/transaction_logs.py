@@ -73,6 +73,27 @@ class Log:
         self.batches.append(Written(data, self.end, 1, kind, producer_id, number))
         self._next[producer_id] = (epoch + 1 + fenced, 0) if is_raised else (epoch, sequence)
 
+    def opened(self) -> list[tuple[int, ...]]:
+        """Return what a snapshot at the end has of the producers with an open transaction."""
+        found = []
+        for producer_id, number in self._open.items():
+            own = [each for each in self.batches if each.transaction == number]
+            epoch, sequence = self._next[producer_id]
+            last, first = own[-1], own[0].offset
+            time = T0 + last.end - 1
+            entry = (
+                producer_id,
+                epoch,
+                sequence - 1,
+                last.end - 1,
+                last.count - 1,
+                time,
+                -1,
+                first,
+            )
+            found.append(entry)
+        return found
+
     def is_open(self, producer_id: int) -> bool:
         return producer_id in self._open
 
@@ -107,7 +128,7 @@ def write(
         listed = [each for each in entries if base <= each[2] < end]
         if listed:
             made.file(f"{base:020d}.txnindex").write_bytes(txn_index(listed))
-    made.snapshot(log.end)
+    made.snapshot(log.end, log.opened())
     made.checkpoints(high_watermark=log.end, recovery_point=log.end)
     made.epochs()
     return made.file("")

@@ -224,7 +224,7 @@ class _PartitionCheck:
 
     def _finish(self) -> None:
         self._replay.compare_snapshot(self.circumstances.end_offset)
-        opened = self._replay.state.ongoing.owners
+        opened = {} if self.circumstances.has_damage else self._replay.state.ongoing.owners
         by_producer = {producer_id: first_offset for first_offset, producer_id in opened.items()}
         self._replay.finish(forgotten_transactions(self._partition, by_producer))
         self._epochs.finish()

@@ -232,7 +232,7 @@ def describe_partition(
     )
     segments, verdicts, codecs, producer_ids = _read_log(partition, transactions, on_bytes)
     was_read = all(each.verdict is not None for each in segments) and bool(segments)
-    exposed = _forget(partition, transactions)
+    exposed = [] if verdicts else _forget(partition, transactions)
     read_end_offset, log_end_offset = _ends(segments[-1], verdicts) if was_read else (None, None)
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)

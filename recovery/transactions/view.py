@@ -141,7 +141,9 @@ class TransactionView:
         for files in self._partition.segments:
             if files.base_offset >= self._base_offset:
                 self._walk(files)
-        self._forgotten = forgotten_transactions(self._partition, self._pairs.open)
+        is_damaged = self._behind.is_damaged or bool(self._stretches)  # then more may have ended
+        opened = {} if is_damaged else self._pairs.open
+        self._forgotten = forgotten_transactions(self._partition, opened)
 
     def _walk(self, files: SegmentFiles) -> None:
         start_pos = self._pos if files.base_offset == self._base_offset else 0

@@ -25,9 +25,9 @@ from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.transactions.isolation import Isolation
 from storage.dirs.acknowledged import Acknowledged
 from storage.dirs.discovery import discover
-from storage.errors import EoctlError, UsageError
+from storage.errors import AccessError, EoctlError, UsageError
 from storage.file_names import DirState, parse_partition_name
-from storage.places.find import list_places
+from storage.places.find import list_places, was_deleted
 from storage.places.splits import Split, split_places
 
 if TYPE_CHECKING:
@@ -225,6 +225,10 @@ def _one_by_one(jobs: list[StabilityJob]) -> Iterable[Stability]:
     return map(run_stability, jobs)
 
 
+def _is_deleted(directory: str, problem: Problem) -> bool:
+    return isinstance(problem, AccessError) and was_deleted(directory, problem.path, problem)
+
+
 def _stable_offsets(
     by_directory: dict[str, list[SegmentPlace]],
     limits: dict[str, ExportLimits],
@@ -247,7 +251,7 @@ def _stable_offsets(
     found = {}
     for directory, stability in zip(directories, stabilities(jobs), strict=True):
         found[directory] = stability.stable_offset
-        problems += stability.problems
+        problems += (each for each in stability.problems if not _is_deleted(directory, each))
     return found
 
 

@@ -156,7 +156,11 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         summaries.append(_summary(directory, own, own_lost))
     lost += lost_absent(plan)
     findings = [each for result in results for each in result.findings]
-    harmless = [each for each in findings if not each.is_lost and each.kind not in END_KINDS]
+    harmless = [
+        each
+        for each in findings
+        if not each.is_lost and not each.is_gone and each.kind not in END_KINDS
+    ]
     ends = [
         each
         for result in results
@@ -183,6 +187,7 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         or any(isinstance(each, AccessError) for each in plan.problems),
         has_wrong_end=bool(ends),
         remarks=(
+            *dict.fromkeys(str(each) for each in findings if each.is_gone),
             *(f"{each.told}; its records are exported" for each in harmless),
             *(f"{each.told}; all before it are exported" for each in ends),
             *unknown,

@@ -174,6 +174,8 @@ class LossSurvey:
             if is_wrong_end(each.kind, stopped):
                 self.is_short = True
                 self.notes.append(each.told)
+            elif each.is_gone:
+                self.notes.append(str(each))
             elif not each.is_lost and each.kind not in END_KINDS:
                 self.is_lost = True
                 self.notes.append(f"{each.told}; its records are there")

@@ -22,7 +22,7 @@ import numpy as np
 from recovery.records.bounds import WantedRecords
 from recovery.records.decoded import OUTCOMES, DecodedBatch, Rows
 from recovery.records.read_options import ReadCounts, ReadOptions
-from recovery.summaries.read_findings import FindingsList, ReadFinding
+from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
 from recovery.transactions.events import (
     is_control_of_producer,
     is_data_of_transaction,
@@ -38,7 +38,7 @@ from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_records
-from storage.places.find import open_place
+from storage.places.find import open_place, was_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -145,7 +145,10 @@ class PieceReader(Generic[RowsT]):
         try:
             self._segment = self._opener(split.place)
         except AccessError as exc:
-            notes.add_unreadable(exc, split.start_pos, split.end_pos)
+            if was_deleted(split.place.directory, split.place.path, exc):
+                notes.found.append(gone(split.place.path))
+            else:
+                notes.add_unreadable(exc, split.start_pos, split.end_pos)
         else:
             with self._segment:
                 yield from self._read()

@@ -71,6 +71,11 @@ class ReadFinding(NamedTuple):
         return self.kind == VerdictKind.UNREADABLE
 
     @property
+    def is_gone(self) -> bool:
+        """Retention has removed the segment: no loss."""
+        return self.kind == GONE
+
+    @property
     def is_missing(self) -> bool:
         """It is not there at all, although it was acknowledged."""
         return self.kind == VerdictKind.MISSING

@@ -14,9 +14,11 @@ Log dirs of different clusters may state one node id: `directory` still tells th
 
 from __future__ import annotations
 
+from errno import ENOENT
 from typing import TYPE_CHECKING, TypeVar
 
-from storage.errors import UsageError
+from storage.errors import AccessError, UsageError
+from storage.file_names import classify
 from storage.places.listing import Listing, SegmentPlace, sort_listing
 
 if TYPE_CHECKING:
@@ -108,3 +110,18 @@ def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPl
 
     with ThreadPoolExecutor(min(THREADS_COUNT, len(places))) as pool:
         return list(pool.map(function, places))
+
+
+def was_deleted(directory: str, path: str, error: AccessError) -> bool:
+    """Return whether a segment that cannot be opened was deleted as retention does it.
+
+    It is not there, and the log begins behind it now: a segment in the middle would be a loss.
+    """
+    base_offset = classify(path.rpartition("/")[2]).offset
+    if error.errno != ENOENT or base_offset is None:
+        return False
+    try:
+        bases = [each.base_offset for each in list_places([directory]).places]
+    except (AccessError, UsageError):
+        return False
+    return bool(bases) and min(bases) > base_offset

@@ -347,6 +347,31 @@ def test_a_disk_that_fails(tmp_path: Path) -> None:
     assert result.summaries[0].files == 2
 
 
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize(("removed", "lost"), [([0], 0), ([0, 1], 0), ([1], 1)])
+def test_what_retention_deletes_meanwhile_is_not_lost(
+    tmp_path: Path, isolation: Isolation, removed: list[int], lost: int
+) -> None:
+    """Only a log's start is deleted: a segment in the middle that is not there is a loss."""
+    directory = write_segments(tmp_path / "t-0", [Batch()], [Batch(sequence=1)], [Batch()])
+    options = options_for(tmp_path / "out", isolation=isolation)
+
+    def stabilities(jobs: list[StabilityJob]) -> list[Stability]:
+        for base_offset in removed:
+            (directory / f"{base_offset:020d}.log").unlink()
+        return [run_stability(each) for each in jobs]
+
+    plan = plan_export([str(directory)], options, stabilities=stabilities)
+    if isolation is Isolation.READ_UNCOMMITTED:
+        stabilities([])
+    result = run_export(plan, options, execute_here)
+    assert len([each for each in result.lost if each.start_pos is not None]) == lost
+    assert result.is_unreadable is bool(lost)
+    gone = [each for each in result.remarks if "removed since the directory was listed" in each]
+    assert len(gone) == (0 if lost else len(removed))
+    assert result.summaries[0].records == 3 - len(removed)
+
+
 def test_an_unknown_loss_is_not_0(tmp_path: Path) -> None:
     directory = write_segments(tmp_path / "t-0", [Batch(), Batch(sequence=1)])
     (log,) = directory.iterdir()

@@ -29,6 +29,13 @@ from storage.errors import (
     EoctlError,
     UsageError,
 )
+from storage.value_pieces import (
+    base64_pieces,
+    is_large,
+    is_utf8,
+    json_pieces,
+    msgpack_pieces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -487,6 +494,25 @@ def _json_item(name: str, value: Any) -> tuple[str, Any]:
         return f"{name}_base64", b64encode(raw).decode("ascii")
 
 
+def _has_large(row: Mapping[str, Any]) -> bool:
+    return any(type(each) is bytes and is_large(each) for each in row.values())
+
+
+def _json_object_pieces(row: Mapping[str, Any]) -> Iterator[bytes]:
+    """Give the text of `json_text` in pieces: some bytes are large."""
+    for place, (name, value) in enumerate(row.items()):
+        yield b"," if place else b"{"
+        if type(value) is not bytes or not is_large(value):
+            yield _utf8(json_text({name: value})[1:-1])
+        elif is_utf8(value):
+            yield _utf8(f"{json_text({name: 0})[1:-2]}")
+            yield from json_pieces(value)
+        else:
+            yield _utf8(f"{json_text({f'{name}_base64': 0})[1:-2]}")
+            yield from base64_pieces(value)
+    yield b"}"
+
+
 def row_writer(
     output: OutputFormat, put_line: Callable[[str], None] | None = None
 ) -> Callable[[Mapping[str, Any]], None]:
@@ -511,12 +537,30 @@ def _json_or_msgpack(
     output: OutputFormat, put_line: Callable[[str], None]
 ) -> Callable[[Mapping[str, Any]], None]:
     if output in (OutputFormat.JSONL, OutputFormat.JSON):
-        return lambda row: put_line(json_text(row))
+
+        def put_json(row: Mapping[str, Any]) -> None:
+            if _has_large(row):
+                for piece in _json_object_pieces(row):
+                    write(piece)
+                write(b"\n")
+            else:
+                put_line(json_text(row))
+
+        return put_json
     from msgpack import Packer
 
-    pack = Packer(use_bin_type=True, unicode_errors="surrogateescape").pack
+    packer = Packer(use_bin_type=True, unicode_errors="surrogateescape")
+    pack = packer.pack
 
     def put(row: Mapping[str, Any]) -> None:
+        if _has_large(row):
+            write(packer.pack_map_header(len(row)))
+            for name, value in row.items():
+                write(pack(name))
+                is_in_pieces = type(value) is bytes and is_large(value)
+                for piece in msgpack_pieces(value) if is_in_pieces else [pack(value)]:
+                    write(piece)
+            return
         try:
             write(pack(row))
         except UnicodeEncodeError:

@@ -18,9 +18,11 @@ from eoctl.text.plain import (
 )
 from storage.errors import FormatError
 from storage.formats import control_record
+from storage.formats.java_utf8 import kafka_text_pieces
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import load_native, select_kernel
 from storage.log.segment import size_problem
+from storage.value_pieces import PIECE_BYTES, is_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 # Below this, what a kernel saves takes longer to import.
 BULK_MIN_BYTES = {"pure": 1 << 62, "numpy": 1 << 20, "native": 64 << 10}
 WRITE_LINES = 512
+MAX_KERNEL_BATCH_BYTES = 16 << 20  # a larger batch is printed in pieces, and needs less memory
 STDOUT_FD = 1
 FRAMING_CHECK_ID = "BAT-2"
 
@@ -128,7 +131,7 @@ def _print_native(
     records = (options.print_data_log, options.skip_record_metadata)
     print_to = PrintTo(
         records=records if options.deep_iteration else None,
-        max_batch_bytes=options.max_batch_bytes,
+        max_batch_bytes=min(options.max_batch_bytes, MAX_KERNEL_BATCH_BYTES),
         threads=options.jobs,
         write=None if fd == STDOUT_FD else output.write,
         before=printer.last_printed_offset,
@@ -181,7 +184,7 @@ class LinePrinter:
 
     def print_batch(self, batch: ScannedBatch) -> None:
         """Print the line of a batch, and those of its records when asked for."""
-        records: Iterator[str] = iter(())
+        records: Iterator[str | Iterator[str]] = iter(())
         if self.options.deep_iteration:
             records = self._record_lines(batch)
             if self.wanted.selection.needs_records:
@@ -192,7 +195,13 @@ class LinePrinter:
         self._lines.append(batch_line(batch))
         # A small file may hold a batch of millions of records.
         for line in records:
-            self._lines.append(line)
+            if isinstance(line, str):
+                self._lines.append(line)
+            else:
+                self.flush()
+                for piece in line:
+                    output.write(piece.encode("utf-8", "surrogateescape"))
+                output.write(b"\n")
             if len(self._lines) >= WRITE_LINES:
                 self.flush()
         if len(self._lines) >= WRITE_LINES:
@@ -204,7 +213,9 @@ class LinePrinter:
             output.line("\n".join(self._lines))
             self._lines.clear()
 
-    def _record_lines(self, batch: ScannedBatch) -> Iterator[str]:
+    def _record_lines(self, batch: ScannedBatch) -> Iterator[str | Iterator[str]]:
+        """Give the lines of records; of a large one in pieces."""
+        is_plain = self.options.print_data_log and self.options.is_plain_utf8
         try:
             for record in self.segment.records(
                 as_the_tool_reads(batch), max_batch_bytes=self.options.max_batch_bytes
@@ -212,12 +223,27 @@ class LinePrinter:
                 if record.offset != self._last_offset + 1:
                     self.non_consecutive[self._last_offset] = record.offset
                 self._last_offset = record.offset
-                if self.wanted.wants_record(record):
+                if not self.wanted.wants_record(record):
+                    continue
+                if is_plain and is_large(record.key, record.value) and not batch.header.is_control:
+                    yield self._large_line(batch, record)
+                else:
                     yield self._record_line(batch, record)
         except FormatError as exc:
             # The tool dies here; the batch is named and the rest of the log is still shown.
             self.session.problem(exc)
             self._last_offset = batch.header.last_offset
+
+    def _large_line(self, batch: ScannedBatch, record: LogRecord) -> Iterator[str]:
+        prefix = "| "
+        if not self.options.skip_record_metadata:
+            yield record_metadata(batch.header, record)
+            prefix = " "
+        for name, data in (("key", record.key), ("payload", record.value)):
+            if data is not None:
+                yield f"{prefix}{name}: "
+                yield from kafka_text_pieces(data, PIECE_BYTES)
+                prefix = " "
 
     def _record_line(self, batch: ScannedBatch, record: LogRecord) -> str:
         text = ""

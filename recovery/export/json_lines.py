@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from storage.kernels.select import load_native
+from storage.value_pieces import LARGE_BYTES, base64_pieces, is_utf8, json_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -43,6 +44,10 @@ class JsonLines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a line per record."""
+        if batch.nbytes > LARGE_BYTES and batch.num_rows == 1:
+            for piece in self._pieces(batch):
+                self._target.write(piece)
+            return
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             part = batch.slice(start, CHUNK_ROWS)
             if self._native is not None:
@@ -53,6 +58,21 @@ class JsonLines:
             fields = [self._fields(name, part.column(name)) for name in self._names]
             text = "}\n{".join(map(",".join, zip(*fields, strict=True)))
             self._target.write(f"{{{text}}}\n".encode())
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """Give the line of one large record."""
+        for place, name in enumerate(self._names):
+            yield b"," if place else b"{"
+            column = batch.column(name)
+            if not pa.types.is_binary(column.type) or not column[0].is_valid:
+                (field,) = self._fields(name, column)
+                yield field.encode()
+                continue
+            data = memoryview(column[0].as_buffer())
+            is_text = self._is_text and is_utf8(data)
+            yield f'"{name}":'.encode() if is_text else f'"{name}_base64":'.encode()
+            yield from json_pieces(data) if is_text else base64_pieces(data)
+        yield b"}\n"
 
     def close(self) -> None:
         """Do nothing: every line is complete."""

@@ -231,6 +231,8 @@ class _ParquetRows:
             self._schema,
             compression=str(options.codec),
             use_dictionary=[name for name in schema.names if name in DICTIONARY_COLUMNS],
+            # The least and the greatest value would be two copies of a large one.
+            write_statistics=[name for name in schema.names if name not in {"key", "value"}],
         )
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0

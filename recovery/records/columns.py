@@ -35,6 +35,7 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.limits import as_int64
+from storage.value_pieces import LARGE_BYTES, is_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,6 +205,8 @@ def binary_array(source: NDArray[np.uint8], pos: Ints, size: Ints) -> Any:
     count = len(pos)
     if not count:
         return pa.array([], pa.binary())
+    if count == 1 and size[0] > LARGE_BYTES:  # without a copy of it
+        return _one_value(source[pos[0] : pos[0] + size[0]])
     ends = np.empty(2 * count, np.int32)
     ends[0::2] = pos
     ends[1::2] = pos + np.maximum(size, 0)
@@ -217,6 +220,12 @@ def binary_array(source: NDArray[np.uint8], pos: Ints, size: Ints) -> Any:
     return stretches.take(pa.array(np.arange(0, 2 * count, 2), mask=mask))
 
 
+def _one_value(value: bytes | NDArray[np.uint8]) -> Any:
+    """Return an array of one value that lies where it is."""
+    ends = pa.py_buffer(np.array([0, len(value)], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(value)])
+
+
 class _SingleRows:
     def __init__(self, batches: Sequence[DecodedBatch]) -> None:
         self._batches = batches
@@ -225,6 +234,10 @@ class _SingleRows:
     def column(self, name: str) -> Any:
         if name in _OF_RECORD:
             of_record = _OF_RECORD[name]
+            if self.row_count == 1 and name in {"key", "value"}:
+                value = of_record(self._batches[0].records[0])
+                if is_large(value):
+                    return _one_value(value)
             values = [of_record(record) for each in self._batches for record in each.records]
         else:
             of_batch = _OF_BATCH[name]

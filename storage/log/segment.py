@@ -251,12 +251,11 @@ class Segment:
             UnsupportedError: magic is none of 0, 1, 2, or the codec is unknown.
             TruncatedError, AccessError: as `read_batch`.
         """
-        data = self.read_batch(batch)
         try:
             if 0 <= batch.header.magic < MAGIC_V2:
-                yield from _legacy_records(data, max_batch_bytes)
+                yield from _legacy_records(self.read_batch(batch), max_batch_bytes)
             else:
-                yield from _v2_records(batch.header, data, max_batch_bytes)
+                yield from _v2_records(batch.header, self.read_batch(batch), max_batch_bytes)
         except FormatError as error:
             raise error.located(self.path, batch.pos) from error.__cause__
 
@@ -282,10 +281,11 @@ def _v2_records(header: BatchHeader, data: bytes, max_bytes: int) -> Iterator[Lo
             needed_bytes=HEADER_BYTES,
             available_bytes=len(data),
         )
-    body = memoryview(data)[HEADER_BYTES:]
+    body = data[HEADER_BYTES:]
+    del data  # a large record would be there three times
     try:
         if header.codec and header.records_count:
-            body = memoryview(decompress(header.codec, body, max_bytes=max_bytes))
+            body = decompress(header.codec, body, max_bytes=max_bytes)
         for record in parse_records(body, header.records_count):
             yield LogRecord(
                 header.base_offset + record.offset_delta,

@@ -13,6 +13,7 @@ import numpy as np
 
 from eoctl.clients.log.consumed import Records
 from eoctl.clients.log.json_source import JsonSource
+from storage.value_pieces import LARGE_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from storage.kernels.record_table import RecordTable
 
     Ints = NDArray[np.int64]
+
+
+FEW_ROWS = 64
 
 
 class Decoded:
@@ -80,7 +84,10 @@ class TableRecords:
 
     def lists(self) -> Records:
         """Return copies."""
-        table, rows, data = self.decoded.table, self.rows, self.decoded.data
+        table, rows = self.decoded.table, self.rows
+        # A copy of what a large record is in would be a second one of it.
+        is_large = len(table.source) > LARGE_BYTES and len(rows) < FEW_ROWS
+        data = table.source.data if is_large else self.decoded.data
         return Records(
             timestamp_type=self.timestamp_type,
             offsets=table.offset[rows].tolist(),
@@ -93,12 +100,13 @@ class TableRecords:
 
     def headers(self) -> list[Headers] | None:
         """Return the headers of each record; None if no record has any."""
-        table, rows, data = self.decoded.table, self.rows, self.decoded.data
+        table, rows = self.decoded.table, self.rows
         counts = table.headers_count[rows]
         ends = np.cumsum(counts)
         total = int(ends[-1])
         if not total:
             return None
+        data = self.decoded.data
         first = np.searchsorted(table.header_record, rows)
         at = np.arange(total) + np.repeat(first - (ends - counts), counts)
         keys = _slices(data, table.header_key_pos[at], table.header_key_bytes[at])
@@ -108,11 +116,11 @@ class TableRecords:
         return [pairs[start:end] for start, end in bounds]
 
 
-def _slices(source: bytes, pos: Ints, size_bytes: Ints) -> list[bytes | None]:
+def _slices(source: bytes | memoryview, pos: Ints, size_bytes: Ints) -> list[bytes | None]:
     least = int(size_bytes.min())
     if least == -1 == int(size_bytes.max()):
         return [None] * len(pos)
     bounds = zip(pos.tolist(), (pos + size_bytes).tolist(), strict=True)
     if least >= 0:
-        return [source[start:end] for start, end in bounds]
-    return [None if end < start else source[start:end] for start, end in bounds]
+        return [bytes(source[start:end]) for start, end in bounds]
+    return [None if end < start else bytes(source[start:end]) for start, end in bounds]

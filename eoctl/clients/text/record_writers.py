@@ -30,6 +30,13 @@ from eoctl.clients.text.record_text import (
     json_text,
 )
 from eoctl.output import OutputFormat
+from storage.value_pieces import (
+    base64_pieces,
+    is_large,
+    is_utf8,
+    json_pieces,
+    msgpack_pieces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,26 +44,96 @@ if TYPE_CHECKING:
     from eoctl.clients.log.consumed import Headers
     from eoctl.clients.log.table_records import TableRecords
 
-    Encode = Callable[[Records | TableRecords], bytes | memoryview]
+    Encode = Callable[[Records | TableRecords], Iterator[bytes | memoryview]]
 
 BULK_MIN_ROWS = 64
 
 
 def record_encoder(output: OutputFormat, bytes_as: BytesAs, text: TextOptions) -> Encode:
-    """Return what turns records into bytes."""
-    if output is OutputFormat.MSGPACK:
-        return lambda records: encode_msgpack(records.lists())
-    is_text = output is OutputFormat.TEXT
+    """Return what turns records into bytes: of a large record in pieces, else all at once."""
 
-    def encode(records: Records | TableRecords) -> bytes | memoryview:
-        if isinstance(records, Records) or records.row_count < BULK_MIN_ROWS:
-            lists = records.lists()
-            return encode_text(lists, text) if is_text else encode_json(lists, bytes_as)
-        from eoctl.clients.text.bulk_record_writers import paint_json, paint_text
+    def encode(records: Records | TableRecords) -> Iterator[bytes | memoryview]:
+        if not isinstance(records, Records) and records.row_count >= BULK_MIN_ROWS:
+            from eoctl.clients.text.bulk_record_writers import paint_json, paint_text
 
-        return paint_text(records, text) if is_text else paint_json(records, bytes_as)
+            if output is OutputFormat.TEXT:
+                yield paint_text(records, text)
+                return
+            if output is not OutputFormat.MSGPACK:
+                yield paint_json(records, bytes_as)
+                return
+        lists = records.lists()
+        is_in_pieces = any(map(is_large, lists.keys, lists.values))
+        for place in range(lists.row_count if is_in_pieces else 0):
+            yield from _pieces(lists.part(place, place + 1), output, bytes_as, text)
+        if is_in_pieces:
+            return
+        if output is OutputFormat.MSGPACK:
+            yield encode_msgpack(lists)
+        elif output is OutputFormat.TEXT:
+            yield encode_text(lists, text)
+        else:
+            yield encode_json(lists, bytes_as)
 
     return encode
+
+
+def _pieces(
+    record: Records, output: OutputFormat, bytes_as: BytesAs, text: TextOptions
+) -> Iterator[bytes]:
+    """Give one record without copies of its key and value."""
+    ((key,), (value,)) = record.keys, record.values
+    if output is OutputFormat.TEXT:
+        columns = [*_columns(record, text), _or_null(record.values)]
+        for place, column in enumerate(columns):
+            if place:
+                yield text.key_separator
+            yield next(iter(column))
+        yield b"\n"
+        return
+    offset, time_ms, kind = record.offsets[0], record.timestamps_ms[0], record.timestamp_type
+    headers = record.headers[0] if record.headers else ()
+    if output is OutputFormat.MSGPACK:
+        yield _packed({"offset": offset, "timestamp_ms": time_ms, "timestamp_type": kind}, 6)
+        for name, data in (("key", key), ("value", value)):
+            yield _packed({name: None}, 0)[: -1 if data is not None else None]
+            yield from () if data is None else msgpack_pieces(data)
+        pairs = [[_name(name), content] for name, content in headers]
+        yield _packed({"headers": pairs}, 0)
+        return
+    yield f'{{"offset":{offset},"timestamp_ms":{time_ms},"timestamp_type":'.encode()
+    yield b'null,"key":' if kind is None else f'"{kind}","key":'.encode()
+    yield from _json_pieces(key, bytes_as)
+    yield b',"value":'
+    yield from _json_pieces(value, bytes_as)
+    yield f',"headers":[{json_headers(headers, bytes_as)}]}}\n'.encode()
+
+
+def _packed(fields: dict[str, object], map_count: int) -> bytes:
+    """Return fields of a map; with `map_count`, the start of a map of so many."""
+    from msgpack import Packer
+
+    packer = Packer(use_bin_type=True, autoreset=False)
+    if map_count:
+        packer.pack_map_header(map_count)
+    for name, value in fields.items():
+        packer.pack(name)
+        packer.pack(value)
+    packed: bytes = packer.bytes()
+    return packed
+
+
+def _json_pieces(data: bytes | None, bytes_as: BytesAs) -> Iterator[bytes]:
+    if data is None:
+        yield b"null"
+    elif bytes_as is BytesAs.BASE64:
+        yield from base64_pieces(data)
+    elif is_utf8(data):
+        yield from json_pieces(data)
+    else:
+        yield b'{"base64":'
+        yield from base64_pieces(data)
+        yield b"}"
 
 
 # --- text -----------------------------------------------------------------------------------------

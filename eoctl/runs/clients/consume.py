@@ -15,7 +15,7 @@ from eoctl.runs.clients.consume_notes import _summary, tell_after, tell_before, 
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from eoctl.clients.log.log_reader import AnyRecords
     from eoctl.runs.clients.group_position import GroupOptions
@@ -65,7 +65,7 @@ def consume(
 
 
 def _print(
-    consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Bytes]
+    consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Iterator[Bytes]]
 ) -> int:
     tell_before(consumer, options)
     with Interrupts() as interrupts, output.while_read(lambda: consumer.status(())):
@@ -75,9 +75,9 @@ def _print(
                     with interrupts.held():
                         output.flush()
                     continue
-                data = encode(records)
                 with interrupts.held():
-                    output.write(data)
+                    for data in encode(records):
+                        output.write(data)
         except KeyboardInterrupt as exc:
             exc.add_note(_summary(consumer))
             raise

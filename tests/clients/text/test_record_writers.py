@@ -28,6 +28,7 @@ from eoctl.output import OutputFormat
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.formats.record import Record, RecordHeader
+from storage.value_pieces import LARGE_BYTES
 from tests.batches import encoded_batch
 from tests.bulk_kernels import BULK_KERNELS, demanded
 
@@ -120,6 +121,32 @@ def test_a_producer_reads_back_what_was_printed(content: list[Record]) -> None:
 ONE = Records("LogAppendTime", [5], [17], [None], [b"v"], [[(b"h", None), (b"\xff", b"\xfe")]], 6)
 
 
+LARGE = (
+    b"\0\n" * (LARGE_BYTES // 2 + 1),
+    "\N{GRINNING FACE}z".encode() * (LARGE_BYTES // 4),
+    b"text" * (LARGE_BYTES // 2) + b"\xff",
+    None,
+)
+
+
+@pytest.mark.parametrize("output", [OutputFormat.TEXT, OutputFormat.JSONL, OutputFormat.MSGPACK])
+@pytest.mark.parametrize("bytes_as", BytesAs)
+def test_a_large_record_in_pieces_is_the_same(output: OutputFormat, bytes_as: BytesAs) -> None:
+    text = TextOptions(print_key=True, print_offset=True, print_headers=True, print_timestamp=True)
+    headers = [(b"h", None), (b"\xff", b"\xfe")]
+    for kind, large in product(("CreateTime", None), LARGE):
+        for key, value in ((large, b"v"), (None, large), (large, large)):
+            made = Records(kind, [2**40, 7], [0xC0C0, 1], [key, b"k"], [value, None], None, 9)
+            for each in (made, made._replace(headers=[headers, ()])):
+                whole = encode_text(each, text)
+                if output is not OutputFormat.TEXT:
+                    is_json = output is OutputFormat.JSONL
+                    whole = encode_json(each, bytes_as) if is_json else encode_msgpack(each)
+                pieces = [bytes(part) for part in record_encoder(output, bytes_as, text)(each)]
+                assert b"".join(pieces) == whole
+                assert large is None or len(pieces) > 4
+
+
 def test_json_of_odd_bytes() -> None:
     row = json.loads(encode_json(ONE, BytesAs.TEXT))
     assert row["headers"] == [["h", None], [{"base64": "/w=="}, {"base64": "/g=="}]]
@@ -140,5 +167,5 @@ def test_text_of_what_is_not_there() -> None:
 
 def test_few_records_need_no_painter(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = record_encoder(OutputFormat.TEXT, BytesAs.TEXT, TextOptions())
-    assert encode(ONE) == b"v\n"
+    assert [*encode(ONE)] == [b"v\n"]
     assert record_writers.BULK_MIN_ROWS > 1

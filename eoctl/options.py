@@ -122,6 +122,10 @@ KafkaOutput = Annotated[
         show_default=TABLE_OR_TEXT,
     ),
 ]
+MaxBatchBytes = Annotated[
+    int | None,
+    option(min=1, metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"),
+]
 Raw = Annotated[
     bool, option("--raw", help="On a terminal: do not escape control characters in records.")
 ]

@@ -56,6 +56,7 @@ def command(
         BytesAs, option("--bytes", help="In jsonl: how bytes are written.")
     ] = BytesAs.TEXT,
     raw: options.Raw = False,
+    max_batch_bytes: options.MaxBatchBytes = None,
     program: Annotated[
         str | None,
         option(
@@ -114,6 +115,8 @@ def command(
         max_messages=max_messages,
         skip_corrupt=skip_corrupt,
     )
+    if max_batch_bytes is not None:
+        wanted = wanted._replace(max_batch_bytes=max_batch_bytes)
     of_group = None
     if group is not None:
         from eoctl.change_options import ChangeOptions

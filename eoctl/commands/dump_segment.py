@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from eoctl.declared import argument, option
-from eoctl.options import Jobs, KafkaOutput, Offsets, Raw, Times, process_count
+from eoctl.options import Jobs, KafkaOutput, MaxBatchBytes, Offsets, Raw, Times, process_count
 from eoctl.output import OutputFormat, pass_escapes
 from storage.errors import UsageError
 
@@ -41,10 +41,7 @@ def command(
         int | None,
         option(metavar="BYTES", help="Largest message to look for behind an index entry."),
     ] = None,
-    max_batch_bytes: Annotated[
-        int | None,
-        option(metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"),
-    ] = None,
+    max_batch_bytes: MaxBatchBytes = None,
     key_decoder_class: Annotated[
         str | None, option(metavar="CLASS", help="One of Kafka's own decoder classes.")
     ] = None,

@@ -15,6 +15,7 @@ from eoctl.options import (
     EngineName,
     Jobs,
     Master,
+    MaxBatchBytes,
     Offsets,
     Output,
     ServerProperties,
@@ -66,6 +67,7 @@ def command(
     ] = None,
     from_time: Annotated[str | None, option(metavar="TIME", hidden=True)] = None,
     to_time: Annotated[str | None, option(metavar="TIME", hidden=True)] = None,
+    max_batch_bytes: MaxBatchBytes = None,
     resume: Annotated[bool, option("--resume", help="Continue an interrupted export.")] = False,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
@@ -115,6 +117,8 @@ def command(
         from_time_ms=from_time_ms,
         to_time_ms=to_time_ms,
     )
+    if max_batch_bytes is not None:
+        options = options._replace(max_batch_bytes=max_batch_bytes)
     check_columns(options)
     _check_requirements()
     from eoctl.runs.reports.export import ExportRun  # needs pyarrow

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
@@ -52,6 +53,7 @@ class ExportOptions(NamedTuple):
             export begins at the log start offset.
         from_time_ms, to_time_ms: the same of the timestamps.
         split_bytes: about the size of a piece.
+        max_batch_bytes: most that a batch of the log may decompress to.
     """
 
     to: str
@@ -66,6 +68,7 @@ class ExportOptions(NamedTuple):
     from_time_ms: int | None = None
     to_time_ms: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 
     def to_json(self) -> dict[str, Any]:
         """Return what a resumed export must have in common with the first run."""

@@ -71,6 +71,7 @@ class ExportPiece(NamedTuple):
             to_offset=self.to_offset,
             from_time_ms=options.from_time_ms,
             to_time_ms=options.to_time_ms,
+            max_batch_bytes=options.max_batch_bytes,
         )
 
 

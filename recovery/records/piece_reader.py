@@ -150,6 +150,7 @@ class PieceReader(Generic[RowsT]):
             else:
                 notes.add_unreadable(exc, split.start_pos, split.end_pos)
         else:
+            self._segment.max_batch_bytes = self._options.max_batch_bytes
             with self._segment:
                 yield from self._read()
         notes.finish()
@@ -214,7 +215,9 @@ class PieceReader(Generic[RowsT]):
                 done = end
                 continue
             part = rows_of(wanted, done, end)
-            records = decode_records(part, window.buf, window.file_pos)
+            records = decode_records(
+                part, window.buf, window.file_pos, max_batch_bytes=self._options.max_batch_bytes
+            )
             count = records.batch_count
             part, kinds = rows_of(part, 0, count), outcome[done : done + count]
             yield from self._give_decoded(part, kinds, records)
@@ -223,7 +226,9 @@ class PieceReader(Generic[RowsT]):
     def _give_huge(self, table: HeaderTable, outcome: Kinds, window: BulkWindow) -> Iterator[RowsT]:
         """Give a batch of very many records in pieces."""
         yield from self._flush()
-        pieces = decode_in_pieces(table, window.buf, window.file_pos)
+        pieces = decode_in_pieces(
+            table, window.buf, window.file_pos, max_batch_bytes=self._options.max_batch_bytes
+        )
         if pieces is None:
             yield from self._decode_single(batch_at(table, 0), int(outcome[0]))
             yield from self._flush()

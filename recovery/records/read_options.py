@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from recovery.transactions.isolation import Isolation
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
 RECORD_COLUMNS = (
     "broker",
@@ -40,6 +41,7 @@ class ReadOptions(NamedTuple):
         from_offset, to_offset: bounds of the offsets, the second excluded.
         from_time_ms, to_time_ms: the same of the timestamps.
         batch_bytes: most content of an Arrow batch, unless a single record is larger.
+        max_batch_bytes: most that a batch of the log may decompress to.
     """
 
     columns: tuple[str, ...] = RECORD_COLUMNS
@@ -50,6 +52,7 @@ class ReadOptions(NamedTuple):
     from_time_ms: int | None = None
     to_time_ms: int | None = None
     batch_bytes: int = DEFAULT_BATCH_BYTES
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 
 
 class ReadCounts(NamedTuple):

@@ -143,7 +143,7 @@ def decompress(
 def _require_limit(plain_bytes: int, max_bytes: int) -> None:
     if plain_bytes > max_bytes:
         raise TooLargeError(
-            "decompressed data exceeds the limit",
+            f"decompressed data exceeds the limit of {max_bytes:,} bytes",
             check_id=CHECK_ID,
             pos=0,
             expected=f"at most {max_bytes} bytes",

@@ -107,7 +107,10 @@ class Segment:
         path: as given.
         base_offset: as given, or from the name; 0 if the name states none, and then no offset is
             judged by it (SEG-2, SEG-3).
+        max_batch_bytes: most that a batch may decompress to, unless `records` is told another.
     """
+
+    max_batch_bytes = DEFAULT_MAX_BATCH_BYTES
 
     def __init__(self, file: PositionedFile, base_offset: int | None = None) -> None:
         self._file = file
@@ -237,7 +240,7 @@ class Segment:
         return reading.data
 
     def records(
-        self, batch: ScannedBatch, *, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+        self, batch: ScannedBatch, *, max_batch_bytes: int | None = None
     ) -> Iterator[LogRecord]:
         """Give the records of one batch, whether its checksum was right or not.
 
@@ -247,10 +250,13 @@ class Segment:
 
         Raises:
             CorruptError: the body does not decompress or parse (BAT-7, legacy BAT-17).
-            TooLargeError: it would decompress to more than `max_batch_bytes`.
+            TooLargeError: it would decompress to more than `max_batch_bytes`; None: than the
+                segment's own limit.
             UnsupportedError: magic is none of 0, 1, 2, or the codec is unknown.
             TruncatedError, AccessError: as `read_batch`.
         """
+        if max_batch_bytes is None:
+            max_batch_bytes = self.max_batch_bytes
         try:
             if 0 <= batch.header.magic < MAGIC_V2:
                 yield from _legacy_records(self.read_batch(batch), max_batch_bytes)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.formats.compression import compress
+from storage.formats.record import Record
 from storage.formats.record_batch import encode_batch
 from storage.formats.varint import encode_varint
 from storage.log.segment import Segment
-from tests.batches import PLAIN_HEADER
+from tests.batches import PLAIN_HEADER, encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +69,68 @@ def test_memory_is_bounded(command: str, partition: Path, tmp_path: Path) -> Non
     status, peak_mib = map(int, done.stdout.split())
     assert status == 0, done.stderr
     assert peak_mib < MOST_MIB
+
+
+LARGE_MIB = 64
+BASE_MIB = 40
+ARROW_MIB = 110
+# Of one record whose text as JSON is six times as large: most, in sizes of the record.
+LARGE_CALLS = {
+    "consume --output jsonl": (BASE_MIB, 3),
+    "consume --output text": (BASE_MIB, 3),
+    "consume --output msgpack": (BASE_MIB, 3),
+    "dump-segment --print-data-log --output text": (BASE_MIB, 3),
+    "dump-segment --print-data-log --output jsonl": (BASE_MIB, 3),
+    "dump-segment --print-data-log --output msgpack": (BASE_MIB, 3),
+    "export --engine local --jobs 1 --format jsonl --text --to %": (ARROW_MIB, 3),
+    "export --engine local --jobs 1 --to %": (ARROW_MIB, 4),
+}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One compressed record of zeros."""
+    directory = tmp_path_factory.mktemp("large") / "topic-0"
+    directory.mkdir()
+    record = Record(0, 0, 0, b"key", bytes(LARGE_MIB << 20), ())
+    log = encoded_batch(0, [record], attributes=ZSTD)
+    (directory / f"{0:020d}.log").write_bytes(log)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(each, marks=() if place in {0, 4} else pytest.mark.exhaustive)
+        for place, each in enumerate(LARGE_CALLS)
+    ],
+)
+def test_memory_is_a_small_multiple_of_the_largest_record(
+    command: str, large: Path, tmp_path: Path
+) -> None:
+    words = [each.replace("%", str(tmp_path / "out")) for each in command.split()]
+    called = [sys.executable, "-c", MEASURE, sys.executable, "-m", "eoctl", *words, str(large)]
+    done = subprocess.run(called, capture_output=True, check=True, text=True)
+    status, peak_mib = map(int, done.stdout.split())
+    assert status == 0, done.stderr
+    base_mib, times = LARGE_CALLS[command]
+    assert peak_mib < base_mib + times * LARGE_MIB
+
+
+def test_a_batch_beyond_the_limit_is_refused(
+    large: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    refused = eoctl("consume", large, "--max-batch-bytes", 1 << 20)
+    assert (refused.status, refused.stdout) == (4, b"")
+    assert "the batch at offset 0 decompresses to more than 1,048,576 bytes" in refused.errors
+    assert "--max-batch-bytes" in refused.errors
+    skipped = eoctl("consume", large, "--max-batch-bytes", 1 << 20, "--skip-corrupt")
+    assert "exceeds the limit of 1,048,576 bytes" in skipped.errors
+    options = ("--engine", "local", "--max-batch-bytes", 1 << 20)
+    exported = eoctl("export", large, "--to", tmp_path / "out", *options)
+    assert exported.status == 1
+    assert "exceeds the limit of 1,048,576 bytes" in exported.errors
+    assert "--max-batch-bytes N raises the limit" in exported.errors
 
 
 @pytest.mark.exhaustive

@@ -9,6 +9,7 @@ import numpy as np
 from eoctl.clients.log.consumed import CREATE_TIME, LOG_APPEND_TIME, MAX_ROWS
 from eoctl.clients.log.table_records import Decoded, TableRecords
 from recovery.transactions.events import is_data_of_transaction
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 from storage.formats.record_batch import CONTROL_MASK, LOG_APPEND_TIME_MASK
 from storage.kernels.numpy_kernel import batch_at, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
@@ -58,7 +59,12 @@ def stop_in(table: HeaderTable, end_offset: int) -> ReadStop:
 
 
 def records_of_window(
-    window: BulkWindow, next_offset: int, end_offset: int, is_hidden: IsHidden
+    window: BulkWindow,
+    next_offset: int,
+    end_offset: int,
+    is_hidden: IsHidden,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[TableRecords | ScannedBatch]:
     """Give the records in [next_offset, end_offset); odd and huge batches are left to the caller.
 
@@ -67,6 +73,7 @@ def records_of_window(
         next_offset: the first record that is wanted.
         end_offset: the first that is not any more.
         is_hidden: as `visible` takes it.
+        max_batch_bytes: a batch that decompresses to more is left to the caller, too.
     """
     table = window.table
     is_wanted = (table.attributes & CONTROL_MASK) == 0
@@ -80,20 +87,24 @@ def records_of_window(
         end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
         part = rows_of(wanted, done, end)
         if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
-            yield from _of_huge_batch(part, window, next_offset, end_offset)
+            yield from _of_huge_batch(part, window, next_offset, end_offset, max_batch_bytes)
             done = end
             continue
-        records = decode_records(part, window.buf, window.file_pos)
+        records = decode_records(part, window.buf, window.file_pos, max_batch_bytes=max_batch_bytes)
         part = rows_of(part, 0, records.batch_count)
         yield from _of_batches(part, records, next_offset, end_offset)
         done += records.batch_count
 
 
 def _of_huge_batch(
-    table: HeaderTable, window: BulkWindow, next_offset: int, end_offset: int
+    table: HeaderTable,
+    window: BulkWindow,
+    next_offset: int,
+    end_offset: int,
+    max_batch_bytes: int,
 ) -> Iterator[TableRecords | ScannedBatch]:
     """Give the records of one batch in pieces."""
-    pieces = decode_in_pieces(table, window.buf, window.file_pos)
+    pieces = decode_in_pieces(table, window.buf, window.file_pos, max_batch_bytes=max_batch_bytes)
     if pieces is None:
         yield batch_at(table, 0)
         return

@@ -29,6 +29,7 @@ from storage.errors import (
     RefusedError,
     UsageError,
 )
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,7 @@ class ConsumeOptions(NamedTuple):
     follow: bool = False
     max_messages: int | None = None
     skip_corrupt: bool = False
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 
 
 class Consumed(NamedTuple):
@@ -397,6 +399,7 @@ class Consumer(LogConsumer["AnyRecords"]):
             offset,
             skip_corrupt=self._options.skip_corrupt,
             is_hidden=is_hidden,
+            max_batch_bytes=self._options.max_batch_bytes,
         )
 
     def _is_full(self) -> bool:

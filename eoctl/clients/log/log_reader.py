@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from eoctl.clients.log.log_damage import content_damage
 from eoctl.clients.log.log_walk import LogWalk
 from eoctl.clients.log.single_records import SingleRecords
-from storage.errors import AccessError, FormatError
+from storage.errors import AccessError, FormatError, RefusedError, TooLargeError
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import ScannedBatch
 from storage.log.decoded_records import decoded_records
@@ -47,7 +47,14 @@ class LogReader(LogWalk["AnyRecords"]):
         from eoctl.clients.log.bulk_records import records_of_window, stop_in
 
         stop = stop_in(window.table, end_offset)
-        for each in records_of_window(window, self.next_offset, end_offset, self._is_hidden):
+        found = records_of_window(
+            window,
+            self.next_offset,
+            end_offset,
+            self._is_hidden,
+            max_batch_bytes=segment.max_batch_bytes,
+        )
+        for each in found:
             if isinstance(each, ScannedBatch):
                 yield from self._decode(each, segment, end_offset)
                 yield from self._flush()
@@ -80,6 +87,17 @@ class LogReader(LogWalk["AnyRecords"]):
         header = batch.header
         try:
             records = decoded_records(batch, segment, self._floor_offset)
+        except TooLargeError as exc:
+            yield from self._flush()
+            if not self._skip_corrupt:
+                raise RefusedError(
+                    f"{segment.path}: position {batch.pos}: the batch at offset"
+                    f" {header.base_offset} decompresses to more than"
+                    f" {segment.max_batch_bytes:,} bytes",
+                    next_step="--max-batch-bytes N, or --skip-corrupt",
+                ) from exc
+            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            return
         except (FormatError, AccessError) as exc:
             yield from self._flush()
             self._lose(content_damage(batch, segment.path, exc, self._floor_offset))

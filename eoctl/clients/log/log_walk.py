@@ -27,7 +27,7 @@ from storage.file_names import FileKind, classify
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.kernels.protocol import ScannedBatch
 from storage.limits import MAX_OFFSET
-from storage.log.segment import open_segment
+from storage.log.segment import DEFAULT_MAX_BATCH_BYTES, open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -79,11 +79,13 @@ class WalkOptions(TypedDict, total=False):
     """How a log is walked.
 
     `skip_corrupt`: go on behind damage, which ends the walk else. `is_hidden`: which transactional
-    data batches are not to be given; None: all are given.
+    data batches are not to be given; None: all are given. `max_batch_bytes`: most that a batch may
+    decompress to.
     """
 
     skip_corrupt: bool
     is_hidden: IsHidden
+    max_batch_bytes: int
 
 
 class LogWalk(ABC, Generic[Given]):
@@ -111,6 +113,7 @@ class LogWalk(ABC, Generic[Given]):
         self._partition = partition
         self._skip_corrupt = options.get("skip_corrupt", False)
         self._is_hidden = options.get("is_hidden")
+        self._max_batch_bytes = options.get("max_batch_bytes", DEFAULT_MAX_BATCH_BYTES)
         self._base_offset = -1  # of the segment to go on in; -1: to be found
         self._pos = 0  # in it, or TO_BE_FOUND
         self._before = NONE_BEFORE
@@ -241,6 +244,7 @@ class LogWalk(ABC, Generic[Given]):
             self._waiting.append(unreadable(files.log.path, files.log.file_bytes, exc.message))
             return False
         self._floor_offset = files.base_offset
+        segment.max_batch_bytes = self._max_batch_bytes
         with segment:
             if self._pos == TO_BE_FOUND:
                 self._pos = self._partition.start_in(files, segment, self.next_offset)

@@ -78,6 +78,9 @@ def _export_cost(split: Split) -> int:
     return EXPORT_COST * reading_bytes(split.place.path, split.end_pos - split.start_pos)
 
 
+TOO_LARGE = "decompressed data exceeds the limit"
+
+
 class ExportRun:
     """Plans and exports, and keeps what is said at the end."""
 
@@ -149,6 +152,8 @@ class ExportRun:
         ]
         for sentences in (told, gone, list(result.remarks)):
             self.notes += first_of(sentences, "such places")
+        if any(TOO_LARGE in each.reason for each in result.lost):
+            self.notes.append("--max-batch-bytes N raises the limit; memory is 3 to 7 times that")
         if result.lost:
             self.notes.append(f"all losses are listed in {self._options.to}/_lost.jsonl")
 

@@ -2,7 +2,8 @@
 
 What a log dir holds, and nothing of what to do about it.
 
-From the entry down: bounds, file_names, os_errors, checksum, errors, shell_words, limits.
+From the entry down: value_pieces, bounds, file_names, os_errors, checksum, errors, shell_words,
+limits.
 """
 
 from __future__ import annotations

@@ -43,10 +43,14 @@ class AppendAnswer(NamedTuple):
         verbs: of what is to be done, and of what was done.
         does: what follows the verb, from the longest to the shortest words; empty: nothing is
             appended.
+        loses: what consumers do not get for it, from the longest to the shortest words.
+        owner: who may have decided otherwise elsewhere, and the call to make before this one.
     """
 
     verbs: tuple[str, str]
     does: tuple[str, ...]
+    loses: tuple[str, ...] = ()
+    owner: tuple[str, ...] = ()
 
 
 class AppendedRows(NamedTuple):
@@ -123,6 +127,8 @@ def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
         return
     does = [f"{answer.verbs[0]} {each}" for each in answer.does]
     yield said_line(Said("Plan", fitting(does or ["only files are recovered"], room)))
+    yield from _owner_line(answer, room)
+    yield from _loses_line(answer, "Loses", room)
     yield from _cut_line(appended, "Loses")
     undo = "yes: a journal is kept, eoctl undo takes it back"
     yield said_line(Said("Undo", undo if appended.has_backup else NO_UNDO))
@@ -136,9 +142,22 @@ def _done_lines(appended: AppendedRows, journal: AppendJournal, room: int) -> It
         return
     does = [f"{answer.verbs[1]} {each}" for each in answer.does]
     yield said_line(Said("Done", fitting(does or ["only files were recovered"], room)))
+    yield from _loses_line(answer, "Lost", room)
     yield from _cut_line(appended, "Lost")
     command = call_text(["eoctl", "undo", closed.path])
     yield said_line(Said("Undo", command if closed.has_backup else "no: it kept no backup"))
+
+
+def _owner_line(answer: AppendAnswer, room: int) -> Iterator[Line]:
+    """A command is never cut: it is there to be pasted."""
+    if answer.owner:
+        text = next((each for each in answer.owner if len(each) <= room), answer.owner[0])
+        yield said_line(Said("Owner", text, Severity.WARNING.rank))
+
+
+def _loses_line(answer: AppendAnswer, label: str, room: int) -> Iterator[Line]:
+    if answer.loses:
+        yield said_line(Said(label, fitting(answer.loses, room), Severity.ERROR.rank))
 
 
 def _cut_line(appended: AppendedRows, label: str) -> Iterator[Line]:

@@ -152,18 +152,18 @@ def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> 
         )
 
 
-def count_open(partition: Partition, found: OpenTransactionReport) -> OpenData | None:
+def count_open(partition: Partition, producer_id: int, first_offset: int) -> OpenData | None:
     """Count the data of an open transaction; None if a part of it cannot be read."""
     batches = records = log_bytes = 0
     base_sequence: int | None = None
     next_sequence, is_dense = 0, True
     segments = partition.segments
-    for files in segments[floor_of(segments, found.first_offset) :]:
+    for files in segments[floor_of(segments, first_offset) :]:
         with open_segment(files.log.path) as segment:
             tables = segment.scan_tables(is_active=partition.is_active(files))
             for table in tables:
-                rows = is_data_of_transaction(table) & (table.producer_id == found.producer_id)
-                rows &= table.base_offset >= found.first_offset
+                rows = is_data_of_transaction(table) & (table.producer_id == producer_id)
+                rows &= table.base_offset >= first_offset
                 if not rows.any():
                     continue
                 counts = table.records_count[rows].astype(np.int64)
@@ -193,7 +193,7 @@ def price_of(
     partition: Partition, found: OpenTransactionReport, planned: PlannedMarker
 ) -> dict[str, Any]:
     """What the marker costs, as names and JSON values; None is unknown."""
-    aborted = count_open(partition, found)
+    aborted = count_open(partition, found.producer_id, found.first_offset)
     log_dir = partition.log_dir
     recovery = None if log_dir is None else recovery_price(log_dir)
     return {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import terminal
+from tests.changes import journal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +80,28 @@ def test_a_cut_is_told_done_and_taken_back(killed: Path, eoctl: Callable[..., An
     assert on_terminal(*words_of(done, "Undo")).status == 0
     assert last.startswith("Undo    eoctl undo /")
     assert (killed / "plain-0" / LOG).read_bytes() == before
+
+
+def test_what_a_cut_leaves_open_is_said_with_the_command(killed: Path) -> None:
+    call = ("truncate", "killed/txn-0", "--to-offset", "300", "--single-copy")
+    blocks = said(on_terminal(*call, width=200), "Blocks")
+    stops, _, command = blocks.partition(": ")
+    assert stops == "read_committed stops at 268 of 300 until 3 transactions are ended"
+    assert command == "eoctl txn abort killed/txn-0 --producer-id 22"
+    done = on_terminal(*call, "--apply", width=200)
+    assert said(done, "Blocks") == blocks
+    assert on_terminal("undo", journal_of(killed)).status == 0
+
+
+def test_the_records_that_a_completion_aborts(killed: Path) -> None:
+    """Flink may have decided otherwise: the call to make first is there."""
+    call = ("txn", "complete", "killed", "--single-copy", "--transactional-id", "open-1")
+    plan = on_terminal(*call, width=200)
+    assert said(plan, "Loses") == "7 records of open-1 for read_committed consumers"
+    owner = said(plan, "Owner")
+    assert owner.startswith("if a checkpoint of Flink has open-1 as prepared: eoctl txn commit ")
+    names = [each.split(" ")[0] for each in plan.lines]
+    assert names.index("Owner") < names.index("Loses")
 
 
 @pytest.mark.exhaustive
@@ -233,8 +256,10 @@ def test_an_append_says_what_it_comes_to_and_how_it_is_taken_back(kafka: Path) -
 def test_a_saved_plan_says_what_was_done(kafka: Path) -> None:
     call = ("truncate", "kafka/txn-0", "--to-offset", "300", "--single-copy")
     saved = on_terminal(*call, "--save-plan", "plan.json", "--no-backup", "--i-accept-the-loss")
-    assert saved.lines[2].startswith("Undo    no: ")
-    done, lost, undo = on_terminal("apply", "plan.json").lines[-3:]
+    assert saved.lines[2].startswith("Blocks  read_committed stops at 268 of 300 until 3 ")
+    assert saved.lines[3].startswith("Undo    no: ")
+    done, lost, blocks, undo = on_terminal("apply", "plan.json").lines[-4:]
+    assert blocks == saved.lines[2].replace("kafka/txn-0", str(kafka / "txn-0"))
     assert done == "Done    truncate: 10 files changed"
     assert lost.startswith("Lost    24 records, 24 acknowledged")
     assert undo.startswith("Undo    eoctl undo ")

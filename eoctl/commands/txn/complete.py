@@ -54,7 +54,7 @@ def complete(
             changes=result.changes,
             notes=result.notes,
             error=result.error,
-            answer=answer_of(result.reports),
+            answer=answer_of(path, result.reports),
             journal=result.journal,
             has_backup=not change.no_backup,
         ),

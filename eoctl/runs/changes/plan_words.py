@@ -38,12 +38,14 @@ class PlanAnswer(NamedTuple):
         does: what follows the verb.
         loses: records, of them acknowledged, transactions.
         is_loss: something of it was in the log.
+        blocks: what read_committed consumers wait for afterwards; empty: for nothing.
     """
 
     verbs: tuple[str, str]
     does: tuple[str, ...]
     loses: tuple[str, ...]
     is_loss: bool = False
+    blocks: tuple[str, ...] = ()
 
 
 def plan_lines(
@@ -64,6 +66,7 @@ def plan_lines(
         does = [f"{answer.verbs[0]} {each}" for each in answer.does]
         yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
         yield _loses("Loses", answer, room)
+        yield from _blocks(answer, room)
     undo = "yes: backups are made first, eoctl undo puts every byte back"
     yield said_line(Said("Undo", NO_UNDO if change.no_backup else undo))
     saved = change.save_plan
@@ -87,6 +90,7 @@ def done_lines(
             Said("Done", fitting([f"{answer.verbs[1]} {e}" for e in answer.does], room))
         )
         yield _loses("Lost", answer, room)
+        yield from _blocks(answer, room)
     for each in applied:
         found = each.journal
         later = ["--with-later"] if with_later and not each.was_done else []
@@ -103,7 +107,10 @@ def applied_lines(applied: Applied, price: dict[str, Any]) -> Iterator[Line]:
     before = ", applied before" if applied.was_done else ""
     yield said_line(Said("Done", f"{found.command}: {files} changed{before}"))
     if "cut_start_offset" in price:
-        yield _loses("Lost", cut_answer("", price), screen_size()[0] - LABEL_WIDTH)
+        answer = cut_answer("", price, path=found.arguments.get("partition", ""))
+        room = screen_size()[0] - LABEL_WIDTH
+        yield _loses("Lost", answer, room)
+        yield from _blocks(answer, room)
     if found.status is Status.KEPT:
         undo = "no: it was gone on with since"
     elif not found.has_backup:
@@ -129,11 +136,21 @@ def _loses(label: str, answer: PlanAnswer, room: int) -> Line:
     return said_line(Said(label, fitting(answer.loses, room), rank.rank))
 
 
+def _blocks(answer: PlanAnswer, room: int) -> Iterator[Line]:
+    """Tell what hangs afterwards; a command is never cut, for it is there to be pasted."""
+    if answer.blocks:
+        text = next((each for each in answer.blocks if len(each) <= room), answer.blocks[0])
+        yield said_line(Said("Blocks", text, Severity.WARNING.rank))
+
+
 # --- the commands ---------------------------------------------------------------------------------
 
 
-def cut_answer(name: str, price: dict[str, Any], *, then: str = "") -> PlanAnswer:
-    """Tell what a truncation comes to, or the cut of a rejoin, by its price."""
+def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -> PlanAnswer:
+    """Tell what a truncation comes to, or the cut of a rejoin, by its price.
+
+    `path` is the partition, for the command that ends what is left open.
+    """
     start, end = price["cut_start_offset"], price["cut_end_offset"]
     does = f"{name} back from {end} to {start}"
     records_count = price["records_count"]
@@ -152,7 +169,21 @@ def cut_answer(name: str, price: dict[str, Any], *, then: str = "") -> PlanAnswe
             lost,
         ),
         is_loss=records_count != 0,
+        blocks=_blocked(price, path),
     )
+
+
+def _blocked(price: dict[str, Any], path: str) -> tuple[str, ...]:
+    """Tell where read_committed stops for transactions that lose their marker and keep data."""
+    count = (price["transactions_count"] or {}).get("reopened", 0)
+    reopened = [each for each in price["transactions"] or () if each["outcome"] == "reopened"]
+    if not count or not reopened:
+        return ()
+    first = min(reopened, key=lambda each: each["first_offset"])
+    stops = f"read_committed stops at {first['first_offset']} of {price['cut_start_offset']}"
+    until = f"{counted(count, 'transaction')} {'is' if count == 1 else 'are'} ended"
+    call = ["eoctl", "txn", "abort", path, "--producer-id", str(first["producer_id"])]
+    return (f"{stops} until {until}: {call_text(call)}",)
 
 
 def _transactions(counts: dict[str, int]) -> list[str]:

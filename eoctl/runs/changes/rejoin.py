@@ -115,7 +115,7 @@ def _answer(found: PlannedRejoin) -> PlanAnswer | None:
         return None
     [row] = found.rows
     then = f", then append up to {row.end_after_rejoin} from {row.leader}"
-    return cut_answer(Path(row.path).name, found.plan.price, then=then)
+    return cut_answer(Path(row.path).name, found.plan.price, path=row.path, then=then)
 
 
 def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:

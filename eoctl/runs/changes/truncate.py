@@ -139,7 +139,7 @@ def _answer(found: PlannedTruncation) -> PlanAnswer | None:
         return None
     replicas = [Path(each.path) for each in found.rows]
     others = f", and {len(replicas) - 1} replicas" if len(replicas) > 1 else ""
-    return cut_answer(f"{replicas[0].name}{others}", found.plan.price)
+    return cut_answer(f"{replicas[0].name}{others}", found.plan.price, path=found.rows[0].path)
 
 
 def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:

@@ -267,7 +267,7 @@ def _next(advice: Advice) -> Iterator[Said]:
     by_first = sum(each.step == 1 for each in first)
     waiting = [each.step for each in first if 1 < each.step <= len(best.order)]
     if not waiting:
-        text = f"start broker {best.order[0]}"
+        text = f"start {_controllers_first(advice)}broker {best.order[0]}"
         if any(each.is_asked_for and each.step == 1 for each in first):
             text += ", ask for it"
         if by_first:
@@ -275,9 +275,19 @@ def _next(advice: Advice) -> Iterator[Said]:
         yield Said("Next", text)
         return
     together = _ids(best.order[: max(waiting)])
-    text = f"start brokers {together} one after the other: only with all of them up"
+    text = f"start {_controllers_first(advice)}brokers {together} one after the other"
+    text += ": only with all of them up"
     are = "is" if len(waiting) == 1 else "are"
     yield Said("Next", f"{text} {are} {counted(len(waiting), 'more partition')} led")
+
+
+def _controllers_first(advice: Advice) -> str:
+    """Name what must run before anybody is elected."""
+    plan = advice.plan
+    parts = [f"controller {_ids(plan.controllers)}"] if plan.controllers else []
+    if plan.missing_votes:
+        parts.append(counted(plan.missing_votes, "more controller"))
+    return f"{' and '.join(parts)}, then " if parts else ""
 
 
 def settings_answer(run: SettingsRun) -> Iterator[Said]:

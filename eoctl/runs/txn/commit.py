@@ -418,7 +418,8 @@ class _Planner:
             for path, found in each.opened.items():
                 selected = self._world.found.selected
                 (place,) = (one for one in selected if one.partition.path == path)
-                data = count_open(Partition.of(place), found)
+                partition = Partition.of(place)
+                data = count_open(partition, found.producer_id, found.first_offset)
                 begins_late = (
                     data is not None
                     and bool(data.base_sequence)

@@ -8,6 +8,7 @@ and every ten seconds from then on (TransactionMarkerChannelManager, abortTimedO
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.coordinators.log_dir_coordinator import open_coordinator, read_coordinator_log
@@ -19,9 +20,13 @@ from eoctl.clients.partitions.open_partitions import OpenPartitions
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from eoctl.runs.appended import AppendAnswer
-from eoctl.runs.told import counted
+from eoctl.runs.told import counted, listing
+from eoctl.runs.txn.readers import commit_call
 from recovery.cluster.clusters import image_around
+from recovery.transactions.abort import count_open
+from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
+from storage.dirs.partition import Partition
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.producers.producer_state import AppendError
@@ -55,6 +60,8 @@ class CompleteReport(NamedTuple):
         status: before; Ongoing is one that is late.
         partitions: that it wrote to.
         outcome: committed, aborted, or waiting, for a `reason`.
+        aborted_records_count: records of what was still going on, which read_committed consumers
+            never get; None: a part of them cannot be read.
     """
 
     transactional_id: str
@@ -67,7 +74,13 @@ class CompleteReport(NamedTuple):
     partitions: str
     outcome: str
     reason: str
+    aborted_records_count: int | None
     applied: bool
+
+    @property
+    def was_ongoing(self) -> bool:
+        """Nothing was decided of it: it was late."""
+        return self.status == ONGOING.label
 
 
 class CompleteResult(NamedTuple):
@@ -86,8 +99,8 @@ class CompleteResult(NamedTuple):
         return any(each.outcome == "waiting" for each in self.reports)
 
 
-def answer_of(reports: Sequence[CompleteReport]) -> AppendAnswer:
-    """Tell what a completion comes to."""
+def answer_of(path: str, reports: Sequence[CompleteReport]) -> AppendAnswer:
+    """Tell what a completion comes to; `path` is the log dir."""
     counts = Counter(each.outcome for each in reports)
     waiting_count = counts.pop("waiting", 0)
     verbs = ("end", "ended")
@@ -96,7 +109,31 @@ def answer_of(reports: Sequence[CompleteReport]) -> AppendAnswer:
     how = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
     more = f"; {waiting_count:,} more wait" if waiting_count else ""
     short = f"{counted(sum(counts.values()), 'transaction')}: {how}"
-    return AppendAnswer(verbs, (f"{short}{more}", short))
+    aborted = [each for each in reports if each.outcome == "aborted" and each.was_ongoing]
+    return AppendAnswer(
+        verbs, (f"{short}{more}", short), loses=_loses(aborted), owner=_owner(path, aborted)
+    )
+
+
+def _loses(aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
+    """Tell what consumers never get."""
+    counts = [each.aborted_records_count for each in aborted]
+    if not any(each is None or each for each in counts):
+        return ()
+    least = "at least " if None in counts else ""
+    records = f"{least}{counted(sum(each or 0 for each in counts), 'record')}"
+    names = listing([each.transactional_id for each in aborted], "transactional ids")
+    short = f"{records} for read_committed consumers"
+    return (f"{records} of {names} for read_committed consumers", short)
+
+
+def _owner(path: str, aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
+    """Tell that somebody else may have prepared a commit of what is going on."""
+    if not aborted:
+        return ()
+    first = aborted[0]
+    call = commit_call([path], first.transactional_id, first.producer_id, first.producer_epoch)
+    return (f"if a checkpoint of Flink has {first.transactional_id} as prepared: {call}",)
 
 
 def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult:
@@ -116,11 +153,13 @@ def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult
 
 class _CompletionRun:
     def __init__(self, path: str, options: CompleteOptions, journal: AppendJournal | None) -> None:
+        self._path = path
         self._options = options
         self._notes: list[str] = []
         self._now = resolve_now(options.now, [path])
         self._partitions = OpenPartitions(path, options.write, options.target, self._now, journal)
         self._before: dict[str, Metadata] = {}
+        self._aborted_counts: dict[str, int | None] = {}
         self._reasons: dict[str, str] = {}
         log_dir = read_log_dir(path)
         image = image_around(log_dir, options.target.metadata_dir)
@@ -167,7 +206,24 @@ class _CompletionRun:
         reason = self._obstacle(metadata)
         if reason:
             self._reasons[name] = reason
+        elif metadata.status is ONGOING:
+            self._aborted_counts[name] = self._count_ongoing(metadata)
         return not reason
+
+    def _count_ongoing(self, metadata: Metadata) -> int | None:
+        """Count the records of a transaction that is to be aborted; None: one cannot be read."""
+        total, producer_id = 0, metadata.state.producer_id
+        for topic, number in metadata.state.partitions or ():
+            ongoing = self._partitions.writer(topic, number).producers.ongoing
+            firsts = [first for first, owner in ongoing.items() if owner == producer_id]
+            if not firsts:
+                continue
+            path = str(Path(self._path, f"{topic}-{number}"))
+            data = count_open(Partition.of(select_partition(path)), producer_id, firsts[0])
+            if data is None:
+                return None
+            total += data.records_count
+        return total
 
     def _obstacle(self, metadata: Metadata) -> str:
         for topic, partition in metadata.state.partitions or ():
@@ -204,6 +260,7 @@ class _CompletionRun:
             partitions=",".join(f"{topic}-{number}" for topic, number in state.partitions or ()),
             outcome=outcome,
             reason=self._reasons.get(name, ""),
+            aborted_records_count=self._aborted_counts.get(name, 0),
             applied=self._options.write.change.apply and outcome != "waiting",
         )
 

@@ -401,14 +401,19 @@ def how_to_commit(
     for name, producer_id, producer_epoch, status in found:
         if name is not None and status in UNDECIDED:
             log_dirs = [each.path for each in world.found.log_dirs]
-            ids = ["--producer-id", str(producer_id), "--producer-epoch", str(producer_epoch)]
-            call = ["eoctl", "txn", "commit", *map(as_argument, log_dirs)]
-            call += ["--transactional-id", name, *ids]
+            call = commit_call(log_dirs, name, producer_id, producer_epoch)
             yield (
                 "what a checkpoint elsewhere (of Flink, for one) has as prepared is to be"
-                f" committed, with the ids that it has there: {call_text(call)}"
+                f" committed, with the ids that it has there: {call}"
             )
             return
+
+
+def commit_call(log_dirs: Iterable[str], name: str, producer_id: int, producer_epoch: int) -> str:
+    """Return the call that commits a transaction whose commit is decided elsewhere."""
+    ids = ["--producer-id", str(producer_id), "--producer-epoch", str(producer_epoch)]
+    call = ["eoctl", "txn", "commit", *map(as_argument, log_dirs), "--transactional-id", name]
+    return call_text([*call, *ids])
 
 
 def offline_command(found: OpenTransactionReport, options: TxnOptions) -> str | None:

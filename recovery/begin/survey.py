@@ -14,15 +14,19 @@ from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.rules.findings import Severity
 from recovery.start.changes import StartAction
 from recovery.transactions.open_transactions import find_open
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
+from storage.dirs.offset_ledger import OffsetLedger, OffsetSpan, joined
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError, FormatError
 from storage.file_names import FileKind
 from storage.formats.producer_id_record import FIRST_ID as FIRST_LEASED_ID
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
+from storage.formats.record_batch import CONTROL_MASK
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recovery.checks.partition_check import CheckOptions
     from recovery.rules.findings import Finding
     from storage.dirs.discovery import Selected
@@ -31,8 +35,11 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 NO_ID = -1
-# Of partition.metadata: it is written anew. What is beside the partition is not taken.
-_NOT_TAKEN = frozenset({"DIR-4"})
+# Of partition.metadata: it is written anew. What is beside the partition is not taken. No repair
+# brings lost offsets back.
+_NOT_TAKEN = frozenset({"DIR-4", GAP_CHECK_ID})
+# Findings that name offsets which no batch has.
+_HOLES = frozenset({GAP_CHECK_ID, "SEG-9", "SEG-11"})
 
 
 class LeftTransaction(NamedTuple):
@@ -50,9 +57,9 @@ class Survey(NamedTuple):
         start_end_offset: what a start takes for its end; None: it does not load it.
         last_epoch: the latest leader epoch of its batches and its checkpoint; -1: none.
         last_producer_id: the greatest that a broker gave out; -1: none.
-        has_gaps: compaction has been here.
+        has_gaps: compaction has been here; lost offsets are not its work.
         has_unkeyed: with gaps: a record has no key, which a cleaner would remove.
-        holes: offsets between segments that are not there, in words; a cleaner was not here.
+        holes: lost offsets between batches, in words.
         swapped_count: new segments that a start puts in the place of others.
         damage: broken rules, one in words, and what could not be read; none: it is sound.
         recovered_bytes: of `.log` that a start verifies.
@@ -94,7 +101,17 @@ def survey_copy(job: SurveyJob) -> Survey:
     partition = Partition.of(job.selected)
     walk, swaps = _HeaderWalk(partition), _Swaps(partition)
     epochs = [each.epoch for each in partition.leader_epochs() or ()]
-    has_gaps = walk.has_gaps or _was_cleaned(partition)
+    holes = [
+        _Hole(
+            path=each.path,
+            start_offset=each.base_offset,
+            end_offset=each.last_offset + 1,
+            message=each.message,
+        )
+        for each in checked.findings
+        if each.check_id in _HOLES and each.base_offset is not None and each.last_offset is not None
+    ]
+    has_gaps = walk.has_gaps(holes) or _was_cleaned(partition)
     damage = [_in_words(each) for each in checked.findings if _is_damage(each)]
     damage += checked.problems
     damage += swaps.damage
@@ -114,7 +131,7 @@ def survey_copy(job: SurveyJob) -> Survey:
         last_producer_id=max(walk.last_producer_id, _of_snapshots(partition)),
         has_gaps=has_gaps,
         has_unkeyed=has_gaps and not is_sure_of_keys(partition),
-        holes=() if has_gaps else tuple(str(each) for each in walk.holes if not swaps.has(each)),
+        holes=tuple(each.told for each in holes if not swaps.has(each)),
         swapped_count=len(swaps.paths),
         damage=tuple(dict.fromkeys(damage)),
         log_bytes=partition.files.log_bytes,
@@ -181,14 +198,17 @@ class _Swaps:
 
 
 class _Hole(NamedTuple):
-    """Offsets that are missing before a segment."""
+    """Lost offsets between two batches."""
 
     path: str
     start_offset: int
     end_offset: int
+    message: str
 
-    def __str__(self) -> str:
-        return f"{self.path}: offsets {self.start_offset} to {self.end_offset - 1} before it"
+    @property
+    def told(self) -> str:
+        """As a sentence without its verb."""
+        return f"{self.path}: {self.message}: they"
 
 
 def _of_snapshots(partition: Partition) -> int:
@@ -219,53 +239,47 @@ class _HeaderWalk:
     def __init__(self, partition: Partition) -> None:
         self.last_epoch = NO_ID
         self.last_producer_id = NO_ID
-        self.has_gaps = False
-        self.holes: list[_Hole] = []
-        self._next_offset: int | None = None  # of the next batch in this segment
-        self._end_offset: int | None = None  # of what was read
+        self._spans: list[OffsetSpan] = []
+        self._ledger: OffsetLedger | None = None
         for files in partition.segments:
-            self._begin_segment(files.log.path, files.base_offset)
+            self._ledger = OffsetLedger(files.base_offset)
             try:
                 with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                     bounds = partition.bounds(files)
                     for table in segment.scan_tables(**bounds, verify_crc=False):
                         self._take(table)
             except AccessError:
-                continue  # the check has told of it
+                pass  # the check has told of it
+            self._spans.append(self._ledger.span)
+        self._ledger = None
         for each in swaps_of(partition):
             if each.name.kind is FileKind.LOG:
                 self._take_ids(each)
+
+    def has_gaps(self, lost: Sequence[_Hole]) -> bool:
+        """Tell whether a cleaner has left gaps: those that are not lost are its work."""
+        span = joined(self._spans)
+        gone = sum(each.end_offset - each.start_offset for each in lost)
+        return bool(span.cleaned_end) or sum(last - first + 1 for first, last in span.gaps) > gone
 
     def _take_ids(self, swap: FileEntry) -> None:
         """Whose segments are gone already that it replaces, it alone knows."""
         try:
             with open_segment(swap.path, base_offset=swap.name.offset or 0) as segment:
                 for table in segment.scan_tables(verify_crc=False):
-                    self._next_offset = None
                     self._take(table)
         except (AccessError, FormatError):
             return  # told of as damage
 
-    def _begin_segment(self, path: str, base_offset: int) -> None:
-        """What is missing between two segments is no work of a cleaner."""
-        end_offset = self._end_offset
-        if end_offset is not None and end_offset < base_offset:
-            self.holes.append(_Hole(path, end_offset, base_offset))
-        self._end_offset, self._next_offset = base_offset, None
-
     def _take(self, table: HeaderTable) -> None:
         if not table.row_count:
             return
-        first, last = table.base_offset, table.last_offset
         given = table.producer_id[table.producer_id < FIRST_LEASED_ID]
         if len(given):
             self.last_producer_id = max(self.last_producer_id, int(given.max()))
         self.last_epoch = max(self.last_epoch, int(table.partition_leader_epoch.max()))
-        is_joined = self._next_offset in {None, int(first[0])}
-        has_hole = bool((first[1:] != last[:-1] + 1).any())
-        is_thinned = (table.magic >= MAGIC_V2) & (table.records_count < last - first + 1)
-        self.has_gaps |= not is_joined or has_hole or bool(is_thinned.any())
-        self._end_offset = self._next_offset = int(last[-1]) + 1
+        if self._ledger is not None:
+            self._ledger.take(table)
 
 
 def is_sure_of_keys(partition: Partition) -> bool:

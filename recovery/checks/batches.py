@@ -76,7 +76,7 @@ class BatchCheck:
         if not table.row_count:
             return
         is_doubtful = np.isin(table.pos, list(doubtful))
-        self._look_for_gaps(table, is_doubtful)
+        self._look_for_gaps(table)
         self._look_for_misplaced(table)
         self.max_batch_bytes = max(self.max_batch_bytes, int(table.batch_bytes.max()))
         is_v2 = table.magic >= MAGIC_V2
@@ -169,7 +169,6 @@ class BatchCheck:
             self._collector.add_error(too_large, broker_action=REFUSES)
         if not self._files.log.file_bytes and not self._is_active:
             self._collector.add("SEG-7", self._path, "a segment without any byte")
-            self._circumstances.note_empty(self._files)
 
     def _add(
         self,
@@ -190,8 +189,8 @@ class BatchCheck:
             last_offset=last_offset,
         )
 
-    def _look_for_gaps(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
-        """SEG-4; inside a segment a gap is what a repair leaves, and every reader takes it."""
+    def _look_for_gaps(self, table: HeaderTable) -> None:
+        """Note where offsets are missing: sequences cannot go on there."""
         circumstances = self._circumstances
         ends = np.concatenate(([circumstances.reach_offset], table.last_offset[:-1] + 1))
         is_gap = table.base_offset > ends
@@ -199,31 +198,7 @@ class BatchCheck:
             # A compressed message has the offset of its last record: it begins below.
             is_gap &= (table.magic >= MAGIC_V2) | (table.attributes & CODEC_MASK == 0)
         for row in np.flatnonzero(is_gap).tolist():
-            expected, found = int(ends[row]), int(table.base_offset[row])
-            is_first = self.last_offset < 0 and row == 0
-            is_known = circumstances.has_hole(expected - 1, expected)
-            circumstances.add_hole(expected)
-            is_note = not is_first
-            if expected <= circumstances.log_start_offset:
-                # Where a log begins with a gap, an emptied segment alone tells that it was none.
-                emptied = circumstances.first_emptied if is_first else None
-                expected = max(expected, circumstances.log_start_offset)
-                if emptied is None or found <= expected:
-                    continue
-                is_note = emptied.is_as_cleaned
-            if is_known or is_doubtful[row]:
-                continue
-            self._collector.add(
-                "SEG-4",
-                self._path,
-                f"{found - expected} offsets are missing",
-                severity=Severity.NOTE if is_note else None,
-                start_pos=int(table.pos[row]),
-                base_offset=expected,
-                last_offset=found - 1,
-                expected=f"base offset {expected}",
-                found=str(found),
-            )
+            circumstances.add_hole(int(ends[row]))
 
     def _look_for_misplaced(self, table: HeaderTable) -> None:
         """Note the offsets that do not fit the name of the segment."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from recovery.checks.contents.records import RecordCheck
     from recovery.checks.grounds.circumstances import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+    from storage.dirs.partition import SegmentBounds
     from storage.kernels.protocol import Verdict
     from storage.log.segment import Segment
     from storage.producers.producer_state import Marker
@@ -73,6 +74,7 @@ class CheckWalk:
         batches_count: of the segment.
         stop: where a recovery would end; None: at the end of the file.
         is_doubtful: before that, offsets contradict each other or the name of the segment.
+        found: what the scan said, and the offsets of the good batches; None before `run`.
     """
 
     def __init__(
@@ -82,21 +84,19 @@ class CheckWalk:
         batches: BatchCheck,
         indexes: list[OffsetIndexCheck | TimeIndexCheck],
         records: RecordCheck | None,
-        *,
-        is_active: bool,
-        end_offset: int | None,
+        bounds: SegmentBounds,
     ) -> None:
-        """`end_offset`: base offset of the segment behind, if there is one."""
+        """Begin; `bounds` say where the segment lies in its log."""
         self.batches_count = 0
         self.stop: RecoveryStop | None = None
         self.is_doubtful = False
+        self.found: FindingsList | None = None
         self._check = check
         self._segment = segment
         self._batches = batches
         self._indexes = indexes
         self._records = records
-        self._is_active = is_active
-        self._end_offset = end_offset
+        self._bounds = bounds
         self._singles: list[ScannedBatch] = []
         self._tables: list[HeaderTable] = []
         self._markers: list[MarkerColumns] = []
@@ -110,10 +110,10 @@ class CheckWalk:
             segment,
             with_bodies=self._records is not None,
             verify_crc=verify_crc,
-            is_active=self._is_active,
-            end_offset=self._end_offset,
+            **self._bounds,
         )
-        found, lost = FindingsList(segment.path, segment.base_offset), LostRecords(scan)
+        self.found = found = FindingsList(segment.path, segment.base_offset)
+        lost = LostRecords(scan)
         self._doubtful = DoubtfulOffsets(scan, ENDED_CHECK_IDS)
         told = read_pos = 0
         for part in scan.parts():

@@ -6,6 +6,7 @@ and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.checks.batches import BatchCheck
@@ -26,6 +27,8 @@ from recovery.replay.end_markers import (
 from recovery.replay.recover_state import forgotten_transactions
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
+from storage.dirs.offset_ledger import absent, joined, unread
+from storage.dirs.partition import cleanup_of
 from storage.errors import AccessError, FormatError
 from storage.file_names import DirState
 from storage.kernels.protocol import is_read_to_end
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from recovery.checks.log_walk import RecoveryStop
     from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.offset_ledger import KnownRange, OffsetSpan
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, ScannedBatch
@@ -176,6 +180,8 @@ class _PartitionCheck:
         self._batches_count = 0
         self._segments: list[CheckedSegment] = []
         self._unreadable: list[str] = []
+        self._spans: list[OffsetSpan] = []
+        self._lost: list[KnownRange] = []  # what gaps are no news for
 
     def run(self) -> CheckedPartition:
         """Walk the log once, then look at what is said of its end."""
@@ -188,11 +194,19 @@ class _PartitionCheck:
                 self._unreadable.append(str(error))
                 circumstances.has_damage = True
                 circumstances.is_end_read &= files is not partition.segments[-1]
+                self._lost.append(unread(files.base_offset, partition.end_of(files)))
         if partition.segments:
             self._finish()
         if self._watch is not None:
             self._watch.end(is_end_read=circumstances.is_end_read)
-        check_missing(partition, self._end_offset(), self._collector)
+        span = joined(self._spans, partition.acknowledged.cleaned_offset)
+        gaps = absent(
+            partition.acknowledged,
+            span,
+            partial(cleanup_of, partition.path, self._image),
+            self._lost,
+        )
+        check_missing(partition, self._end_offset(), gaps, self._collector)
         version = self._options.broker_version
         check_leftovers(partition, self._collector)
         if circumstances.is_metadata:
@@ -282,11 +296,13 @@ class _PartitionCheck:
             batches,
             indexes,
             records,
-            is_active=is_active,
-            end_offset=self._partition.end_of(files),
+            self._partition.bounds(files),
         )
         walk.run(verify_crc=self._options.verify_crc, on_bytes=self._on_bytes)
         self._batches_count += walk.batches_count
+        if walk.found is not None:
+            self._spans.append(walk.found.ledger.span)
+            self._lost += (each for each in walk.found.found if each.is_lost)
         self._segments.append(
             CheckedSegment(
                 files=files,

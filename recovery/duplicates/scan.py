@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
+from storage.dirs.offset_ledger import OffsetLedger, unread
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, rows_of, tables_and_windows
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from storage.dirs.acknowledged import Missing
     from storage.dirs.log_dir import StoppedState
-    from storage.dirs.partition import Partition
+    from storage.dirs.offset_ledger import OffsetSpan
+    from storage.dirs.partition import Partition, SegmentBounds
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import LogRecord, Segment
 
@@ -45,12 +48,16 @@ class Trouble:
         count: how many places there are.
         opened_count: segments that could be opened.
         notes: sentences about the first places.
+        spans: the offsets of each segment that was read.
+        lost: the offsets of segments with such places.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.opened_count = 0
         self.notes: list[str] = []
+        self.spans: list[OffsetSpan] = []
+        self.lost: list[Missing] = []
 
     def add(self, text: str) -> None:
         """Take one sentence."""
@@ -96,6 +103,7 @@ def read_parts(
         trouble: is told of everything that is left out.
         on_bytes: is told how far it came.
     """
+    cleaned_offset = partition.acknowledged.cleaned_offset
     for place, files in enumerate(partition.segments):
         later = partition.segments[place + 1 : place + 2]
         end_offset = later[0].base_offset if later else MAX_OFFSET
@@ -103,17 +111,25 @@ def read_parts(
             segment = open_segment(files.log.path, base_offset=files.base_offset)
         except AccessError as exc:
             trouble.add(str(exc))
+            trouble.lost.append(unread(files.base_offset, partition.end_of(files)))
             continue
         trouble.opened_count += 1
+        known_count = trouble.count
+        ledger = OffsetLedger(files.base_offset, cleaned_offset=cleaned_offset)
         with segment:
             reader = _SegmentReader(segment, end_offset, trouble)
             done_pos = 0
             stopped = partition.stopped
-            for part in reader.parts(is_active=partition.is_active(files), stopped=stopped):
+            for part in reader.parts(partition.bounds(files), stopped=stopped):
+                if part.table.row_count:
+                    ledger.take(part.table)
                 yield part
                 pos = int(part.table.pos[-1]) if len(part.table.pos) else done_pos
                 on_bytes(pos - done_pos)
                 done_pos = pos
+        trouble.spans.append(ledger.span)
+        if trouble.count > known_count:
+            trouble.lost.append(unread(files.base_offset, partition.end_of(files)))
 
 
 class _SegmentReader:
@@ -123,8 +139,11 @@ class _SegmentReader:
         self._trouble = trouble
         self._top_offset = -1
 
-    def parts(self, *, is_active: bool, stopped: StoppedState) -> Iterator[Part]:
-        scan = BulkScan(self._segment, is_active=is_active)
+    def parts(self, bounds: SegmentBounds, *, stopped: StoppedState) -> Iterator[Part]:
+        # What reaches into the next segment is left out with words of its own.
+        scan = BulkScan(
+            self._segment, is_active=bounds["is_active"], claimed_end=bounds["claimed_end"]
+        )
         self._doubtful = DoubtfulOffsets(scan)
         self._lost = LostRecords(scan)
         for table, window in tables_and_windows(scan):

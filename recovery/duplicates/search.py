@@ -27,6 +27,7 @@ from recovery.duplicates.record_digests import Digester
 from recovery.duplicates.rows import COMMITTED, DuplicateKind
 from recovery.duplicates.scan import Trouble, decode_part, read_parts
 from recovery.duplicates.suspected import record_rows, record_sorter, suspected_pairs
+from storage.dirs.offset_ledger import joined
 from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.file_names import REMOTE_METADATA_TOPIC, DirState
@@ -245,7 +246,8 @@ class DuplicateSearch:
                         records.add(record_rows(decoded, outcome, self._digester, number))
             self.opened_count += trouble.opened_count
             self._leave_out(trouble.told(partition.path))
-            not_given = partition.not_given()
+            span = joined(trouble.spans, partition.acknowledged.cleaned_offset)
+            not_given = partition.not_given(span, trouble.lost)
             self.notes += (f"{partition.path}: {each}" for each in not_given)
             self.is_short |= bool(not_given)
             if batches is None:

@@ -6,8 +6,11 @@ not there, and of partitions and directories that could not be listed.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from storage.dirs.offset_ledger import joined, not_given
+from storage.dirs.partition import cleanup_of
 from storage.errors import AccessError
 from storage.kernels.protocol import VerdictKind
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from recovery.cluster.absent import AbsentPartition
     from recovery.export.plan import ExportPiece, ExportPlan
     from recovery.summaries.read_findings import ReadFinding
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.places.listing import DirectoryPlace
 
 # A batch that goes beyond the base offset of the next segment.
@@ -79,12 +83,8 @@ class PieceRead(Protocol):
         """Bad stretches of it."""
 
     @property
-    def first_batch_offset(self) -> int | None:
-        """Of the first good batch; None if there is none."""
-
-    @property
-    def end_batch_offset(self) -> int | None:
-        """One above the last good batch; None if there is none."""
+    def span(self) -> OffsetSpan:
+        """The offsets of its good batches."""
 
 
 def lost_of_directory(
@@ -106,13 +106,12 @@ def _with_missing(
     """
     path = directory.directory
     from_offset, to_offset = plan.bounds.get(path, (None, None))
-    ends = [each.end_batch_offset for each in results if each.end_batch_offset is not None]
-    end_offset = max([*ends, plan.last_bases[path]]) if path in plan.last_bases else None
     known = plan.known_of(path)
-    # With a first offset of its own an export does not begin at the log start.
-    not_given = known.not_given(end_offset) if from_offset is None else known.missing(end_offset)
+    span = joined((each.span for each in results), known.cleaned_offset)
     unbounded = [each for each in lost if each.last_offset is None]
-    for found in not_given:
+    for found in not_given(known, span, partial(cleanup_of, path), lost):
+        if found.is_on_disk and from_offset is not None:
+            continue  # with a first offset of its own an export does not begin at the log start
         missing = found.within(from_offset or 0, to_offset)
         if missing is None:
             continue
@@ -225,7 +224,7 @@ def _lost_ranges(results: Sequence[PieceRead]) -> Iterator[LostRange]:
 
 
 def _end_before(results: Sequence[PieceRead]) -> int | None:
-    ends = (each.end_batch_offset for each in reversed(results))
+    ends = (each.span.end_offset for each in reversed(results))
     known = next((end for end in ends if end is not None), None)
     if known is None and results:
         return results[0].piece.split.place.base_offset
@@ -240,7 +239,7 @@ def _start_behind(results: Sequence[PieceRead], *, is_name_a_bound: bool) -> int
     for each in results:
         split = each.piece.split
         is_named = is_name_a_bound and not split.start_pos
-        start = split.place.base_offset if is_named else each.first_batch_offset
+        start = split.place.base_offset if is_named else each.span.first_offset
         if start is not None:
             return start - 1
     return None

@@ -19,6 +19,7 @@ from recovery.export.options import ExportFormat
 from recovery.records.read_options import ReadCounts
 from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import ReadFinding
+from storage.dirs.offset_ledger import OffsetSpan
 from storage.dirs.state_file import read_as
 from storage.files.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
@@ -57,16 +58,14 @@ class PieceResult(NamedTuple):
         file_bytes: of its file; 0: there were no records, and there is no file.
         counts: of the records.
         findings: what could not be read.
-        first_batch_offset: of the first good batch; None if there is none.
-        end_batch_offset: one above the last good batch; None if there is none.
+        span: the offsets of its good batches.
     """
 
     piece: ExportPiece
     file_bytes: int
     counts: ReadCounts
     findings: tuple[ReadFinding, ...]
-    first_batch_offset: int | None
-    end_batch_offset: int | None
+    span: OffsetSpan
 
     def to_entry(self) -> dict[str, Any]:
         """Return the line of the manifest."""
@@ -77,8 +76,7 @@ class PieceResult(NamedTuple):
             "file_bytes": self.file_bytes,
             "counts": self.counts._asdict(),
             "findings": [each._asdict() for each in self.findings],
-            "first_batch_offset": self.first_batch_offset,
-            "end_batch_offset": self.end_batch_offset,
+            "span": self.span._asdict(),
         }
 
     @property
@@ -115,15 +113,12 @@ def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult
         return None
     try:
         findings = read_as(tuple[ReadFinding, ...], entry["findings"])
-        offsets = entry["first_batch_offset"], entry["end_batch_offset"]
-        first, end = read_as(tuple[int | None, int | None], offsets)
         result = PieceResult(
             piece=piece,
             file_bytes=read_as(int, entry["file_bytes"]),
             counts=read_as(ReadCounts, entry["counts"]),
             findings=tuple(each._replace(kind=VerdictKind(each.kind)) for each in findings),
-            first_batch_offset=first,
-            end_batch_offset=end,
+            span=read_as(OffsetSpan, entry["span"]),
         )
         before = {name: entry[name] for name in BOUNDS}
         is_equal = before == {name: source[name] for name in BOUNDS}
@@ -139,7 +134,7 @@ def _inside(result: PieceResult, bounds: Mapping[str, int | None]) -> list[int |
     if result.findings:
         return [bounds[name] for name in BOUNDS]
     low = result.piece.split.place.base_offset
-    high = max(low, result.end_batch_offset or 0)
+    high = max(low, result.span.end_offset or 0)
     clamped: list[int | None] = []
     for name in BOUNDS:
         value = bounds[name]
@@ -204,8 +199,7 @@ def export_piece(
         file_bytes=file_bytes,
         counts=reader.counts,
         findings=tuple(reader.findings),
-        first_batch_offset=reader.first_batch_offset,
-        end_batch_offset=reader.end_batch_offset,
+        span=reader.span,
     )
 
 

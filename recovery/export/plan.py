@@ -84,7 +84,6 @@ class ExportPlan(NamedTuple):
         problems: what could not be listed; nothing below it is exported.
         notes: for people.
         bounds: of the offsets that are wanted of each directory; the second excluded, None: none.
-        last_bases: base offset of the last segment of each directory that has one.
         acknowledged: how far the logs are known to have reached, by directory.
         absent: partitions that should be there and have no directory.
     """
@@ -94,7 +93,6 @@ class ExportPlan(NamedTuple):
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     bounds: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({})
-    last_bases: Mapping[str, int] = MappingProxyType({})
     acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
     absent: tuple[AbsentPartition, ...] = ()
 
@@ -169,7 +167,6 @@ def plan_export(
         problems=tuple(problems),
         notes=tuple(notes),
         bounds=bounds,
-        last_bases={name: each[-1].base_offset for name, each in by_directory.items() if each},
         acknowledged=listing.acknowledged,
         absent=tuple(lost_partitions(listing.log_dirs)),
     )

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from recovery.rules.findings import Finding
 
 # A log that is damaged, or ends before what lies around it.
-CAUSES = frozenset({"SEG-5", "SEG-6", "BAT-1", "BAT-2", "BAT-3", "OFS-1", "OFS-3", "SEG-11"})
+CAUSES = frozenset(
+    {"SEG-5", "SEG-6", "BAT-1", "BAT-2", "BAT-3", "OFS-1", "OFS-3", "SEG-4", "SEG-11"}
+)
 # What then does not fit: entries beyond the log, snapshots and checkpoints of its old end.
 CONSEQUENCES = frozenset(
     {
         *("IDX-3", "IDX-4", "TIM-2", "TIM-3", "TIM-4", "TXI-2", "TXI-3", "TXI-7"),
-        *("SNP-2", "SNP-3", "SNP-4", "SNP-6", "EPC-2", "OFS-2", "OFS-6", "SEG-4"),
+        *("SNP-2", "SNP-3", "SNP-4", "SNP-6", "EPC-2", "OFS-2", "OFS-6"),
         *("PRD-1", "TXO-2"),
     }
 )

@@ -43,6 +43,8 @@ _APART = WHOLE_DIRECTORY | {UNKNOWN_START, REPLACES, EMPTIES}
 _REFUSING = frozenset({REFUSES, CANNOT_LOAD, LOADS_NOTHING})
 _OFFLINE = frozenset({LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}"})
 _LOG_DAMAGE = frozenset({"BAT", "SEG"})
+# Offsets that are absent: below the high watermark, of a whole directory, between two batches.
+_MISSING = frozenset({"OFS-3", "DIR-8", "SEG-4"})
 
 
 class Answer(StrEnum):
@@ -337,16 +339,20 @@ def _once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
 
 
 def is_missing(finding: Finding) -> bool:
-    """Whether it tells of what was acknowledged and is not there, or is not served."""
+    """Tell whether it names what was acknowledged and is not on disk, or is not served."""
     if finding.severity is not Severity.ERROR:
         return False
     is_held_back = finding.check_id == "DIR-6" and finding.base_offset is not None
-    return is_held_back or finding.check_id in {"OFS-3", "DIR-8"}
+    return is_held_back or finding.check_id in _MISSING
 
 
 def is_log_damage(finding: Finding) -> bool:
-    """Whether records of a log are damaged by it, or can no longer be read."""
-    return finding.severity is Severity.ERROR and rule_of(finding.check_id).family in _LOG_DAMAGE
+    """Tell whether records of a log are damaged by it, or can no longer be read."""
+    return (
+        not is_missing(finding)
+        and finding.severity is Severity.ERROR
+        and rule_of(finding.check_id).family in _LOG_DAMAGE
+    )
 
 
 def verdict_of(

@@ -24,6 +24,7 @@ from recovery.replay.bulk_state import BulkState, replay_segment
 from recovery.replay.end_markers import CUT_CHECK_IDS, REFUSED_CHECK_ID
 from recovery.replay.recover_state import read_snapshots
 from storage.dirs.lookup import END_KINDS, all_verdicts, is_wrong_end, verdict_of
+from storage.dirs.offset_ledger import OffsetLedger, OffsetSpan, joined, unread
 from storage.errors import AccessError, FormatError
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.replay.snapshots import Clock
+    from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
 
@@ -134,8 +136,18 @@ def read_producers(
     state = BulkState()
     seen = _SeenProducers()
     notes: list[str] = []
+    spans: list[OffsetSpan] = []
+    unread_ranges: list[Missing] = []
     is_whole = True
+    cleaned_offset = partition.acknowledged.cleaned_offset
     for files in partition.segments:
+        ledger = OffsetLedger(files.base_offset, cleaned_offset=cleaned_offset)
+
+        def take(table: HeaderTable, ledger: OffsetLedger = ledger) -> None:
+            seen.add(table)
+            ledger.take(table)
+
+        known_count = len(notes)
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 found = replay_segment(
@@ -143,7 +155,7 @@ def read_producers(
                     state,
                     start_offset=partition.local_log_start_offset,
                     is_active=partition.is_active(files),
-                    on_table=seen.add,
+                    on_table=take,
                 )
                 stop = found.stop
                 if stop is not None and stop.kind not in END_KINDS:
@@ -156,6 +168,7 @@ def read_producers(
                     verdicts = all_verdicts(segment, is_active=False, end_offset=end_offset)
         except (AccessError, AppendError, FormatError) as error:
             notes.append(f"{files.log.path}: {error}: what follows in it is not counted")
+            unread_ranges.append(unread(files.base_offset, partition.end_of(files)))
             is_whole = False
             continue
         finally:
@@ -173,10 +186,14 @@ def read_producers(
             is_whole = False
         # A broker passes over these; who reads the records does not.
         notes += [in_words(files.log.path, each) for each in bad]
+        spans.append(ledger.span)
+        if len(notes) > known_count:
+            unread_ranges.append(unread(files.base_offset, partition.end_of(files)))
     snapshots, snapshot_notes = read_snapshots(partition)
     entries = snapshots[max(snapshots)] if snapshots else []
     notes += snapshot_notes
-    notes += (f"{partition.path}: {each}" for each in partition.not_given())
+    not_given = partition.not_given(joined(spans, cleaned_offset), unread_ranges)
+    notes += (f"{partition.path}: {each}" for each in not_given)
     notes += map(str, partition.problems)
     return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)), is_whole)
 

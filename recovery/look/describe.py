@@ -12,7 +12,14 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState
-from storage.dirs.lookup import BULK_BYTES, DoubtfulOffsets, LostRecords, is_wrong_end
+from storage.dirs.lookup import (
+    BULK_BYTES,
+    END_KINDS,
+    DoubtfulOffsets,
+    LostRecords,
+    is_wrong_end,
+)
+from storage.dirs.offset_ledger import OffsetLedger, OffsetSpan, joined, unread
 from storage.dirs.standing import NOT_KNOWN, in_cluster
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
@@ -130,7 +137,9 @@ class Description(NamedTuple):
 class _Tally:
     """Counts over the batches of one segment."""
 
-    def __init__(self) -> None:
+    def __init__(self, base_offset: int) -> None:
+        """Begin with the segment of that base offset."""
+        self.ledger = OffsetLedger(base_offset)
         self.batches_count = 0
         self.records_count: int | None = 0
         self.last_offset: int | None = None
@@ -148,6 +157,7 @@ class _Tally:
         """Count one batch whose checksum is right; one whose records are lost is in no count."""
         if is_offset_right:
             self.last_offset = header.last_offset
+            self.ledger.take_batch(header)
         if is_lost:
             return
         self.batches_count += 1
@@ -174,6 +184,10 @@ class _Tally:
             is_right = good & ~np.isin(table.pos, list(doubtful_positions))
         if is_right.any():
             self.last_offset = int(table.last_offset[is_right][-1])
+            placed = table
+            if not is_right.all():
+                placed = type(table)._make(column[is_right] for column in table)
+            self.ledger.take(placed)
         if lost_positions:
             good = good & ~np.isin(table.pos, list(lost_positions))
         if not good.any():
@@ -230,13 +244,14 @@ def describe_partition(
     transactions = OpenTransactions(
         log_start_offset=partition.log_start_offset or 0, high_watermark=partition.high_watermark
     )
-    segments, verdicts, codecs, producer_ids = _read_log(partition, transactions, on_bytes)
+    segments, verdicts, codecs, producer_ids, spans = _read_log(partition, transactions, on_bytes)
     was_read = all(each.verdict is not None for each in segments) and bool(segments)
     exposed = [] if verdicts else _forget(partition, transactions)
     read_end_offset, log_end_offset = _ends(segments[-1], verdicts) if was_read else (None, None)
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
-    missing = _missing(partition, log_end_offset)
+    span = joined(spans, partition.acknowledged.cleaned_offset)
+    missing = _missing(partition, log_end_offset, span, verdicts)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
     summary = PartitionDescription(
@@ -305,6 +320,7 @@ class _ReadLog(NamedTuple):
     verdicts: list[tuple[SegmentFiles, Verdict]]
     codecs: set[int]
     producer_ids: set[int]
+    spans: list[OffsetSpan]
 
 
 def _read_log(
@@ -313,7 +329,7 @@ def _read_log(
     on_bytes: Callable[[int], None] | None,
 ) -> _ReadLog:
     """Read the segments in order; one that has gone meanwhile is left out."""
-    found = _ReadLog(segments=[], verdicts=[], codecs=set(), producer_ids=set())
+    found = _ReadLog(segments=[], verdicts=[], codecs=set(), producer_ids=set(), spans=[])
     for files in partition.segments:
         tally, verdicts = _read_segment(partition, files, transactions)
         if verdicts is None and _is_gone(partition, files):
@@ -321,6 +337,7 @@ def _read_log(
         found.verdicts.extend((files, verdict) for verdict in verdicts or ())
         found.codecs.update(tally.codecs)
         found.producer_ids.update(tally.producer_ids)
+        found.spans.append(tally.ledger.span)
         found.segments.append(_segment_summary(partition, files, tally, verdicts))
         if on_bytes is not None:
             on_bytes(files.log.file_bytes)
@@ -381,7 +398,7 @@ def _read_segment(
     partition: Partition, files: SegmentFiles, transactions: OpenTransactions
 ) -> tuple[_Tally, list[Verdict] | None]:
     """Scan one segment; the verdicts are None if it could not be opened."""
-    tally = _Tally()
+    tally = _Tally(files.base_offset)
     bounds = partition.bounds(files)
     try:
         with open_segment(files.log.path) as segment:
@@ -413,11 +430,21 @@ def _read_segment(
         return tally, None
 
 
-def _missing(partition: Partition, log_end_offset: int | None) -> tuple[Missing, ...]:
-    """Tell what was acknowledged and is not there; of an end that was not read nothing is known."""
+def _missing(
+    partition: Partition,
+    log_end_offset: int | None,
+    span: OffsetSpan,
+    verdicts: Sequence[tuple[SegmentFiles, Verdict]],
+) -> tuple[Missing, ...]:
+    """Return what was acknowledged and is not on disk.
+
+    Nothing is known of an end that was not read. Gaps of a segment with damage are that damage.
+    """
     if partition.segments and log_end_offset is None:
         return tuple(partition.acknowledged.holes())
-    return partition.acknowledged.not_given(log_end_offset)
+    damaged = {files.base_offset: files for files, each in verdicts if each.kind not in END_KINDS}
+    told = [unread(base, partition.end_of(files)) for base, files in damaged.items()]
+    return partition.not_given(span, told, end_offset=log_end_offset)
 
 
 def _tell_end(partition: Partition, read: int | None, end: int | None) -> Iterator[str]:

@@ -24,6 +24,7 @@ from recovery.loss.rows import LossKind, LossRow, LossSummary, shown
 from recovery.records.piece_reader import PieceReader
 from storage.dirs.discovery import discover
 from storage.dirs.lookup import END_KINDS, is_wrong_end
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.errors import AccessError, FormatError
 from storage.files.uris import is_uri
 from storage.kernels.protocol import VerdictKind
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from recovery.records.read_options import ReadCounts
     from recovery.summaries.read_findings import ReadFinding
     from recovery.transactions.unknown_ends import UnknownTransaction
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.places.listing import DirectoryPlace
 
 PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
@@ -52,8 +54,7 @@ class SurveyedPiece(NamedTuple):
 
     piece: ExportPiece
     findings: tuple[ReadFinding, ...]
-    first_batch_offset: int | None
-    end_batch_offset: int | None
+    span: OffsetSpan
 
 
 class LossSurvey:
@@ -81,6 +82,9 @@ class LossSurvey:
         self.summaries: list[LossSummary] = []
         self.lost: list[LostRange] = []
         self.by_changes: list[JournalLoss] = []
+        local = [each.directory for each in self._plan.directories if not is_uri(each.directory)]
+        parents = {os.path.dirname(os.path.realpath(each)) for each in local}  # noqa: PTH120
+        self._changes = [*journal_losses(sorted(parents))]
         self.notes: list[str] = [*map(str, self._plan.problems), *self._plan.notes]
         self.is_lost = False
         self.is_short = any(isinstance(each, FormatError) for each in self._plan.problems)
@@ -125,8 +129,7 @@ class LossSurvey:
                 SurveyedPiece(
                     piece=piece,
                     findings=tuple(reader.findings),
-                    first_batch_offset=reader.first_batch_offset,
-                    end_batch_offset=reader.end_batch_offset,
+                    span=reader.span,
                 )
             )
             self._on_bytes(piece.split.end_pos - piece.split.start_pos)
@@ -135,12 +138,13 @@ class LossSurvey:
         self.is_lost |= bool(aborted.unknown)
         yield from (_of_unknown(directory, each) for each in aborted.unknown)
         lost = lost_of_directory(self._plan, directory, results)
+        lost = [each for each in lost if not self._is_of_change(path, each)]
         self._judge_ends(path, results)
         traces = Traces(path) if lost else None
         for found in lost:
             trace = Trace() if traces is None else traces.of(found)
             yield self._of_lost(found, trace)
-        ends = [each.end_batch_offset for each in results if each.end_batch_offset is not None]
+        ends = [each.span.end_offset for each in results if each.span.end_offset is not None]
         unknown = any(each.missing_offsets is None for each in lost)
         self.summaries.append(
             LossSummary(
@@ -235,6 +239,17 @@ class LossSurvey:
 
     # --- by applied changes ---
 
+    def _is_of_change(self, directory: str, lost: LostRange) -> bool:
+        """Tell whether a gap is what a change of eoctl has lost, which is told once, as that."""
+        first, last = lost.base_offset, lost.last_offset
+        if lost.check_id != GAP_CHECK_ID or first is None or last is None:
+            return False
+        path = os.path.realpath(directory)
+        return any(
+            os.path.realpath(each.directory) == path and each.explains(first, last)
+            for each in self._changes
+        )
+
     def _by_changes(self) -> Iterator[LossRow]:
         """Tell of what the journals beside the log dirs say: the logs do not tell it any more."""
         known = {
@@ -242,7 +257,7 @@ class LossSurvey:
             for each in self._plan.directories
             if not is_uri(each.directory)
         }
-        for found in journal_losses(sorted({os.path.dirname(each) for each in known})):  # noqa: PTH120
+        for found in self._changes:
             directory = known.get(os.path.realpath(found.directory))
             if directory is None:
                 continue

@@ -130,7 +130,7 @@ def _not_given(partition: Partition, rebuilt: Rebuilt) -> tuple[Missing, ...]:
     """Tell what a reader cannot give; the end of a log that is whole is known already."""
     ends = [each.end for each in rebuilt.segments]
     if ends and all(each.verdict.kind is VerdictKind.OK for each in ends) and rebuilt.cut is None:
-        return partition.acknowledged.not_given(rebuilt.log_end_offset)
+        return partition.not_given(end_offset=rebuilt.log_end_offset)
     return partition.not_given()
 
 

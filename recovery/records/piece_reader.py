@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from recovery.records.decoded import RowBuilder
     from recovery.transactions.outcomes import Outcomes
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import LogRecord, Segment
@@ -112,14 +113,9 @@ class PieceReader(Generic[RowsT]):
         return self._notes.found
 
     @property
-    def first_batch_offset(self) -> int | None:
-        """Base offset of the first good batch; None if there is none."""
-        return self._notes.first_offset
-
-    @property
-    def end_batch_offset(self) -> int | None:
-        """One above the last offset of the last good batch; None if there is none."""
-        return self._notes.end_offset
+    def span(self) -> OffsetSpan:
+        """The offsets of the good batches so far, and the gaps between them."""
+        return self._notes.ledger.span
 
     @property
     def counts(self) -> ReadCounts:
@@ -163,6 +159,7 @@ class PieceReader(Generic[RowsT]):
             end_pos=self._end_pos,
             is_active=split.place.is_active and split.is_last,
             end_offset=split.place.end_offset,
+            claimed_end=split.place.claimed_end if split.is_last else None,
         )
         for part in scan.parts():
             notes.look_at(scan)

@@ -22,6 +22,7 @@ from recovery.truncate.plan import Truncation, producers_at_end
 from recovery.truncate.target import TargetKind, TargetRequest, find_target
 from recovery.truncate.transactions import TransactionChanges, cut_parts
 from storage.dirs.lookup import END_KINDS
+from storage.dirs.offset_ledger import OffsetLedger, absent, joined, unread
 from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from recovery.replay.snapshots import Clock
     from recovery.summaries.fingerprint import Fingerprint
     from recovery.truncate.transactions import TransactionChange
+    from storage.dirs.acknowledged import Missing
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import Verdict
     from storage.log.segment import Segment
@@ -164,7 +167,11 @@ def read_replica(
     end = partition.log_end()
     start_offset = partition.local_log_start_offset or 0
     end_offset = start_offset if end is None else end.offset
-    sound_end_offset = found.sound_end_offset
+    span = joined(found.spans)
+    lost = absent(partition.acknowledged, span, partition.cleanup, found.unread)
+    sound_ends = [found.sound_end_offset, *(each.base_offset for each in lost[:1])]
+    sound_end_offset = min((each for each in sound_ends if each is not None), default=end_offset)
+    is_cleaned = bool(span.cleaned_end) or (bool(span.gaps) and not lost)
     return ReplicaLog(
         partition=partition,
         start_offset=start_offset,
@@ -172,9 +179,9 @@ def read_replica(
         high_watermark=partition.high_watermark,
         epochs=None if epochs is None else tuple(epochs),
         copy=Copy(_places(partition), found.extent, found.fingerprint),
-        sound_end_offset=end_offset if sound_end_offset is None else sound_end_offset,
-        cleaned_end_offset=_cleaned_end_offset(partition, has_gap=found.has_gap),
-        notes=(*unread, *found.notes),
+        sound_end_offset=sound_end_offset,
+        cleaned_end_offset=_cleaned_end_offset(partition, is_cleaned=is_cleaned),
+        notes=(*unread, *found.notes, *(f"{partition.path}: {each}" for each in lost)),
     )
 
 
@@ -195,13 +202,13 @@ def _places(partition: Partition) -> tuple[SegmentPlace, ...]:
     )
 
 
-def _cleaned_end_offset(partition: Partition, *, has_gap: bool) -> int:
+def _cleaned_end_offset(partition: Partition, *, is_cleaned: bool) -> int:
     """Where the cleaner has been at most: a broker notes it; active segments are never cleaned."""
     offsets = None if partition.log_dir is None else partition.log_dir.cleaner_offsets
     noted = (offsets or {}).get(partition.directory.topic_partition)
     if noted is not None:
         return noted
-    return partition.segments[-1].base_offset if has_gap else 0
+    return partition.segments[-1].base_offset if is_cleaned else 0
 
 
 class _Pass:
@@ -210,11 +217,13 @@ class _Pass:
     def __init__(self, partition: Partition) -> None:
         self.fingerprint: Fingerprint = no_fingerprint()
         self.extent = Extent()
-        self.has_gap = False
+        self.spans: list[OffsetSpan] = []
+        self.unread: list[Missing] = []  # segments with damage: their gaps are that
         self.sound_end_offset: int | None = None  # None: no damage was met
         self.notes: list[str] = []
         self._partition = partition
         self._next_offset: int | None = None
+        self._ledger = OffsetLedger()
         self._segment_start = 0  # where what was read of the segment before begins
 
     def read(self, files: SegmentFiles) -> None:
@@ -227,32 +236,34 @@ class _Pass:
             if self.sound_end_offset is None:
                 self.sound_end_offset = self._segment_start
         self._segment_start = before
+        self._ledger = OffsetLedger(files.base_offset)
+        notes_count = len(self.notes)
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 scan = segment.scan_tables(**self._partition.bounds(files))
                 for table in scan:
                     self._take(table)
                 bad = next((each for each in scan.verdicts if each.kind not in END_KINDS), None)
-                if bad is None:
-                    return
-                self.notes.append(
-                    f"{files.log.path}: position {bad.start_pos}: {bad.reason or bad.kind}"
-                )
-                if self.sound_end_offset is None:
-                    self.sound_end_offset = _sound_end(segment, bad, before)
+                if bad is not None:
+                    self.notes.append(
+                        f"{files.log.path}: position {bad.start_pos}: {bad.reason or bad.kind}"
+                    )
+                    if self.sound_end_offset is None:
+                        self.sound_end_offset = _sound_end(segment, bad, before)
         except AccessError as error:
             self.notes.append(str(error))
             if self.sound_end_offset is None:
                 self.sound_end_offset = before
+        self.spans.append(self._ledger.span)
+        if len(self.notes) > notes_count:
+            self.unread.append(unread(files.base_offset, self._partition.end_of(files)))
 
     def _take(self, table: HeaderTable) -> None:
         good = HeaderTable._make(column[table.crc_ok] for column in table)
         if not good.row_count:
             return
         first, last = int(good.base_offset[0]), int(good.last_offset[-1])
-        is_joined = self._next_offset in (None, first)
-        if not is_joined or (good.base_offset[1:] != good.last_offset[:-1] + 1).any():
-            self.has_gap = True
+        self._ledger.take(good)
         self._next_offset = last + 1
         self.extent = self.extent.then(Extent(first, int(good.last_offset.max())))
         self.fingerprint = join_fingerprints(

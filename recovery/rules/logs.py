@@ -41,12 +41,14 @@ LOG = (
     ),
     Rule(
         check_id="SEG-4",
-        title="A segment begins right behind the last offset of the one before it.",
-        severity=Severity.WARNING,
-        broker="nothing",
-        fix="None: offsets are never given out again.",
-        is_normal_when_compacted=True,
-        excuse="A note for a gap inside a segment, as a repair leaves it.",
+        title="No offset is missing between two batches, unless compaction removed it.",
+        severity=Severity.ERROR,
+        broker="nothing; a consumer goes on behind the gap",
+        fix="Copy the partition from a replica that has the records. Else: none, they are lost.",
+        excuse=(
+            "None if cleanup.policy says compact: below what the cleaner has reached, or"
+            " anywhere if the topic has other replicas."
+        ),
         kafka="UnifiedLog",
         test="planted/segments.py",
     ),

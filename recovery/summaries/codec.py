@@ -19,6 +19,7 @@ from recovery.summaries.violations import VIOLATION_DTYPE
 from recovery.timeline.codec import pack_timeline, unpack_timeline
 from recovery.timeline.ended_epochs import ENDED_DTYPE
 from recovery.timeline.reading import ReadTimeline
+from storage.dirs.offset_ledger import OffsetSpan  # noqa: TC001 - `read_as` resolves it
 from storage.dirs.state_file import read_as
 from storage.errors import CorruptError, UnsupportedError
 from storage.places.splits import Split
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PACKED_VERSION = 4
+PACKED_VERSION = 5
 FINGERPRINT_DTYPES = (np.int64, np.uint64, np.int64)
 COLUMN_DTYPES = [
     np.dtype(each).newbyteorder("<")
@@ -59,6 +60,7 @@ class _PackedPiece(NamedTuple):
     lowest_leader_epoch: int
     highest_leader_epoch: int
     timeline: bytes | None
+    span: OffsetSpan
 
 
 class _PackedPartition(NamedTuple):
@@ -68,6 +70,7 @@ class _PackedPartition(NamedTuple):
     findings: tuple[ReadFinding, ...]
     findings_count: int
     timeline: bytes | None
+    span: OffsetSpan
 
 
 class _PackedRun(NamedTuple):
@@ -79,6 +82,7 @@ class _PackedRun(NamedTuple):
     findings_count: int
     timeline: bytes | None
     needs_floor: bool
+    span: OffsetSpan
 
 
 def pack_summary(summary: Summary) -> bytes:
@@ -164,7 +168,8 @@ def pack_partition(found: PartitionSummary) -> bytes:
     timeline = None
     if found.timeline is not None:
         timeline = pack_timeline(ReadTimeline(found.timeline, -1, needs_floor=False))
-    packed = [pack_summary(found.summary), found.findings, found.findings_count, timeline]
+    summary = pack_summary(found.summary)
+    packed = [summary, found.findings, found.findings_count, timeline, found.span]
     return bytes(packb(packed, use_bin_type=True, unicode_errors="surrogateescape"))
 
 
@@ -173,7 +178,11 @@ def unpack_partition(data: bytes) -> PartitionSummary:
     packed = _packed_row(_PackedPartition, data)
     timeline = None if packed.timeline is None else unpack_timeline(packed.timeline).timeline
     return PartitionSummary(
-        unpack_summary(packed.summary), packed.findings, packed.findings_count, timeline=timeline
+        unpack_summary(packed.summary),
+        packed.findings,
+        packed.findings_count,
+        timeline=timeline,
+        span=packed.span,
     )
 
 

@@ -20,6 +20,8 @@ from recovery.timeline.piece import Timeline, with_fewer_bins
 from recovery.timeline.reading import ReadTimeline, join_read
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import is_wrong_end
+from storage.dirs.offset_ledger import OffsetSpan, joined, not_given
+from storage.dirs.partition import cleanup_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,6 +71,7 @@ class PartitionSummary(NamedTuple):
         findings_count: all bad stretches.
         stopped: how its broker left it; known from `against` on.
         timeline: None where none was wanted.
+        span: the offsets of its good batches.
     """
 
     summary: Summary
@@ -76,6 +79,7 @@ class PartitionSummary(NamedTuple):
     findings_count: int
     stopped: StoppedState = StoppedState.UNKNOWN
     timeline: Timeline | None = None
+    span: OffsetSpan = OffsetSpan()
 
     @property
     def damage(self) -> FoundDamage:
@@ -89,12 +93,12 @@ class PartitionSummary(NamedTuple):
 
         Nothing is said of the end of a log whose last segment could not be read.
         """
-        end_offset = None
-        if segments:
-            end_offset = max(segments[-1].base_offset, self.summary.extent.top_offset + 1)
+        span = self.span
         if any(each.is_unreadable and each.path == segments[-1].path for each in self.findings):
-            end_offset = known.end_offset
-        found = [not_there(directory, each) for each in known.not_given(end_offset)]
+            span = span._replace(end_offset=known.end_offset)
+        lost = [each for each in self.findings if each.is_lost]
+        find_cleanup = partial(cleanup_of, directory)
+        found = [not_there(directory, each) for each in not_given(known, span, find_cleanup, lost)]
         return self._replace(
             findings=(*found, *self.findings),
             findings_count=self.findings_count + len(found),
@@ -110,6 +114,7 @@ class JoinedRun(NamedTuple):
         findings, findings_count: as of a partition.
         timeline: of its batches; None where none was wanted.
         needs_floor: a timeline of it had to know where the batches before it end.
+        span: the offsets of its good batches.
     """
 
     splits: tuple[Split, ...]
@@ -118,6 +123,7 @@ class JoinedRun(NamedTuple):
     findings_count: int
     timeline: ReadTimeline | None
     needs_floor: bool
+    span: OffsetSpan
 
 
 def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> PartitionSummary:
@@ -144,6 +150,7 @@ def join_runs(runs: Iterable[JoinedRun], read: ReadSplit = read_split) -> Joined
     findings_count = 0
     timeline: ReadTimeline | None = None
     needs_floor = False
+    spans: list[OffsetSpan] = []
 
     def pieces() -> Iterator[Piece]:
         nonlocal findings_count, timeline, needs_floor
@@ -156,6 +163,7 @@ def join_runs(runs: Iterable[JoinedRun], read: ReadSplit = read_split) -> Joined
             splits.extend(run.splits)
             findings.extend(run.findings[: MAX_FINDINGS_COUNT - len(findings)])
             findings_count += run.findings_count
+            spans[:] = [_joined([*spans, run.span], splits)]
             yield Piece(run.summary, _rereading(run, read))
 
     summary = merge_all(pieces())
@@ -166,7 +174,13 @@ def join_runs(runs: Iterable[JoinedRun], read: ReadSplit = read_split) -> Joined
         findings_count=findings_count,
         timeline=timeline,
         needs_floor=needs_floor,
+        span=_joined(spans, splits),
     )
+
+
+def _joined(spans: Sequence[OffsetSpan], splits: Sequence[Split]) -> OffsetSpan:
+    """Join spans of one directory; all of its splits know how far the cleaner has come."""
+    return joined(spans, splits[0].place.cleaned_offset if splits else None)
 
 
 def partition_of(run: JoinedRun) -> PartitionSummary:
@@ -177,7 +191,9 @@ def partition_of(run: JoinedRun) -> PartitionSummary:
         timeline = run.timeline.timeline
         if wanted is not None:
             timeline = with_fewer_bins(timeline, wanted.max_bins)
-    return PartitionSummary(run.summary, run.findings, run.findings_count, timeline=timeline)
+    return PartitionSummary(
+        run.summary, run.findings, run.findings_count, timeline=timeline, span=run.span
+    )
 
 
 def _run_of(segment: ReadPiece) -> JoinedRun:
@@ -190,6 +206,7 @@ def _run_of(segment: ReadPiece) -> JoinedRun:
         findings_count=piece.findings_count,
         timeline=timeline,
         needs_floor=timeline is not None and timeline.needs_floor,
+        span=piece.span,
     )
 
 
@@ -286,6 +303,7 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
         lowest_leader_epoch=min(lowest, default=-1),
         highest_leader_epoch=max(each.highest_leader_epoch for each in found),
         timeline=_joined_timeline(found),
+        span=_joined([each.span for each in found], [whole]),
     )
     return ReadPiece(whole, piece)
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from recovery.replay.end_markers import REFUSED_CHECK_ID
 from storage.dirs.lookup import END_KINDS
+from storage.dirs.offset_ledger import OffsetLedger, lost_range
 from storage.errors import AccessError
 from storage.kernels.protocol import Verdict, VerdictKind, in_words
+from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import lost_base_offset
 
 if TYPE_CHECKING:
@@ -126,25 +128,32 @@ class FindingsList:
 
     Attributes:
         found: the findings so far; complete after `finish`.
-        first_offset, end_offset: of the first good batch, and one above the last one; None as long
-            as there is none.
+        ledger: the offsets of the good batches.
     """
 
-    def __init__(self, path: str, base_offset: int | None, *, is_last: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        base_offset: int | None,
+        *,
+        is_last: bool = True,
+        cleaned_offset: int | None = None,
+    ) -> None:
         """Take the findings of one scan.
 
         Args:
             path: of the segment.
             base_offset: of the segment; None if the scan does not begin with it.
             is_last: the scan goes to the end of the segment.
+            cleaned_offset: as of `OffsetLedger`.
         """
         self.found: list[ReadFinding] = []
-        self.first_offset: int | None = None
-        self.end_offset: int | None = None
+        self.ledger = OffsetLedger(base_offset, cleaned_offset=cleaned_offset)
         self._is_last = is_last
         self._path = path
         self._seen_count = 0
         self._waiting: list[ReadFinding] = []  # for the good batch behind them
+        self._stated: dict[int, tuple[int, int]] = {}  # offsets of bad batches, by position
         self._told: dict[int, bool] = {}  # where a verdict begins, and whether it is a loss
         self._next_offset = base_offset
 
@@ -153,7 +162,13 @@ class FindingsList:
         """Take the findings of a scan of a split."""
         place = split.place
         base_offset = None if split.start_pos else place.base_offset
-        return cls(place.path, base_offset, is_last=split.is_last)
+        cleaned = place.cleaned_offset
+        return cls(place.path, base_offset, is_last=split.is_last, cleaned_offset=cleaned)
+
+    @property
+    def end_offset(self) -> int | None:
+        """One above the last good batch; None as long as there is none."""
+        return self.ledger.span.end_offset
 
     def look_at(self, scan: BulkScan) -> None:
         """Take the verdicts that are new; call it before the rows that were given after them."""
@@ -181,11 +196,14 @@ class FindingsList:
                 else:
                     still.append(finding)
             self._waiting = still
-        self._went_on(int(table.base_offset[0]), int(table.last_offset[-1]))
+        self.ledger.take(table)
+        self._next_offset = int(table.last_offset[-1]) + 1
 
     def passed_batch(self, batch: ScannedBatch) -> None:
         """Take a batch that was given by itself; its offsets count if its records do."""
         if batch.crc_ok is False or self.is_lost(batch.pos):
+            if 0 <= batch.header.base_offset <= MAX_OFFSET:
+                self._stated[batch.pos] = batch.header.base_offset, batch.header.last_offset
             return
         still = []
         for each in self._waiting:
@@ -197,12 +215,8 @@ class FindingsList:
             else:
                 still.append(each)
         self._waiting = still
-        self._went_on(batch.header.base_offset, batch.header.last_offset)
-
-    def _went_on(self, base_offset: int, last_offset: int) -> None:
-        if self.first_offset is None:
-            self.first_offset = base_offset
-        self.end_offset = self._next_offset = last_offset + 1
+        self.ledger.take_batch(batch.header)
+        self._next_offset = batch.header.last_offset + 1
 
     def add_error(
         self,
@@ -260,9 +274,17 @@ class FindingsList:
 
     def finish(self) -> None:
         """Take those that no good batch follows, and bring all into order."""
-        self.found += self._waiting
-        self._waiting = []
+        found = [*self.found, *self._waiting]
+        self.found, self._waiting = [self._with_range(each) for each in found], []
         self.found.sort(key=lambda each: (each.start_pos, each.end_pos))
+
+    def _with_range(self, found: ReadFinding) -> ReadFinding:
+        """Name the offsets that a bad batch states if there is no room for it where it lies."""
+        if not found.is_lost or found.base_offset is None:
+            return found
+        stated = self._stated.get(found.start_pos)
+        first, last = lost_range(found.base_offset, found.last_offset, stated)
+        return found._replace(base_offset=first, last_offset=last)
 
     def _of_verdict(self, verdict: Verdict) -> ReadFinding:
         kind, check_id = verdict.kind, verdict.check_id

@@ -27,6 +27,7 @@ from recovery.timeline.reading import (
     marker_kinds,
 )
 from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
+from storage.dirs.offset_ledger import OffsetSpan
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
@@ -63,6 +64,7 @@ class PieceSummary(NamedTuple):
         walked_end_pos: end of the last batch: where the next piece must begin.
         lowest_leader_epoch, highest_leader_epoch: of its batches; -1 if none has one.
         timeline: of its batches; None where none was wanted.
+        span: the offsets of its good batches.
     """
 
     summary: Summary
@@ -72,6 +74,7 @@ class PieceSummary(NamedTuple):
     lowest_leader_epoch: int
     highest_leader_epoch: int
     timeline: ReadTimeline | None = None
+    span: OffsetSpan = OffsetSpan()
 
 
 def summarize_split(
@@ -101,6 +104,7 @@ def summarize_split(
             end_pos=None if split.is_last else split.end_pos,
             is_active=place.is_active and split.is_last,
             end_offset=place.end_offset,
+            claimed_end=place.claimed_end if split.is_last else None,
         )
         reading = _Reading(segment, scan, split, before, offsets)
         for part in scan.parts():
@@ -178,6 +182,7 @@ class _Reading:
             lowest_leader_epoch=lowest,
             highest_leader_epoch=highest,
             timeline=None if self._timeline is None else self._timeline.finish(),
+            span=self._notes.ledger.span,
         )
 
     def _take_singles(self) -> None:

@@ -22,9 +22,19 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState, stopped_of
+from storage.dirs.tiering import first_epoch_offset, is_likely_tiered
 from storage.errors import AccessError
-from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix, classify
+from storage.file_names import (
+    LEADER_EPOCHS_NAME,
+    METADATA_TOPIC,
+    DirState,
+    FileKind,
+    FileSuffix,
+    classify,
+)
+from storage.files.uris import is_uri
 from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from storage.kernels.offset_order import ClaimedEnd
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -121,6 +131,11 @@ class Acknowledged(NamedTuple):
         stopped: how the broker left the directory.
         swapped: the offsets of `.swap` files that the next start puts in place, the end excluded;
             None: there are none.
+        cleaned_offset: the cleaner has been below it, by its checkpoint; 0: that has no line of the
+            log; None: there is no checkpoint that can be read.
+        begin_offset: the log had offsets from there on, below its first segment, by its leader
+            epochs, which a broker cuts at the log start; None: nothing tells of any.
+        is_likely_tiered: what is below the first segment may be in remote storage.
         unlisted: those of segments that the operating system does not give: what is in them is not
             known, and whoever reads says that it could not be read.
     """
@@ -133,6 +148,9 @@ class Acknowledged(NamedTuple):
     unlisted: tuple[int, ...] = ()
     stopped: StoppedState = StoppedState.UNKNOWN
     swapped: tuple[int, int] | None = None
+    cleaned_offset: int | None = None
+    begin_offset: int | None = None
+    is_likely_tiered: bool = False
 
     @property
     def high_watermark(self) -> int | None:
@@ -283,8 +301,11 @@ def acknowledged(
     is_clean = log_dir is not None and log_dir.stopped is StoppedState.CLEAN
     claims: list[Claim] = []
     log_start: int | None = None
+    cleaned: int | None = None
     if log_dir is not None and directory.name.topic != METADATA_TOPIC:
         log_start = log_dir.log_start_offset(directory)
+        if log_dir.cleaner_offsets is not None:
+            cleaned = log_dir.cleaned_offset(directory) or 0
         if is_live:
             claims += checkpoint_claims(
                 log_dir.high_watermark(directory), log_dir.recovery_point(directory)
@@ -302,6 +323,9 @@ def acknowledged(
         unlisted=tuple(sorted(unlisted)),
         stopped=stopped_of(log_dir, directory),
         swapped=_swapped(files),
+        cleaned_offset=cleaned,
+        begin_offset=_begin_offset(directory, files, log_start) if is_live else None,
+        is_likely_tiered=log_dir is not None and is_likely_tiered(log_dir, log_start),
     )
 
 
@@ -338,6 +362,41 @@ def next_offset(entry: FileEntry) -> int:
             if table.row_count:
                 found = int(table.last_offset[-1]) + 1
     return found
+
+
+def claimed_end(directory: PartitionDir, log_dir: LogDir | None) -> ClaimedEnd | None:
+    """Return how far a log reached; None: nothing tells, or a broker appends to it."""
+    is_live = directory.name.state is DirState.LIVE
+    if log_dir is None or not is_live or directory.name.topic == METADATA_TOPIC:
+        return None
+    stopped = stopped_of(log_dir, directory)
+    point, high_watermark = log_dir.recovery_point(directory), log_dir.high_watermark(directory)
+    if stopped is StoppedState.LIVE:
+        return None
+    if stopped is StoppedState.CLEAN and point is not None:
+        return ClaimedEnd(point, is_exact=True)
+    known = [each for each in (point, high_watermark) if each is not None]
+    return ClaimedEnd(max(known), is_exact=False) if known else None
+
+
+def _begin_offset(
+    directory: PartitionDir, files: PartitionFiles, log_start: int | None
+) -> int | None:
+    """Return where the log began by its leader epochs, if segments are gone from its front."""
+    if not files.segments or directory.name.topic == METADATA_TOPIC:
+        return None
+    first_base = files.segments[0].base_offset
+    is_removed = any(
+        each.name.kind is FileKind.LOG
+        and each.name.suffix is FileSuffix.DELETED
+        and (each.name.offset or 0) < first_base
+        for each in files.others
+    )
+    entry = files.other(LEADER_EPOCHS_NAME)
+    if entry is None or is_removed or first_base <= (log_start or 0) or is_uri(entry.path):
+        return None
+    begin = first_epoch_offset(entry.path)
+    return begin if begin is not None and begin < first_base else None
 
 
 def checkpoint_claims(high_watermark: int | None, recovery_point: int | None) -> list[Claim]:

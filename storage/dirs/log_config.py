@@ -68,10 +68,8 @@ def read_log_config(
         return LogConfig()
     settings = _Settings(image, topic, broker_id)
     segment_ms = settings.number("segment.ms")
-    is_compacted = "compact" in {
-        each.strip() for each in settings.text("cleanup.policy").split(",")
-    }
-    if is_compacted:
+    compacts = is_compacted(image, topic, broker_id=broker_id)
+    if compacts:
         lag_ms = settings.number("max.compaction.lag.ms")
         segment_ms = min(segment_ms, lag_ms) if lag_ms > 0 else segment_ms
     return LogConfig(
@@ -83,6 +81,12 @@ def read_log_config(
         is_log_append_time=settings.text("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=settings.number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=settings.number("message.timestamp.after.max.ms"),
-        is_compacted=is_compacted,
+        is_compacted=compacts,
         compression_type=settings.text("compression.type"),
     )
+
+
+def is_compacted(image: ClusterImage, topic: str, *, broker_id: int | None = None) -> bool:
+    """Tell whether the cleanup.policy of a topic says compact."""
+    policy = topic_setting(image, topic, "cleanup.policy", broker_id=broker_id).value
+    return "compact" in {each.strip() for each in policy.split(",")}

@@ -146,6 +146,10 @@ class LogDir(NamedTuple):
         end = bisect_right(self.partitions, topic, start, key=lambda each: each.name.topic)
         return self.partitions[start:end]
 
+    def cleaned_offset(self, partition: PartitionDir) -> int | None:
+        """Return how far the cleaner has come, as checkpointed; None: it was never there."""
+        return self._checkpointed(self.cleaner_offsets, partition)
+
     def log_start_offset(self, partition: PartitionDir) -> int | None:
         """Checkpointed log start; None is normal: listed only above the first segment's base.
 

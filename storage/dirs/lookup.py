@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.numpy_kernel import BulkScan, TableScan
+    from storage.kernels.offset_order import ClaimedEnd
     from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
@@ -121,10 +122,14 @@ class LostRecords(_ToldBatches):
 
 
 def all_verdicts(
-    segment: Segment, *, is_active: bool, end_offset: int | None = None
+    segment: Segment,
+    *,
+    is_active: bool,
+    end_offset: int | None = None,
+    claimed_end: ClaimedEnd | None = None,
 ) -> list[Verdict]:
     """Return what a scan says that goes on behind damage. Reads the segment."""
-    scan = segment.scan(is_active=is_active, end_offset=end_offset)
+    scan = segment.scan(is_active=is_active, end_offset=end_offset, claimed_end=claimed_end)
     for _ in scan:
         pass
     return scan.verdicts
@@ -174,18 +179,26 @@ def find_batch(
     *,
     is_active: bool,
     end_offset: int | None = None,
+    claimed_end: ClaimedEnd | None = None,
 ) -> FoundBatch | None:
     """Find the first batch whose last offset is >= `offset`; None if the segment ends below.
 
     In a gap that is the batch behind the gap. A batch with a wrong checksum is returned only if it
     claims the offset and no good batch does. `end_offset`: base offset of the segment behind.
     """
-    via_index = _by_index(segment, entries, offset, is_active=is_active, end_offset=end_offset)
+    via_index = _by_index(
+        segment,
+        entries,
+        offset,
+        is_active=is_active,
+        end_offset=end_offset,
+        claimed_end=claimed_end,
+    )
     if via_index is not None:
         _, batch = via_index
         return None if batch is None else FoundBatch(batch, via_index=True)
     claimant = None
-    scan = segment.scan(is_active=is_active, end_offset=end_offset)
+    scan = segment.scan(is_active=is_active, end_offset=end_offset, claimed_end=claimed_end)
     doubtful = DoubtfulOffsets(scan)
     for batch in scan:
         header = batch.header
@@ -208,13 +221,21 @@ def find_start(
     *,
     is_active: bool,
     end_offset: int | None,
+    claimed_end: ClaimedEnd | None = None,
 ) -> int:
     """Find where a walk that wants `offset` and what follows begins: at a batch, by its position.
 
     Where no entry holds that is the first byte, though nothing good may be left from the offset
     on: the walk meets the damage that took it.
     """
-    found = _by_index(segment, entries, offset, is_active=is_active, end_offset=end_offset)
+    found = _by_index(
+        segment,
+        entries,
+        offset,
+        is_active=is_active,
+        end_offset=end_offset,
+        claimed_end=claimed_end,
+    )
     if found is None:
         return 0
     pos, batch = found
@@ -227,6 +248,7 @@ def find_end(
     *,
     is_active: bool,
     check_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
+    claimed_end: ClaimedEnd | None = None,
 ) -> SegmentEnd:
     """Find the last good batch; batches behind damage count, those that break `check_ids` do not.
 
@@ -235,7 +257,9 @@ def find_end(
     if len(entries) > 1:
         start_pos, last_pos = entries[-2].segment_pos, entries[-1].segment_pos
         limit = segment.base_offset + entries[-2].relative_offset
-        scan = segment.scan(start_pos=start_pos, is_active=is_active, resume=False)
+        scan = segment.scan(
+            start_pos=start_pos, is_active=is_active, resume=False, claimed_end=claimed_end
+        )
         rows = _from_verified_start(scan, start_pos, limit)
         last, is_met = None, False
         for last in rows or ():
@@ -243,8 +267,8 @@ def find_end(
         if is_met and _is_sound(scan, None):
             return SegmentEnd(last, start_pos, scan.verdict)
     if segment.file_bytes >= BULK_BYTES:
-        return _end_in_bulk(segment, check_ids, is_active=is_active)
-    scan = segment.scan(is_active=is_active)
+        return _end_in_bulk(segment, check_ids, is_active=is_active, claimed_end=claimed_end)
+    scan = segment.scan(is_active=is_active, claimed_end=claimed_end)
     doubtful = DoubtfulOffsets(scan, check_ids)
     last = None
     for batch in scan:
@@ -253,12 +277,18 @@ def find_end(
     return SegmentEnd(last, 0, scan.verdict)
 
 
-def _end_in_bulk(segment: Segment, check_ids: AbstractSet[str], *, is_active: bool) -> SegmentEnd:
+def _end_in_bulk(
+    segment: Segment,
+    check_ids: AbstractSet[str],
+    *,
+    is_active: bool,
+    claimed_end: ClaimedEnd | None,
+) -> SegmentEnd:
     import numpy as np
 
     from storage.kernels.numpy_kernel import batch_at
 
-    tables = segment.scan_tables(is_active=is_active)
+    tables = segment.scan_tables(is_active=is_active, claimed_end=claimed_end)
     doubtful = DoubtfulOffsets(tables, check_ids)
     last = None
     for table in tables:
@@ -386,6 +416,7 @@ def _by_index(
     *,
     is_active: bool,
     end_offset: int | None,
+    claimed_end: ClaimedEnd | None,
 ) -> tuple[int, ScannedBatch | None] | None:
     """Return where an entry that holds leads to, and the batch with `offset` or the next above it.
 
@@ -393,7 +424,11 @@ def _by_index(
     """
     for start_pos, entry in _candidates(entries, offset - segment.base_offset):
         scan = segment.scan(
-            start_pos=start_pos, is_active=is_active, end_offset=end_offset, resume=False
+            start_pos=start_pos,
+            is_active=is_active,
+            end_offset=end_offset,
+            claimed_end=claimed_end,
+            resume=False,
         )
         rows = _from_verified_start(scan, start_pos, offset)
         if rows is None:

@@ -11,26 +11,30 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from functools import lru_cache
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
-from storage.dirs.acknowledged import acknowledged
+from storage.dirs.acknowledged import acknowledged, claimed_end
 from storage.dirs.log_dir import PartitionDir, StoppedState, stopped_of
+from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given
 from storage.dirs.partition_files import list_partition
 from storage.dirs.tiering import find_remote_range
-from storage.errors import AccessError, FormatError
+from storage.errors import AccessError, EoctlError, FormatError
 from storage.file_names import (
+    GROUPS_TOPIC,
     LEADER_EPOCHS_NAME,
     METADATA_TOPIC,
     PARTITION_METADATA_NAME,
     SET_ASIDE,
+    TRANSACTION_STATE_TOPIC,
     DirState,
     PartitionName,
 )
 from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_V2
-from storage.kernels.protocol import is_read_to_end
+from storage.kernels.protocol import VerdictKind, is_read_to_end
 from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.log.segment import open_segment
 
@@ -41,16 +45,19 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.offset_ledger import Gap, KnownRange
     from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
     from storage.dirs.tiering import RemoteRange
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
     from storage.formats.txn_index import AbortedTxn
+    from storage.kernels.offset_order import ClaimedEnd
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log.segment import Segment
 
 T = TypeVar("T")
+_COMPACTED_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 class Place(NamedTuple):
@@ -101,11 +108,13 @@ class SegmentBounds(TypedDict):
     """What a scan must know of a segment's place in its log, to say the same in every reader.
 
     `is_active`: it is the last one, and may have a torn tail. `end_offset`: base offset of the one
-    behind it, which no batch reaches; None if it is the last.
+    behind it, which no batch reaches; None if it is the last. `claimed_end`: of the log, for the
+    last segment; None: not known.
     """
 
     is_active: bool
     end_offset: int | None
+    claimed_end: ClaimedEnd | None
 
 
 class Partition:
@@ -133,6 +142,7 @@ class Partition:
         self.directory = directory
         self.log_dir = log_dir
         self._image = image
+        self._cleanup: Cleanup | None = None
         self._remote: tuple[PartitionFiles, RemoteRange | None] | None = None
         self.files = list_partition(directory.path)
         self.problems: list[Problem] = list(self.files.problems)
@@ -212,18 +222,70 @@ class Partition:
         """How far the log is known to have reached."""
         return acknowledged(self.directory, self.log_dir, self.files)
 
-    def not_given(self) -> tuple[Missing, ...]:
-        """Tell what a reader of the whole log cannot give, or a log start would keep from it.
+    def not_given(
+        self,
+        span: OffsetSpan | None = None,
+        told: Sequence[KnownRange] = (),
+        *,
+        end_offset: int | None = None,
+    ) -> tuple[Missing, ...]:
+        """Return what a reader of the whole log cannot give, or a log start hides from it.
 
-        Nothing where the end cannot be read: that is a problem of its own.
+        Nothing if the end cannot be read: that is a problem of its own.
+
+        Args:
+            span: what a walk over the log found; None: gaps are looked for between segments only.
+            told: what that walk names as lost already.
+            end_offset: where the log ends; None: it is looked for.
         """
-        try:
-            end = self.log_end()
-        except AccessError:
-            return ()
-        if end is None:
+        if not self.segments:
             return self.acknowledged.not_given(None)
-        return self.acknowledged.not_given(end.offset, is_end_read=end.is_read)
+        is_end_read = True
+        if end_offset is None:
+            try:
+                end = self.log_end()
+            except AccessError:
+                return ()
+            if end is None:
+                return self.acknowledged.not_given(None)
+            end_offset, is_end_read = end.offset, end.is_read
+        return not_given(
+            self.acknowledged,
+            self.seams() if span is None else span,
+            self.cleanup,
+            told,
+            end_offset=end_offset,
+            is_end_read=is_end_read,
+        )
+
+    def cleanup(self) -> Cleanup:
+        """Return what the metadata say of the topic's cleanup; they are read once."""
+        if self._cleanup is None:
+            self._cleanup = cleanup_of(self.path, self._image)
+        return self._cleanup
+
+    def seams(self) -> OffsetSpan:
+        """Compare the end of each segment with the name of the next one.
+
+        Nothing is said of a segment with damage at its end, or that cannot be read.
+        """
+        cleaned_offset = self.acknowledged.cleaned_offset or 0
+        gaps: list[Gap] = []
+        for files, later in pairwise(self.segments):
+            if later.base_offset <= cleaned_offset:
+                continue
+            try:
+                with open_segment(files.log.path) as segment:
+                    end = lookup.find_end(segment, self.index_entries(files), is_active=False)
+            except AccessError:
+                continue
+            if end.last is not None and end.verdict.kind == VerdictKind.OK:
+                gaps.append((end.last.header.last_offset + 1, later.base_offset - 1))
+        gaps = [each for each in gaps if each[0] <= each[1]]
+        first, last = self.segments[0].base_offset, self.segments[-1].base_offset
+        return OffsetSpan(
+            first_offset=first, end_offset=last, gaps=tuple(gaps[:MAX_GAPS]), begin_offset=first
+        )
 
     @property
     def was_never_written(self) -> bool:
@@ -246,7 +308,15 @@ class Partition:
 
     def bounds(self, files: SegmentFiles) -> SegmentBounds:
         """Tell a scan where a segment lies in the log."""
-        return SegmentBounds(is_active=self.is_active(files), end_offset=self.end_of(files))
+        is_active = self.is_active(files)
+        return SegmentBounds(
+            is_active=is_active,
+            end_offset=self.end_of(files),
+            claimed_end=self._claimed_end() if is_active else None,
+        )
+
+    def _claimed_end(self) -> ClaimedEnd | None:
+        return claimed_end(self.directory, self.log_dir)
 
     def segment_of(self, offset: int) -> SegmentFiles | None:
         """Return the segment where a walk from an offset on begins; None without segments."""
@@ -343,8 +413,13 @@ class Partition:
         is_far = claimed > files.base_offset + MAX_RELATIVE_OFFSET + 1
         check_ids = lookup.ENDED_CHECK_IDS if is_far else lookup.OFFSET_CHECK_IDS
         with open_segment(files.log.path) as segment:
-            entries = self.index_entries(files)
-            end = lookup.find_end(segment, entries, is_active=True, check_ids=check_ids)
+            end = lookup.find_end(
+                segment,
+                self.index_entries(files),
+                is_active=True,
+                check_ids=check_ids,
+                claimed_end=self._claimed_end(),
+            )
         if end.last is None:
             return LogEnd(
                 offset=files.base_offset,
@@ -581,3 +656,38 @@ def _load_image(path: str, log_bytes: int) -> ClusterImage:
 
     name = PartitionName(METADATA_TOPIC, 0, DirState.LIVE)
     return load_cluster_image(Partition(PartitionDir(path, name)))
+
+
+def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
+    """Look a topic up in its cluster's metadata.
+
+    Args:
+        directory: of one of its partitions, or a URI, behind which nothing is read.
+        image: of the cluster; None: the one in the log dir around the directory.
+    """
+    from storage.dirs.discovery import select_partition
+    from storage.files.uris import is_uri
+
+    if is_uri(directory):
+        return Cleanup()
+    try:
+        partition, log_dir = select_partition(directory)
+    except EoctlError:  # gone meanwhile
+        return Cleanup()
+    if image is None and log_dir is not None:
+        image = own_image(log_dir)
+    topic = partition.name.topic
+    if topic == METADATA_TOPIC:
+        return Cleanup(is_compacted=False)
+    if image is None or topic not in image.topics:
+        return Cleanup(is_compacted=True if topic in _COMPACTED_TOPICS else None)
+    from storage.dirs.log_config import is_compacted
+    from storage.dirs.tiering import is_tiered
+
+    node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
+    found = image.partition(topic, partition.name.partition)
+    return Cleanup(
+        is_compacted=is_compacted(image, topic, broker_id=node_id),
+        has_other_replicas=None if found is None else len(found.replicas) > 1,
+        is_tiered=is_tiered(image, topic),
+    )

@@ -88,7 +88,7 @@ def find_remote_range(
     start_offset = checkpoint or 0
     if start_offset >= first_base:
         return None
-    is_likely = checkpoint is not None or bool(log_dir.partitions_of(REMOTE_METADATA_TOPIC))
+    is_likely = is_likely_tiered(log_dir, checkpoint)
     if image is None and not is_likely and _is_cut_at(partition, first_base):
         return None  # as of every topic whose oldest segments are gone: no look at the metadata
     if image is None:
@@ -105,13 +105,24 @@ def is_tiered(image: ClusterImage, topic: str) -> bool:
     return image.topic_config(topic, REMOTE_STORAGE_ENABLE) == "true"
 
 
+def is_likely_tiered(log_dir: LogDir, log_start: int | None) -> bool:
+    """Tell whether a line of the log start, or what is beside a log, hints at remote storage."""
+    return log_start is not None or bool(log_dir.partitions_of(REMOTE_METADATA_TOPIC))
+
+
+def first_epoch_offset(path: str) -> int | None:
+    """Return where the first entry of a leader-epoch-checkpoint begins; None: there is none."""
+    try:
+        entries = parse_leader_epochs(read_small_file(path, MAX_FILE_BYTES))
+    except (FormatError, OSError):  # who needs the file tells of it
+        return None
+    return entries[0].start_offset if entries else None
+
+
 def _is_cut_at(partition: LocalLog, first_base: int) -> bool:
     """Whether the leader epochs say that nothing is below the first segment."""
     entry = partition.files.other(LEADER_EPOCHS_NAME)
     if entry is None:
         return False
-    try:
-        entries = parse_leader_epochs(read_small_file(entry.path, MAX_FILE_BYTES))
-    except (FormatError, OSError):  # who needs the file tells of it
-        return False
-    return bool(entries) and entries[0].start_offset >= first_base
+    begin = first_epoch_offset(entry.path)
+    return begin is not None and begin >= first_base

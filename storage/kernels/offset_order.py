@@ -25,6 +25,18 @@ if TYPE_CHECKING:
 LOOK_COUNT = 4  # as many batches as may have wrong offsets in a row, and one more
 
 
+class ClaimedEnd(NamedTuple):
+    """How far a log reached, by the checkpoints of its log dir.
+
+    Attributes:
+        offset: one above the last offset; the least that it can be unless `is_exact`.
+        is_exact: the broker was stopped cleanly, so that its recovery point is the log end.
+    """
+
+    offset: int
+    is_exact: bool
+
+
 class Span(NamedTuple):
     """A batch, or several back to back: positions half open, in bytes, offsets both included."""
 
@@ -86,6 +98,9 @@ class Followers(Protocol):
     def goes_on(self, pos: int, count: int, last_offset: int) -> bool:
         """Tell whether the next headers, as far as lengths lead, have offsets that ascend."""
 
+    def is_end(self, pos: int) -> bool:
+        """Tell whether nothing but the end of the file, or zeros up to it, is at `pos`."""
+
     def followers(self, pos: int, count: int, after: int) -> list[Span]:
         """Return the next proven batches from `pos` on; behind damage those above `after`."""
 
@@ -102,10 +117,19 @@ class Followers(Protocol):
 class OffsetOrder:
     """Doubts base offsets while a segment is walked."""
 
-    def __init__(self, search: Followers, end_offset: int | None) -> None:
-        """`end_offset` is where the segment ends, if that is known."""
+    def __init__(
+        self, search: Followers, end_offset: int | None, claimed_end: ClaimedEnd | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            search: for the batches behind a place.
+            end_offset: where the segment ends, if that is known.
+            claimed_end: of the log, for its last segment; None: not known.
+        """
         self._search = search
         self._end_offset = end_offset
+        self._claimed_end = claimed_end
 
     def doubt(self, batch: Span, before: int, behind: Sequence[Span] = ()) -> str:
         """Return why a batch's offset is not believed, "" if it is.
@@ -121,7 +145,8 @@ class OffsetOrder:
         wanted = LOOK_COUNT - len(behind)
         last = behind[-1].last_offset if behind else batch.last_offset
         if self._search.goes_on(pos, wanted, last):
-            return ""
+            is_last = not behind and self._search.is_end(pos)
+            return self._doubt_last(batch, before) if is_last else ""
         found = [*behind, *self._search.followers(pos, wanted, before)]
         if not found:
             # The last good batch: a damaged one may still say where it begins.
@@ -129,7 +154,7 @@ class OffsetOrder:
             if self._search.offset_at(batch.end_pos) == rightful_end:
                 words = f"contradicts what is left of a batch behind it, from {rightful_end} on"
                 return f"offset {batch.base_offset} {words}"
-            return ""
+            return self._doubt_last(batch, before)
         with_it = 1 + _ascending_count(found, batch.last_offset)
         without_it = _ascending_count(found, before)
         if without_it < with_it:
@@ -150,6 +175,26 @@ class OffsetOrder:
         room = f"{first} to {last}" if first <= last else "none"
         words = f"contradicts the batches behind it, which leave {room} for it"
         return f"offset {batch.base_offset} {words}"
+
+    def _doubt_last(self, batch: Span, before: int) -> str:
+        """Compare the last batch of a log with what its checkpoints say of the end.
+
+        After a crash they say only how far the log went at least. Then one bit must make the
+        difference, and without it the batch must have what was acknowledged.
+        """
+        claimed = self._claimed_end
+        rightful_end = before + 1 + batch.offsets_count
+        if claimed is None or rightful_end == batch.last_offset + 1:
+            return ""
+        if claimed.is_exact:
+            is_wrong = batch.last_offset >= claimed.offset
+        else:
+            is_one_bit = (batch.base_offset ^ (before + 1)).bit_count() == 1
+            is_wrong = is_one_bit and before + 1 < claimed.offset <= rightful_end
+        if not is_wrong:
+            return ""
+        what = "at its clean stop" if claimed.is_exact else "at least, by its checkpoints"
+        return f"offset {batch.base_offset} contradicts the log's end, {claimed.offset} {what}"
 
     def _around(self, before: int, batch: Span, found: Sequence[Span]) -> Around:
         """Tell what is around a batch and the first one of `found`, which contradicts it."""

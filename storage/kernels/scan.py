@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from storage.files.positioned_file import PositionedFile
+    from storage.kernels.offset_order import ClaimedEnd
 
 WINDOW_BYTES = 1 << 20
 MAX_WINDOW_BYTES = 8 << 20
@@ -97,6 +98,7 @@ class Scan:
         is_active: bool = True,
         resume: bool = True,
         end_offset: int | None = None,
+        claimed_end: ClaimedEnd | None = None,
     ) -> None:
         self.start_pos = start_pos
         self.verdicts: list[Verdict] = []
@@ -113,7 +115,7 @@ class Scan:
         self._window = ReadWindow(self._range, min(WINDOW_BYTES, left))
         self._crcs = CrcReader(self._range)
         self._search = Resync(self._range, self._neighbours, self._crcs)
-        self._order = OffsetOrder(self._search, end_offset)
+        self._order = OffsetOrder(self._search, end_offset, claimed_end)
         self._doubts: dict[int, str] = {}  # why the offset of a batch is not believed, by position
         self._is_plain = True  # still on the broker's walk: valid_bytes follows
         self._believed_end_pos = 0  # lengths before it are proven by the chain

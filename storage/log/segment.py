@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from storage.files.positioned_file import Pread
     from storage.formats.record import RecordHeader
     from storage.formats.record_batch import BatchHeader
+    from storage.kernels.offset_order import ClaimedEnd
     from storage.kernels.protocol import ScannedBatch
 
 DEFAULT_MAX_BATCH_BYTES = 256 << 20
@@ -165,6 +166,7 @@ class Segment:
         is_active: bool = True,
         resume: bool = True,
         end_offset: int | None = None,
+        claimed_end: ClaimedEnd | None = None,
     ) -> Scan:
         """Walk the batches of [start_pos, end_pos), by default to the size the file has now.
 
@@ -175,6 +177,7 @@ class Segment:
             is_active: the last segment, which a crash may leave torn.
             resume: go on behind damage; False stops where the broker's reader stops.
             end_offset: base offset of the next segment, if there is one: nothing reaches it.
+            claimed_end: of the log, if this is its last segment.
         """
         return Scan(
             self._file,
@@ -185,6 +188,7 @@ class Segment:
             is_active=is_active,
             resume=resume,
             end_offset=end_offset,
+            claimed_end=claimed_end,
         )
 
     def scan_tables(
@@ -196,6 +200,7 @@ class Segment:
         is_active: bool = True,
         resume: bool = True,
         end_offset: int | None = None,
+        claimed_end: ClaimedEnd | None = None,
     ) -> Any:
         """Scan in blocks of columns: a TableScan, an iterator of HeaderTable with verdicts.
 
@@ -213,6 +218,7 @@ class Segment:
             is_active=is_active,
             resume=resume,
             end_offset=end_offset,
+            claimed_end=claimed_end,
         )
 
     def read_batch(self, batch: ScannedBatch) -> bytes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.acknowledged import Acknowledged
 from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC, DirState, parse_partition_name
+from storage.kernels.offset_order import ClaimedEnd  # noqa: TC001 - `read_as` resolves it
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,8 @@ class SegmentPlace(NamedTuple):
         file_bytes: size when it was listed.
         modified_ns: when it was last written to, since 1970; 0 where that is not known.
         end_offset: base offset of the next segment of its directory; None if it is the last.
+        cleaned_offset: as of `Acknowledged`.
+        claimed_end: of the log, if this is its last segment.
     """
 
     broker: str
@@ -45,6 +48,8 @@ class SegmentPlace(NamedTuple):
     file_bytes: int
     modified_ns: int
     end_offset: int | None = None
+    cleaned_offset: int | None = None
+    claimed_end: ClaimedEnd | None = None
 
     def data_bytes(self) -> int:
         """How much of it is there to be read, without holes; all, where that is not known."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.dirs.acknowledged import Acknowledged, acknowledged
+from storage.dirs.acknowledged import Acknowledged, acknowledged, claimed_end
 from storage.dirs.discovery import Selected, discover, duplicate_partitions, has_partition_file
 from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, UsageError
@@ -150,8 +150,13 @@ class _LocalLister:
         for each in self._found:
             files = self._list(each)
             if files is not None:
-                places += self._segments(each, files)
-                known[each.directory] = acknowledged(*self._around[each.directory], files)
+                found = acknowledged(*self._around[each.directory], files)
+                more = self._segments(each, files, found.cleaned_offset)
+                if more:
+                    end = claimed_end(*self._around[each.directory])
+                    more[-1] = more[-1]._replace(claimed_end=end)
+                places += more
+                known[each.directory] = found
         return Listing(
             places=tuple(places),
             directories=tuple(self._found),
@@ -170,7 +175,9 @@ class _LocalLister:
         self.problems += files.problems
         return files
 
-    def _segments(self, directory: DirectoryPlace, files: PartitionFiles) -> list[SegmentPlace]:
+    def _segments(
+        self, directory: DirectoryPlace, files: PartitionFiles, cleaned_offset: int | None
+    ) -> list[SegmentPlace]:
         return [
             SegmentPlace(
                 broker=directory.broker,
@@ -182,6 +189,7 @@ class _LocalLister:
                 is_active=each is files.segments[-1],
                 file_bytes=each.log.file_bytes,
                 modified_ns=_modified_ns(each),
+                cleaned_offset=cleaned_offset,
             )
             for each in files.segments
         ]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from storage.dirs.acknowledged import Acknowledged, acknowledged
+from storage.dirs.acknowledged import Acknowledged, acknowledged, claimed_end
 from storage.dirs.discovery import UNKNOWN_PARTITION, NotKafkaError, is_partition_file
 from storage.dirs.log_dir import LOG_DIR_FILES, MAX_FILE_BYTES, LogDir, PartitionDir, parse_offsets
 from storage.dirs.partition_files import FileEntry, PartitionFiles, put_together
 from storage.errors import AccessError, CorruptError, FormatError, UsageError
 from storage.file_names import (
+    CLEANER_NAME,
     HIGH_WATERMARK_NAME,
     LOG_START_NAME,
     META_PROPERTIES_NAME,
@@ -264,7 +265,7 @@ class _RemoteLister:
                 recovery_points=read(RECOVERY_POINT_NAME, parse_offsets),
                 log_start_offsets=read(LOG_START_NAME, parse_offsets),
                 high_watermarks=read(HIGH_WATERMARK_NAME, parse_offsets),
-                cleaner_offsets=None,
+                cleaner_offsets=read(CLEANER_NAME, parse_offsets),
                 others=(),
                 problems=(),
             )
@@ -293,8 +294,14 @@ class _RemoteLister:
         for uri, found in self._found.items():
             if found.files is not None:
                 files, more = self._segments(found.place, found.files)
+                directory = PartitionDir(uri, found.name)
+                said = acknowledged(directory, found.around, files)
+                more = [each._replace(cleaned_offset=said.cleaned_offset) for each in more]
+                if more:
+                    end = claimed_end(directory, found.around)
+                    more[-1] = more[-1]._replace(claimed_end=end)
                 places += more
-                known[uri] = acknowledged(PartitionDir(uri, found.name), found.around, files)
+                known[uri] = said
         self.problems += duplicates(self._log_dirs)
         return Listing(
             places=tuple(places),

@@ -76,7 +76,8 @@ def test_list_finds_exactly_the_open_ones(
 ) -> None:
     """As kafka-dump-log shows them; in the crash family the two ids that were open are named."""
     outcome = eoctl("txn", "list", golden("kafka-4.3.1") / state, *LATE, "--output", "jsonl")
-    assert outcome.status == 0, outcome.errors
+    # A log of the family `hard` was made with gaps.
+    assert outcome.status == (5 if state.startswith("hard") else 0), outcome.errors
     rows = rows_of(outcome, "transaction")
     found = {(f"{r['topic']}-{r['partition']}", r["producer_id"], r["first_offset"]) for r in rows}
     expected = {

@@ -200,7 +200,9 @@ def _scan_unreadable(data: bytes) -> None:
         return os.preadv(fd, [view[:count]], pos) if count else 0
 
     with segment_of(data, pread=pread) as segment:
-        for options in ({"resume": False}, {"resume": True}, {"verify_crc": False}):
+        every: tuple[dict[str, Any], ...]
+        every = ({"resume": False}, {"resume": True}, {"verify_crc": False})
+        for options in every:
             scan = segment.scan(**options)
             rows = list(scan)
             assert all(verdict.start_pos < verdict.end_pos for verdict in scan.verdicts)
@@ -212,7 +214,7 @@ def _scan_unreadable(data: bytes) -> None:
 def _tables(data: bytes) -> None:
     """The bulk kernel finds the same rows and says the same of them as the plain one."""
     rnd = chance(data)
-    options = {
+    options: dict[str, Any] = {
         "is_active": rnd.random() < 0.5,
         "verify_crc": rnd.random() < 0.8,
         "resume": rnd.random() < 0.6,

@@ -20,6 +20,7 @@ from eoctl.clients.log.log_walk import Given, LogWalk
 from eoctl.clients.log.log_watch import LogWatch
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.dirs.discovery import select_partition
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.dirs.partition import Partition
 from storage.errors import (
     EXIT_FINDINGS,
@@ -133,10 +134,16 @@ class LogConsumer(ABC, Generic[Given]):
             to_offset = self._high_watermark
         is_earliest = self._options.start.kind is StartKind.EARLIEST
         from_offset = 0 if is_earliest else self._start_at
+        partition, reader = self.partition, self.reader
+        if reader is None:
+            found = partition.not_given()
+        else:
+            found = partition.not_given(reader.ledger.span, reader.skipped)
+        reached = self.end_offset if to_offset is None else min(to_offset, self.end_offset)
         cut = (
-            each.within(from_offset, to_offset)
-            for each in self.partition.not_given()
-            if not (each.check_id == "OFS-1" and self.partition.ignores_log_start)
+            each.within(from_offset, reached if each.check_id == GAP_CHECK_ID else to_offset)
+            for each in found
+            if not (each.check_id == "OFS-1" and partition.ignores_log_start)
         )
         return [each for each in cut if each is not None]
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
+from storage.dirs.offset_ledger import OffsetLedger, lost_range
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
 from storage.formats.record_batch import NO_LEADER_EPOCH
@@ -98,6 +99,7 @@ class LogWalk(ABC, Generic[Given]):
         wrong_end: bytes behind the last batch of a log that was closed: no record is missed.
         tail: damage at the end of the log that no good batch follows: an append under way looks
             like that, too. The next `read` looks at it again; `finish` takes it for what it is.
+        ledger: the offsets of the batches that were passed, and the gaps between them.
     """
 
     gives_proven = False  # records are the same whatever the frame says; bytes of batches are not
@@ -110,6 +112,8 @@ class LogWalk(ABC, Generic[Given]):
         self.noted: list[Damage] = []
         self.wrong_end: Damage | None = None
         self.tail: list[Damage] = []
+        cleaned_offset = partition.acknowledged.cleaned_offset
+        self.ledger = OffsetLedger(next_offset, cleaned_offset=cleaned_offset)
         self._partition = partition
         self._skip_corrupt = options.get("skip_corrupt", False)
         self._is_hidden = options.get("is_hidden")
@@ -119,12 +123,14 @@ class LogWalk(ABC, Generic[Given]):
         self._before = NONE_BEFORE
         self._floor_offset = 0  # behind the batch that lies before the one that is read
         self._is_before_first = True  # no batch from `next_offset` on was met yet
+        self._stated: dict[int, tuple[int, int]] = {}  # offsets of bad batches, by position
         self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
         self._remembered: deque[RememberedBatch] | None = None
 
     def seek(self, offset: int) -> None:
         """Go on at another offset."""
         self.next_offset = offset
+        self.ledger.seek(offset)
         self._base_offset, self._pos = -1, 0
         self._before = NONE_BEFORE
         self._is_before_first = True
@@ -255,6 +261,8 @@ class LogWalk(ABC, Generic[Given]):
             for part in parts:
                 self._meet(verdicts, known_pos)
                 if isinstance(part, ScannedBatch) and part.pos in verdicts.positions:
+                    if 0 <= part.header.base_offset <= MAX_OFFSET:
+                        self._stated[part.pos] = part.header.base_offset, part.header.last_offset
                     continue
                 try:
                     if isinstance(part, ScannedBatch):
@@ -262,11 +270,13 @@ class LogWalk(ABC, Generic[Given]):
                             yield from self._flush()
                             self._resolve(part.header.base_offset)
                         self._note(verdicts.given.pop(part.pos, None), part)
+                        self.ledger.take_batch(part.header)
                         is_over = yield from self._read_single(part, segment, end_offset)
                         self._floor_offset = part.header.last_offset + 1
                     else:
                         yield from self._flush()
                         self._resolve(int(part.table.base_offset[0]))
+                        self.ledger.take(part.table)
                         is_over = yield from self._read_window(part, segment, end_offset)
                         self._floor_offset = int(part.table.last_offset[-1]) + 1
                 finally:  # whoever reads may leave in the middle of it
@@ -379,7 +389,9 @@ class LogWalk(ABC, Generic[Given]):
             return
         last_offset = None if base_offset is None else base_offset - 1
         for each in waiting:
-            self._lose(each._replace(base_offset=self.next_offset, last_offset=last_offset))
+            stated = self._stated.pop(each.start_pos, None)
+            first, last = lost_range(self.next_offset, last_offset, stated)
+            self._lose(each._replace(base_offset=first, last_offset=last))
 
     def _note(self, damage: Damage | None, batch: ScannedBatch) -> None:
         header = batch.header

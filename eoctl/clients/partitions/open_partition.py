@@ -117,8 +117,7 @@ def _given_again(target: WriteTarget, tail: LogTail) -> Iterator[str]:
     partition = target.partition
     if partition is None:
         return
-    end_offset = tail.end_offset if partition.segments else None
-    for each in partition.acknowledged.not_given(end_offset):
+    for each in partition.not_given(end_offset=tail.end_offset):
         yield f"{target.path}: {each}"
 
 

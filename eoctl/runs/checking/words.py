@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 200  # lines; -v gives all of them
 # Of closed files of a log, what a broker goes by; a finding names the file if it is not the .log.
 _OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT})
-# Offsets that are not in the log, where it is not compacted.
-_GAPS = frozenset({"SEG-4", "BAT-5"})
+# Offsets without a record inside a batch of a topic that is not compacted.
+_GAPS = frozenset({"BAT-5"})
 _TIE = "\x1f"  # a blank at which no line is broken
 # Programs get the seconds of a finding as a number.
 _WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # of a change of eoctl

@@ -167,7 +167,7 @@ def _require_all_there(path: str, opened: OpenPartition) -> None:
         )
     if partition is None:
         return
-    missing = partition.acknowledged.not_given(opened.tail.end_offset)
+    missing = partition.not_given(end_offset=opened.tail.end_offset)
     if missing:
         raise RefusedError(
             f"{path}: {missing[0]}: data of the transaction may have been there",

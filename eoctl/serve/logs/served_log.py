@@ -25,13 +25,15 @@ from eoctl.serve.logs.open_files import OpenFiles
 from eoctl.serve.logs.wire_walk import WireWalk
 from recovery.truncate.epoch_ends import find_epoch_end
 from storage.dirs.discovery import select_partition
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
+from storage.dirs.offset_ledger import absent, not_given
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from eoctl.clients.log.log_damage import Damage
     from eoctl.serve.logs.gathered import Given
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from recovery.transactions.view import TransactionView
     from recovery.truncate.epoch_ends import EpochEnd
     from storage.dirs.acknowledged import Missing
+    from storage.dirs.offset_ledger import KnownRange, OffsetSpan
     from storage.dirs.partition import Partition, TimePlace
     from storage.formats.offset_index import OffsetIndexEntry
 
@@ -142,14 +145,25 @@ class ServedLog:
         if self._is_until_hw:
             known = start_offset if high_watermark is None else high_watermark
             end_offset = max(min(known, log_end_offset), start_offset)
-        self.missing = partition.acknowledged.not_given(
-            self._readable_end_offset, is_end_read=self._is_end_read
-        )
+        if partition.segments:
+            self.missing = self._not_given(partition.seams())
+        else:
+            self.missing = partition.acknowledged.not_given(None)
         return Bounds(
             start_offset=start_offset,
             end_offset=end_offset,
             log_end_offset=log_end_offset,
             high_watermark=high_watermark,
+        )
+
+    def _not_given(self, span: OffsetSpan, told: Sequence[KnownRange] = ()) -> tuple[Missing, ...]:
+        return not_given(
+            self.partition.acknowledged,
+            span,
+            self.partition.cleanup,
+            told,
+            end_offset=self._readable_end_offset,
+            is_end_read=self._is_end_read,
         )
 
     def _log_end_offset(self) -> int | None:
@@ -429,6 +443,16 @@ class ServedLog:
                     known[each.path, each.start_pos] = each
                     self._tell(f"{what}: {each}")
         walk.skipped, walk.noted = [], []
+        partition = self.partition
+        for gap in absent(
+            partition.acknowledged,
+            walk.ledger.span,
+            partition.cleanup,
+            [*self.missing, *self.skipped.values()],
+            is_whole=False,
+        ):
+            self.missing = (*self.missing, gap)
+            self._tell(str(gap))
 
     def verify(self) -> None:
         """Walk all that is offered, and the transactions, once.
@@ -446,6 +470,13 @@ class ServedLog:
             self.is_verified = True
             for each in self.found:
                 self._tell(f"damaged: {each}")
+            if self.partition.segments:
+                gaps = self._not_given(walk.ledger.span, walk.skipped)
+                self.missing = tuple(
+                    each
+                    for each in gaps
+                    if each.check_id != GAP_CHECK_ID or each.base_offset < bounds.end_offset
+                )
 
     @property
     def damaged_count(self) -> int:

@@ -25,15 +25,6 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class EmptiedStart(NamedTuple):
-    """That a log begins with segments without a byte.
-
-    `is_as_cleaned`: their indexes are there, and empty, as a cleaner leaves them that removes all.
-    """
-
-    is_as_cleaned: bool
-
-
 def _log_start_offset(partition: Partition) -> int:
     """From where on batches count; all of them where it lies beyond the log, as OFS-1 tells."""
     log_start_offset = partition.log_start_offset or 0
@@ -63,7 +54,6 @@ class Circumstances:
         reach_offset: the same, with batches whose offset cannot be right.
         remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
         refusals: in the order of the log.
-        first_emptied: of the segments before the first batch; None: there are none.
     """
 
     def __init__(self, partition: Partition, image: ClusterImage | None, *, now_ms: int) -> None:
@@ -89,9 +79,8 @@ class Circumstances:
         self.has_damage = False
         self.is_end_read = True
         self.refusals: list[Refusal] = []
-        self.first_emptied: EmptiedStart | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0
-        self.reach_offset = self._first_base = self.end_offset
+        self.reach_offset = self.end_offset
         point = None if log_dir is None else log_dir.recovery_point(partition.directory)
         segments = partition.segments
         self._recovered_base = 0
@@ -105,16 +94,6 @@ class Circumstances:
         if self.is_clean and not self.is_metadata:
             return False
         return files.base_offset >= self._recovered_base
-
-    def note_empty(self, files: SegmentFiles) -> None:
-        """Take note of a segment without a byte, which is not the last one."""
-        if self.reach_offset > self._first_base:
-            return
-        indexes = (files.offset_index, files.time_index)
-        is_as_cleaned = all(each is not None and not each.file_bytes for each in indexes)
-        if self.first_emptied is not None:
-            is_as_cleaned = is_as_cleaned and self.first_emptied.is_as_cleaned
-        self.first_emptied = EmptiedStart(is_as_cleaned)
 
     def add_hole(self, offset: int) -> None:
         """Note that offsets or batches from `offset` on are missing; holes come in order."""

@@ -10,6 +10,8 @@ import numpy as np
 from recovery.checks.grounds.log_dir_release import REFUSES
 from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
 from recovery.rules.findings import Severity
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
+from storage.dirs.offset_ledger import without
 from storage.errors import FormatError
 from storage.file_names import (
     CLEANER_NAME,
@@ -24,6 +26,8 @@ from storage.formats.java_text import NotANumberError
 from storage.formats.record_batch import MAGIC_V2
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from recovery.checks.grounds.circumstances import Circumstances
     from recovery.checks.grounds.collector import Collector
     from storage.dirs.acknowledged import Missing
@@ -80,19 +84,26 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
 _CHECKPOINTS = {"OFS-2": RECOVERY_POINT_NAME, "OFS-3": HIGH_WATERMARK_NAME}
 
 
-def check_missing(partition: Partition, end_offset: int | None, collector: Collector) -> None:
-    """Tell what was acknowledged and is not there, and the files that are left of it.
+def check_missing(
+    partition: Partition,
+    end_offset: int | None,
+    gaps: Iterable[Missing],
+    collector: Collector,
+) -> None:
+    """Add what was acknowledged and is not on disk, and the files that are left of it.
 
     Args:
         partition: as listed.
-        end_offset: of the log that is there; None: it could not be read to its end.
+        end_offset: of the log that is on disk; None: it could not be read to its end.
+        gaps: between batches, which nothing explains (SEG-4).
         collector: for the findings.
     """
     if partition.directory.name.state is DirState.DELETE:
         return
     claimed = partition.acknowledged
     is_known = end_offset is not None or not partition.segments
-    for each in claimed.missing(end_offset) if is_known else claimed.holes():
+    missing = [*(claimed.missing(end_offset) if is_known else claimed.holes())]
+    for each in (*missing, *without(gaps, missing)):
         collector.add(
             each.check_id,
             _path_of(each, partition),
@@ -115,9 +126,13 @@ def _path_of(missing: Missing, partition: Partition) -> str:
     name = _CHECKPOINTS.get(missing.check_id)
     if name is not None:
         return str(Path("" if partition.log_dir is None else partition.log_dir.path, name))
-    if missing.check_id != "SEG-11":
+    if missing.check_id == GAP_CHECK_ID and missing.last_offset is not None:
+        end_offset = missing.last_offset + 1  # where the next batch begins
+    elif missing.check_id == "SEG-11":
+        end_offset = missing.base_offset
+    else:
         return partition.path
-    files = (each for each in partition.segments if each.base_offset <= missing.base_offset)
+    files = (each for each in partition.segments if each.base_offset <= end_offset)
     return max(files, key=lambda each: each.base_offset).log.path
 
 

@@ -60,7 +60,7 @@ def _shift_last_segment(log_dir: Path) -> None:
 @FAULTS.plants("clean", "rolled-0")
 def gap_between_segments(log_dir: Path) -> Expected:
     _shift_last_segment(log_dir)
-    return Expected("SEG-4", "rolled-0/00000000000000000051.log", severity="warning")
+    return Expected("SEG-4", "rolled-0/00000000000000000051.log", severity="error")
 
 
 def _add_tail(path: Path, tail: bytes) -> int:
@@ -150,19 +150,13 @@ EMPTIED = ("IDX-3", "IDX-4", "TIM-3")
 @FAULTS.plants("clean", "rolled-0", closure=EMPTIED)
 def first_log_is_emptied(log_dir: Path) -> list[Expected]:
     layout.write(layout.segment(log_dir / "rolled-0", 0), b"")
-    return [
-        Expected("SEG-11", f"rolled-0/{LOG}", severity="error"),
-        Expected("SEG-4", "rolled-0/00000000000000000025.log", severity="warning"),
-    ]
+    return [Expected("SEG-11", f"rolled-0/{LOG}", severity="error")]
 
 
 @FAULTS.plants("clean", "rolled-0", closure=(*EMPTIED, "SNP-6"))
 def log_in_the_middle_is_emptied(log_dir: Path) -> list[Expected]:
     layout.write(layout.segment(log_dir / "rolled-0", 25), b"")
-    return [
-        Expected("SEG-11", "rolled-0/00000000000000000025.log", severity="error"),
-        Expected("SEG-4", "rolled-0/00000000000000000050.log", severity="warning"),
-    ]
+    return [Expected("SEG-11", "rolled-0/00000000000000000025.log", severity="error")]
 
 
 @FAULTS.plants("clean", "rolled-0")
@@ -171,7 +165,7 @@ def first_log_is_emptied_without_indexes(log_dir: Path) -> Expected:
     for kind in ("index", "timeindex"):
         layout.segment(log_dir / "rolled-0", 0, kind).unlink()
     layout.write(layout.segment(log_dir / "rolled-0", 0), b"")
-    return Expected("SEG-4", "rolled-0/00000000000000000025.log", severity="warning")
+    return Expected("SEG-4", "rolled-0/00000000000000000025.log", severity="error")
 
 
 @FAULTS.plants("clean", "plain-0")

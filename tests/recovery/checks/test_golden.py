@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Two log dirs of a node that was stopped cleanly, while it was deleting a topic.
 RELEASES = ("1.1.1", "2.8.2", "3.3.2", "3.9.1", "4.3.1-two-dirs")
 OPEN = {("TXO-1", "note"): 2}
-PLANTED = {("SEG-4", "warning"): 4, ("SEG-4", "note"): 5, ("TXO-2", "note"): 7}
+PLANTED = {("SEG-4", "error"): 9, ("TXO-2", "note"): 7}
 EXPECTED: dict[str, dict[tuple[str, str], int]] = {
     "kafka-4.3.1/crash": OPEN,
     "kafka-4.3.1/recovered": OPEN,

@@ -1,0 +1,364 @@
+"""The ledger of offsets: each one is given, removed by compaction, or lost.
+
+Whoever walks the good batches of a log keeps an `OffsetLedger` beside it, which notes the gaps
+between them. `absent` judges the gaps of a whole log. Offsets are given out one after the other, so
+in a log that is never compacted there is no gap between two batches. Compaction explains a gap
+
+  below the line of the log in cleaner-offset-checkpoint, whatever the topic's policy is today
+  if the cleanup.policy of the topic says compact: below the last segment after a crash, which
+      may have come between the cleaner and its line, or anywhere without a line; anywhere, if the
+      topic has other replicas, from which this one may have fetched what was compacted there
+  if the policy is not known: below the last segment, if a batch shows that a cleaner was there
+      (it has fewer records than offsets, or a delete horizon)
+
+Any other gap is a loss, whether or not something else bears it out (SEG-4).
+Sources: LogCleanerManager, Cleaner, UnifiedLog.append.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from storage.dirs.acknowledged import Acknowledged, Missing
+from storage.dirs.log_dir import StoppedState
+from storage.formats.record_batch import CODEC_MASK, DELETE_HORIZON_MASK, MAGIC_V2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from storage.formats.record_batch import BatchHeader
+    from storage.kernels.protocol import HeaderTable
+
+MAX_GAPS = 1000  # of a walk; what lies between further ones is told as one gap
+CHECK_ID = "SEG-4"
+
+Gap = tuple[int, int]  # first and last offset that are absent
+
+
+class OffsetSpan(NamedTuple):
+    """What a walk over batches found.
+
+    Attributes:
+        first_offset: of the first good batch; None: there was none.
+        end_offset: one above the last offset of a good batch; None: there was none.
+        gaps: offsets between good batches, both bounds included, ascending.
+        cleaned_end: one above the last batch that only a cleaner can have written; 0: none.
+        is_wrapped: the first batch is a compressed message of an old format: the offset that it
+            states is the last one of those in it.
+        begin_offset: where the first batch had to begin; None: not known.
+    """
+
+    first_offset: int | None = None
+    end_offset: int | None = None
+    gaps: tuple[Gap, ...] = ()
+    cleaned_end: int = 0
+    is_wrapped: bool = False
+    begin_offset: int | None = None
+
+
+class OffsetLedger:
+    """Follows good batches in the order of their offsets."""
+
+    def __init__(
+        self, next_offset: int | None = None, *, cleaned_offset: int | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            next_offset: where the first batch has to begin; None: not known.
+            cleaned_offset: gaps below it are not kept, since the cleaner was there; None: that is
+                not known.
+        """
+        self._first: int | None = None
+        self._begin = self._end = next_offset
+        self._is_wrapped = False
+        self._gaps: list[Gap] = []
+        self._cleaned_offset = cleaned_offset or 0
+        self._cleaned_end = 0
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next batch has to begin; None: not known."""
+        return self._end
+
+    def seek(self, offset: int) -> None:
+        """Go on at another offset, which no gap leads to."""
+        self._end = offset
+        below = ((first, min(last, offset - 1)) for first, last in self._gaps)
+        self._gaps = [each for each in below if each[0] <= each[1]]
+
+    def take(self, table: HeaderTable) -> None:
+        """Take good batches."""
+        import numpy as np
+
+        base, last = table.base_offset, table.last_offset
+        before = int(base[0]) if self._end is None else self._end
+        ends = np.maximum.accumulate(np.concatenate(([before], last + 1)))
+        is_v2 = table.magic >= MAGIC_V2
+        is_gap = base > ends[:-1]
+        is_cleaned = is_v2 & (table.records_count >= 0) & (table.records_count <= last - base)
+        is_cleaned |= is_v2 & (table.attributes & DELETE_HORIZON_MASK != 0)
+        if is_gap.any():
+            # A compressed message of an old format has the offset of the last one in it.
+            is_gap &= is_v2 | (table.attributes & CODEC_MASK == 0)
+            for row in np.flatnonzero(is_gap).tolist():
+                self._add(int(ends[row]), int(base[row]) - 1)
+        if is_cleaned.any():
+            self._cleaned_end = int(ends[1:][is_cleaned][-1])
+        is_wrapped = not is_v2[0] and bool(table.attributes[0] & CODEC_MASK)
+        self._went_on(int(base[0]), int(ends[-1]), is_wrapped=is_wrapped)
+
+    def take_batch(self, header: BatchHeader) -> None:
+        """Take one good batch."""
+        base, end = header.base_offset, header.last_offset + 1
+        is_v2 = header.magic >= MAGIC_V2
+        is_wrapped = not is_v2 and bool(header.codec)
+        if self._end is not None and base > self._end and not is_wrapped:
+            self._add(self._end, base - 1)
+        is_short = 0 <= header.records_count < end - base
+        if is_v2 and (is_short or header.attributes & DELETE_HORIZON_MASK):
+            self._cleaned_end = end
+        self._went_on(
+            base, end if self._end is None else max(end, self._end), is_wrapped=is_wrapped
+        )
+
+    def _went_on(self, base: int, end: int, *, is_wrapped: bool) -> None:
+        if self._first is None:
+            self._first, self._is_wrapped = base, is_wrapped
+        self._end = end
+
+    def _add(self, first: int, last: int) -> None:
+        if last < self._cleaned_offset:
+            return
+        if len(self._gaps) == MAX_GAPS:
+            first = self._gaps.pop()[0]
+        self._gaps.append((first, last))
+
+    @property
+    def span(self) -> OffsetSpan:
+        """Return what was found so far."""
+        return OffsetSpan(
+            first_offset=self._first,
+            end_offset=None if self._first is None else self._end,
+            gaps=tuple(self._gaps),
+            cleaned_end=self._cleaned_end,
+            is_wrapped=self._is_wrapped,
+            begin_offset=self._begin,
+        )
+
+
+def lost_range(first: int, last: int | None, stated: Gap | None) -> tuple[int, int | None]:
+    """Return which offsets a bad batch has cost.
+
+    That is the room between the good batches around it, `first` to `last` (None: no good batch
+    follows). If there is no room it lies in a wrong place, and the `stated` offsets count: those
+    in its own header.
+    """
+    if stated is not None and (stated[0] < first if last is None else last < first):
+        return stated
+    return first, last
+
+
+def joined(spans: Iterable[OffsetSpan], cleaned_offset: int | None = None) -> OffsetSpan:
+    """Join neighbouring spans, in log order; `cleaned_offset` as of `Acknowledged`."""
+    cleaned = cleaned_offset or 0
+    first = begin = end = None
+    gaps: list[Gap] = []
+    cleaned_end = 0
+    is_wrapped = False
+    for number, each in enumerate(spans):
+        if not number:
+            begin = end = each.begin_offset
+        cleaned_end = max(cleaned_end, each.cleaned_end)
+        if each.first_offset is None or each.end_offset is None:
+            continue
+        own = [gap for gap in each.gaps if end is None or gap[1] >= end]
+        # The first gap of a segment begins at its name, below which there may be others.
+        low = min([each.first_offset, *(gap[0] for gap in own[:1])])
+        if end is not None and low > max(end, cleaned) and not each.is_wrapped:
+            if own and own[0][0] == low:
+                own[0] = (end, own[0][1])
+            else:
+                own.insert(0, (end, low - 1))
+        gaps += own
+        if first is None:
+            first, is_wrapped = each.first_offset, each.is_wrapped
+        end = each.end_offset if end is None else max(end, each.end_offset)
+    if len(gaps) > MAX_GAPS:
+        gaps[MAX_GAPS - 1 :] = [(gaps[MAX_GAPS - 1][0], gaps[-1][1])]
+    return OffsetSpan(
+        first_offset=first,
+        end_offset=None if first is None else end,
+        gaps=tuple(gaps),
+        cleaned_end=cleaned_end,
+        is_wrapped=is_wrapped,
+        begin_offset=begin,
+    )
+
+
+# --- which gaps are losses ------------------------------------------------------------------------
+
+
+class Cleanup(NamedTuple):
+    """What the metadata say of a topic; None: not known."""
+
+    is_compacted: bool | None = None
+    has_other_replicas: bool | None = None
+    is_tiered: bool | None = None
+
+
+class KnownRange(Protocol):
+    """A finding that names offsets as lost already; None: not bounded on that side."""
+
+    @property
+    def base_offset(self) -> int | None:
+        """The first one."""
+
+    @property
+    def last_offset(self) -> int | None:
+        """The last one, included."""
+
+
+def absent(
+    known: Acknowledged,
+    span: OffsetSpan,
+    find_cleanup: Callable[[], Cleanup],
+    told: Sequence[KnownRange] = (),
+    *,
+    is_whole: bool = True,
+) -> tuple[Missing, ...]:
+    """Return which offsets between the batches of a log are lost, in order.
+
+    Args:
+        known: of the directory of the log.
+        span: of its good batches.
+        find_cleanup: looks the topic up, if there is a gap (`cleanup_of`, `Partition.cleanup`).
+        told: what is named as lost already, such as damaged stretches.
+        is_whole: the span goes to the end of the log, so that it may lack the last batches before
+            the last segment, too.
+    """
+    gaps = list(_bounded(known, span, is_whole=is_whole))
+    front = _front(known, span) if is_whole else None
+    if not gaps and front is None:
+        return ()
+    cleanup = find_cleanup()
+    reach = _reach(known, span, cleanup)
+    is_tiered = known.is_likely_tiered if cleanup.is_tiered is None else cleanup.is_tiered
+    found: list[Missing] = []
+    if front is not None and not is_tiered:
+        found += without([front], told)
+    for gap in gaps:
+        for first, last in _uncovered(gap, told):
+            if last >= reach:
+                found.append(_missing(max(first, reach), last, cleanup))
+    return tuple(found)
+
+
+def _front(known: Acknowledged, span: OffsetSpan) -> Missing | None:
+    """Return what the leader epochs say was there before the first segment."""
+    begin, bases = known.begin_offset, known.bases
+    if begin is None or not bases or (span.begin_offset or 0) > bases[0]:
+        return None
+    first = max(begin, known.log_start_offset or 0)
+    if first >= bases[0]:
+        return None
+    why = f"the first segment begins at {bases[0]}, and the leader epochs at {begin}"
+    return Missing(base_offset=first, last_offset=bases[0] - 1, why=why, check_id=CHECK_ID)
+
+
+def without(gaps: Iterable[Missing], told: Sequence[KnownRange]) -> Iterator[Missing]:
+    """Give what is left of gaps beside what is named as lost already."""
+    for each in gaps:
+        assert each.last_offset is not None
+        for first, last in _uncovered((each.base_offset, each.last_offset), told):
+            yield each._replace(base_offset=first, last_offset=last)
+
+
+def unread(base_offset: int, end_offset: int | None) -> Missing:
+    """Return the range of a segment of which nothing is known, to be handed on as told."""
+    last = None if end_offset is None else end_offset - 1
+    return Missing(base_offset, last, why="not read", check_id="", is_read=False)
+
+
+def not_given(
+    known: Acknowledged,
+    span: OffsetSpan,
+    find_cleanup: Callable[[], Cleanup],
+    told: Sequence[KnownRange] = (),
+    *,
+    end_offset: int | None = None,
+    is_end_read: bool = True,
+) -> tuple[Missing, ...]:
+    """Return all that a reader of a whole log does not give: hidden, absent, or behind its end.
+
+    The arguments are those of `absent`, the end offset of the log (None: that of the span), and
+    whether the last `.log` could be read to its end.
+    """
+    if not known.bases:
+        return known.not_given(None)
+    if end_offset is None:
+        end_offset = max(known.bases[-1], span.end_offset or 0)
+    others = known.not_given(end_offset, is_end_read=is_end_read)
+    found = absent(known, span, find_cleanup, [*told, *others])
+    return tuple(sorted((*others, *found), key=lambda each: each.base_offset))
+
+
+def _missing(first: int, last: int, cleanup: Cleanup) -> Missing:
+    why = {
+        None: "no batch has them, the cleanup.policy of the topic is not known, and nothing"
+        " shows that they were compacted",
+        False: "no batch has them, and the topic is not compacted",
+        True: "no batch has them, and no cleaner has been there",
+    }[cleanup.is_compacted]
+    return Missing(base_offset=first, last_offset=last, why=why, check_id=CHECK_ID)
+
+
+def _bounded(known: Acknowledged, span: OffsetSpan, *, is_whole: bool) -> Iterator[Gap]:
+    """Give the gaps above the log start; of a whole log, those at its ends too."""
+    gaps = list(span.gaps)
+    bases = sorted(known.bases)
+    start = known.log_start_offset or 0
+    if known.hidden(max(span.end_offset or 0, max(bases, default=0))) is not None:
+        start = 0
+    if is_whole and bases:
+        begin = bases[0] if span.begin_offset is None else span.begin_offset
+        gaps.append((begin if span.end_offset is None else span.end_offset, bases[-1] - 1))
+    for first, last in gaps:
+        if max(first, start, known.cleaned_offset or 0) <= last:
+            yield max(first, start), last
+
+
+def _reach(known: Acknowledged, span: OffsetSpan, cleanup: Cleanup) -> int:
+    """Return the offset below which compaction explains a gap."""
+    reach = known.cleaned_offset or 0
+    if cleanup.is_compacted is False:
+        return reach
+    last_base = max(known.bases, default=0)
+    if cleanup.is_compacted is None:
+        return max(reach, span.cleaned_end, last_base) if span.cleaned_end else reach
+    reach = max(reach, span.cleaned_end)
+    is_crashed = known.stopped is not StoppedState.CLEAN
+    is_line_missing = known.cleaned_offset is None or (is_crashed and not known.cleaned_offset)
+    if cleanup.has_other_replicas is not False or is_line_missing:
+        return max(reach, span.end_offset or 0)
+    return max(reach, last_base) if is_crashed else reach
+
+
+def _uncovered(gap: Gap, told: Sequence[KnownRange]) -> Iterator[Gap]:
+    """Cut out of a gap what was told already."""
+    first, last = gap
+    ranges = sorted(
+        (
+            first if each.base_offset is None else each.base_offset,
+            last if each.last_offset is None else each.last_offset,
+        )
+        for each in told
+    )
+    for low, high in ranges:
+        if high < first or low > last:
+            continue
+        if low > first:
+            yield first, low - 1
+        first = high + 1
+    if first <= last:
+        yield first, last

@@ -112,7 +112,12 @@ def lost_partitions(
 
 def _of_held_back(held: HeldBack) -> AbsentPartition:
     return AbsentPartition(
-        key=held.key, log_dir=held.log_dir, lines=(), missing=held.missing, why="", path=held.path
+        key=held.key,
+        log_dir=held.log_dir.path,
+        lines=(),
+        missing=held.missing,
+        why="",
+        path=held.path,
     )
 
 

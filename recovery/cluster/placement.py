@@ -84,7 +84,7 @@ class HeldBack(NamedTuple):
 
     key: TopicPartition
     path: str
-    log_dir: str
+    log_dir: LogDir
     state: DirState
     base_offset: int
     end_offset: int
@@ -104,7 +104,7 @@ class HeldBack(NamedTuple):
     @property
     def way_back(self) -> str:
         """What a person does to have the records served."""
-        target = Path(self.log_dir, str(self.key))
+        target = Path(self.log_dir.path, str(self.key))
         aside = f", move {self.live} away" if self.live else ""
         return f"Stop the broker{aside}, rename {self.path} to {target}, start the broker."
 
@@ -333,7 +333,7 @@ class NodePlacement:
         return HeldBack(
             key=key,
             path=directory.path,
-            log_dir=log_dir.path,
+            log_dir=log_dir,
             state=directory.name.state,
             base_offset=base_offset,
             end_offset=end_offset,

@@ -15,6 +15,7 @@ from recovery.fsck.verdict import (
     NextCall,
     is_below,
     is_command,
+    is_live,
     is_log_damage,
     is_missing,
     remedy_of,
@@ -116,7 +117,7 @@ def _repaired(found: Found) -> NextCall | None:
             directories.add(directory)
     for dead in _dead(found.starts):
         directories |= {row.path for row in found.rows if is_below(dead.path, row.path)}
-    directories -= _metadata_paths(found)
+    directories = set(filter(is_live, directories)) - _metadata_paths(found)
     if not directories:
         return None
     given = () if found.metadata_dir is None else ("--metadata-dir", found.metadata_dir)

@@ -10,11 +10,12 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.grounds.broker_version import unsupported_features
+from recovery.checks.grounds.log_dir_release import REFUSES
 from recovery.checks.log_dirs.assignment import SETS_ASIDE
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.cluster.placement import DirFate
 from recovery.replay.snapshots import Clock
-from recovery.rules.catalogue import fix_of
+from recovery.rules.catalogue import fix_of, rule_of
 from recovery.rules.findings import Finding, Severity
 from recovery.start.changes import StartAction, StartChange
 from recovery.start.files import StartSettings
@@ -127,7 +128,7 @@ def check_one(
                 if reason
                 else action_on(each.path, each.check_id, prediction, becomes_leader=becomes_leader)
             ),
-            fix=each.fix or ("" if is_metadata else fix_of(each.check_id, partition.path)),
+            fix=each.fix or ("" if is_metadata else _fix_of(each, partition)),
         )
         for each in checked.collector.kept
     )
@@ -155,6 +156,15 @@ def check_one(
         problems=checked.unreadable,
         log_start_line=prediction.log_start_line,
     )
+
+
+def _fix_of(finding: Finding, partition: Partition) -> str:
+    """Return what puts a finding right: no repair changes a directory with a suffix."""
+    command = fix_of(finding.check_id, partition.path)
+    if partition.directory.name.state is DirState.LIVE or not command.startswith("eoctl repair"):
+        return command
+    is_fatal = finding.broker_action == REFUSES or rule_of(finding.check_id).stops_start
+    return f"Move {partition.path} away." if is_fatal else ""
 
 
 def _renamed(row: PartitionRow, fate: DirFate | None) -> Iterator[StartChange]:

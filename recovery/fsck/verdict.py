@@ -11,6 +11,7 @@ read; checksums that were not looked at; another release; a broker that runs.
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.grounds.kraft_release import CANNOT_LOAD, LOADS_NOTHING
@@ -23,7 +24,7 @@ from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from recovery.start.prediction import EMPTIES, REPLACES
 from storage.dirs.log_dir import StoppedState
-from storage.file_names import METADATA_TOPIC
+from storage.file_names import METADATA_TOPIC, DirState, parse_partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -239,12 +240,24 @@ def _of_findings(facts: NodeFacts) -> tuple[list[Obstacle], list[Obstacle]]:
         elif action not in _OFFLINE and ("refuse" in action or "does not start" in action):
             doubts.append(_obstacle(each, f"{each.message}: it {action}"))
     for row in facts.rows:
-        is_loaded = row.start_end_offset is not None or row.start in {*_APART, *_OFFLINE}
         if row.start == UNKNOWN_START:
             doubts.append(Obstacle(row.path, "cannot be read"))
-        elif not is_loaded and not any(is_below(each.path, row.path) for each in refusals):
-            refusals.append(Obstacle(row.path, row.start.removeprefix(f"{row.path}/")))
+        elif ends_start(row) and not any(is_below(each.path, row.path) for each in refusals):
+            what = row.start.removeprefix(f"{row.path}/")
+            fix = "" if is_live(row.path) else f"Move {row.path} away."
+            refusals.append(Obstacle(row.path, what, fix=fix))
     return refusals, doubts
+
+
+def ends_start(row: PartitionRow) -> bool:
+    """Whether a broker dies of a partition directory."""
+    return row.start_end_offset is None and row.start not in {*_APART, *_OFFLINE}
+
+
+def is_live(path: str) -> bool:
+    """Whether a directory has the name of a live partition, which commands change."""
+    name = parse_partition_name(Path(path).name)
+    return name is None or name.state is DirState.LIVE
 
 
 def is_below(path: str, directory: str) -> bool:

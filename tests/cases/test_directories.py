@@ -14,6 +14,7 @@ from storage.formats.cluster_metadata import PARTITION, TOPIC, encode_record
 from storage.formats.partition_metadata import format_uuid
 from tests.cases.files import HandLogDir, batch, singles, unpack_golden
 from tests.cases.states import ID
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,6 +301,9 @@ def test_a_stray_directory_that_holds_a_live_topic(
         outcome = eoctl(*call, made)
         assert outcome.status != 0
         assert "lost: nothing" not in outcome.text
+    assert verdict(eoctl, stray)[0] == 1  # by itself, too
+    reclaimed = eoctl("check", "--reclaim", "--output", "jsonl", made).text
+    assert '"reclaimable"' not in reclaimed
     stray.rename(made / "t-0")
     assert verdict(eoctl, made)[0] == 0
 
@@ -430,3 +434,18 @@ def test_a_start_writes_a_directory_id(tmp_path: Path, eoctl: Callable[..., Any]
     outcome = eoctl("check", "--predict", "--output", "jsonl", one, two)
     rows = [json.loads(line) for line in outcome.text.splitlines()]
     assert [each["action"] for each in rows if each["path"] == str(meta)] == ["rewrites"]
+
+
+def test_a_stray_directory_that_ends_a_start(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    """Its log dir was stopped cleanly, so that the broker reads its end without a recovery."""
+    one, two = split(tmp_path)
+    stray = suffixed(one / "plain-1", "stray")
+    shutil.copytree(one / "plain-1", stray)
+    log = max(stray.glob("*.log"))
+    log.write_bytes(log.read_bytes() + bytes(1000))
+    outcome = on_terminal("check", "-q", str(one), str(two))
+    assert outcome.status == 1
+    assert "Kafka 4.3.1 will NOT start" in outcome.text
+    assert f"Move {stray} away." in outcome.text
+    (one / ".kafka_cleanshutdown").unlink()
+    assert on_terminal("check", "-q", str(one), str(two)).status == 0

@@ -314,10 +314,10 @@ def _require_all(brokers: DeadBrokers, taken: Iterable[TakenCopy]) -> None:
     ]
     if len(left) > NAMED_COUNT:
         told.append(f"and {len(left) - NAMED_COUNT} more like it")
+    target = Path(left[0].log_dir.path, str(left[0].key))
     raise RefusedError(
         f"{'; '.join(told)}; nothing was touched",
-        next_step=f"rename it to {Path(left[0].log_dir, str(left[0].key))}, or move it out of the"
-        " log dir, then run it again",
+        next_step=f"rename it to {target}, or move it out of the log dir, then run it again",
     )
 
 

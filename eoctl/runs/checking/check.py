@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eoctl.runs.checking.run import CheckRequest
-    from storage.dirs.discovery import Discovery
 
 
 def run_check(request: CheckRequest, output: OutputFormat) -> int:
@@ -38,7 +37,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     if request.reclaims:
-        found = _reclaimable(run.found, request)
+        found = _reclaimable(run, request)
         rows = _by_pattern(found) if is_told else found
         fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
         reports.append(Report("reclaimable", fields, rows))
@@ -90,9 +89,11 @@ def _by_pattern(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
     return sorted(rows, reverse=True)
 
 
-def _reclaimable(found: Discovery, request: CheckRequest) -> Iterator[Reclaimable]:
-    """Of some topics only what is in their directories."""
-    for log_dir in () if request.topics else found.log_dirs:
+def _reclaimable(run: CheckRun, request: CheckRequest) -> Iterator[Reclaimable]:
+    """Of some topics only what is in their directories; never what nothing else has."""
+    for log_dir in () if request.topics else run.found.log_dirs:
         yield from find_reclaimable_beside(log_dir)
-    for selected in of_topics(found, request):
-        yield from find_reclaimable(selected)
+    held_back = {each.path for each in run.held_back}
+    for selected in of_topics(run.found, request):
+        if selected.partition.path not in held_back:
+            yield from find_reclaimable(selected)

@@ -30,6 +30,7 @@ from recovery.cluster.placement import DirFate, nodes_of
 from recovery.fsck.causes import PlacedFinding
 from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
 from recovery.fsck.state import CheckState, key_of
+from recovery.fsck.verdict import ends_start
 from recovery.pool import MIN_PARTITION_BYTES, map_unordered, paying_jobs
 from recovery.rules.findings import Finding, Severity
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
@@ -89,6 +90,7 @@ class CheckRun:
         placed, changes_of: all findings, and what a start changes by directory, if they are kept.
         found, clusters, jobs: what is checked.
         placements, moves: what a start makes of the directories of the nodes.
+        held_back: records that only directories with a suffix have.
         node: the configuration of the node that has all of the log dirs; None: not given.
         unreadable_count: files, or parts of them.
     """
@@ -124,6 +126,14 @@ class CheckRun:
         self.placements = placements_of(
             found.log_dirs, clusters.image_for, self._version, is_one_node=node is not None
         )
+        whole = {each.path for each in found.whole}
+        paths = {each.partition.path for each in found.selected}
+        self.held_back = [
+            each
+            for node in self.placements
+            for each in node.held_back()
+            if each.log_dir.path in whole or each.path in paths
+        ]
         self.moves = moves = {
             path: one for node in self.placements for path, one in node.placed.items()
         }
@@ -271,7 +281,9 @@ class CheckRun:
             placements=self.placements,
             version=self._version,
         )
-        check_absent(self.found.whole, self.clusters, lambda each: collectors[id(each)])
+        check_absent(
+            self.found.whole, self.clusters, lambda each: collectors[id(each)], self.held_back
+        )
         for collector in collectors.values():
             self._counts += collector.severity_counts()
             yield from collector.kept
@@ -334,6 +346,9 @@ class CheckRun:
     @property
     def status(self) -> int:
         """Exit status."""
+        # What ends a start need not be a finding: after a crash it would be normal.
+        if any(map(ends_start, self.rows)):
+            return EXIT_FINDINGS
         if any(count and each.rank >= self._fail_on.rank for each, count in self._counts.items()):
             return EXIT_FINDINGS
         if self.unreadable_count and all(row.batches is None for row in self.rows):

@@ -357,7 +357,7 @@ def _next(verdict: DirectoryVerdict, room: int) -> Said:
     if call is None:
         return Said("Next", "nothing to do")
     if not call.words:
-        return Said("Next", fitting([call.sentence], room))
+        return Said("Next", call.sentence)  # with its paths
     command = call_text(call.words)
     reads = f"reads {size_text(call.reads_bytes)}, " if call.reads_bytes else ""
     texts = [

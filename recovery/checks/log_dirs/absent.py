@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.cluster.absent import find_absent, find_held_back, find_unassigned
+from recovery.cluster.absent import find_absent, find_unassigned
 from recovery.rules.findings import Severity
 from storage.file_names import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME, DirState
 
@@ -33,19 +33,22 @@ _HELD_ACTIONS = {
 
 
 def check_absent(
-    log_dirs: Sequence[LogDir], clusters: Clusters, collector_of: Callable[[LogDir], Collector]
+    log_dirs: Sequence[LogDir],
+    clusters: Clusters,
+    collector_of: Callable[[LogDir], Collector],
+    held_back: Sequence[HeldBack] = (),
 ) -> None:
-    """Check the log dirs of one node for partitions that are not there (DIR-8).
+    """Check the log dirs of one node for partitions that are not there (DIR-8, DIR-6).
 
     Args:
         log_dirs: those that were given as a whole.
         clusters: for their metadata.
         collector_of: of a log dir.
+        held_back: what directories with a suffix have, of these log dirs and of others.
     """
     by_path = {each.path: each for each in log_dirs}
-    held_back = list(find_held_back(log_dirs, clusters))
     for held in held_back:
-        _add_held_back(held, collector_of(by_path[held.log_dir]))
+        _add_held_back(held, collector_of(held.log_dir))
     for each in find_absent(log_dirs, clusters, held_back):
         _add_lines(each, collector_of(by_path[each.log_dir]))
     for each in find_unassigned(log_dirs, clusters):

@@ -19,6 +19,7 @@ from recovery.rules.catalogue import fix_of, rule_of
 from recovery.rules.findings import Finding, Severity
 from recovery.start.changes import StartAction, StartChange
 from recovery.start.files import StartSettings
+from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits
 from storage.dirs.log_config import read_log_config
@@ -80,7 +81,8 @@ class PartitionRow(NamedTuple):
 class CheckResult(NamedTuple):
     """What a check of one directory found.
 
-    `problems` are what could not be read, in words; `log_start_line` is as in `StartPrediction`.
+    `problems` are what could not be read, in words; `log_start_line` is as in `StartPrediction`;
+    `retention` is what goes soon after the start.
     """
 
     findings: tuple[Finding, ...]
@@ -88,6 +90,7 @@ class CheckResult(NamedTuple):
     changes: tuple[StartChange, ...]
     problems: tuple[str, ...]
     log_start_line: int | None = None
+    retention: RetentionCut | None = None
 
 
 def check_one(
@@ -155,6 +158,7 @@ def check_one(
         changes=(*prediction.changes.values(), *_renamed(row, job.fate)),
         problems=checked.unreadable,
         log_start_line=prediction.log_start_line,
+        retention=retention_cut(partition, job.image, prediction.end_offset, job.options.now_ms),
     )
 
 

@@ -47,7 +47,7 @@ class KnownDirectory(NamedTuple):
     result: Any
 
 
-SCHEMA = StateSchema("eoctl-check-state", 3, (KnownDirectory, CheckResult))
+SCHEMA = StateSchema("eoctl-check-state", 4, (KnownDirectory, CheckResult))
 
 
 class CheckState:

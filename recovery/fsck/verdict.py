@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recovery.fsck.one_pass import PartitionRow
     from recovery.fsck.start_cut import StartCut
     from recovery.rules.findings import Finding
+    from recovery.start.log_dirs import RetentionCut
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
     from storage.formats.meta_properties import MetaProperties
@@ -178,6 +179,7 @@ class DirectoryVerdict(NamedTuple):
         missing: findings of what was acknowledged and is not there; partitions that are gone.
         damaged: findings of logs that are damaged.
         by_changes: findings of what changes of eoctl took from the logs.
+        retention: what it deletes soon after the start.
         listed: all findings, consequences under their causes, the gravest first.
     """
 
@@ -192,6 +194,7 @@ class DirectoryVerdict(NamedTuple):
     listed: tuple[Folded, ...]
     checked: Checked
     call: NextCall | None
+    retention: tuple[RetentionCut, ...] = ()
 
     @property
     def answer(self) -> Answer:
@@ -378,6 +381,7 @@ def verdict_of(
     held: Sequence[Held],
     checked: Checked,
     call: NextCall | None,
+    retention: Sequence[RetentionCut] = (),
 ) -> DirectoryVerdict:
     """Put together what was found; only findings and rows are looked at here."""
     plain = [each.finding for each in findings]
@@ -393,4 +397,5 @@ def verdict_of(
         listed=tuple(fold(findings)),
         checked=checked,
         call=call,
+        retention=tuple(retention),
     )

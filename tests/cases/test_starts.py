@@ -147,3 +147,17 @@ def test_a_snapshot_that_knows_of_it(tmp_path: Path, eoctl: Cli) -> None:
     assert (row["last_stable_offset"], row["open_transactions_count"]) == (0, 2)
     findings = checked(eoctl, made.path)["finding"]
     assert {each["check_id"] for each in findings} == {"TXO-1"}
+
+
+def test_what_retention_deletes_after_a_start(case: Case, eoctl: Cli) -> None:
+    """The broker deleted both segments in the first run of retention: log start 20."""
+    path = case("old-records-retention")
+    lines = verdict(path, "--now", "wall")
+    assert lines["Start"].endswith("then retention deletes old segments of t-0")
+    assert "deletes offsets 0..19" in lines["start"]
+    assert "retention.ms=-1" in lines["start"]
+    assert "retention.ms=-1" in lines["Next"]
+    run = eoctl("check", path, "--now", "wall")
+    assert run.status == 0
+    assert "t-0: the first run of retention after the start deletes offsets 0..19" in run.errors
+    assert "first run of retention" not in eoctl("check", case("sequence-gap"), *SOON).errors

@@ -9,7 +9,7 @@ from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, line, message, while_read
 from eoctl.runs.checking.run import CheckRun, of_topics, prepared
 from eoctl.runs.checking.standing import PARTITION_COLUMNS, CheckedCluster
-from eoctl.runs.told import is_for_people, tell
+from eoctl.runs.told import MAX_NAMES, counted, is_for_people, tell
 from recovery.checks.log_dirs.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
 from recovery.rules.findings import Finding
 from recovery.start.changes import StartChange
@@ -51,10 +51,23 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
             emit(report, output)
     notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
     summary = () if is_told else (run.summary(),)
-    for note in (*notes, *cluster.notes, *end_notes(), *summary):
+    retention = () if is_told else _retention_notes(run)
+    for note in (*notes, *retention, *cluster.notes, *end_notes(), *summary):
         message(note)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
     return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
+
+
+def _retention_notes(run: CheckRun) -> Iterator[str]:
+    """Say what retention deletes soon after the start."""
+    if not run.retention:
+        return
+    from eoctl.runs.checking.words import retention_text
+
+    yield from map(retention_text, run.retention[:MAX_NAMES])
+    more = len(run.retention) - MAX_NAMES
+    if more > 0:
+        yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
 def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from recovery.cluster.clusters import Clusters
     from recovery.fsck.one_pass import CheckResult
     from recovery.start.changes import StartChange
+    from recovery.start.log_dirs import RetentionCut
     from storage.dirs.discovery import Discovery, Selected, ServerProperties
     from storage.dirs.log_dir import PartitionDir
 
@@ -86,6 +87,7 @@ class CheckRun:
     Attributes:
         rows: of the partitions, in the order of the directories; complete after `findings`.
         changes: what the next start changes.
+        retention: what it deletes soon after the start.
         notes: sentences for the end.
         placed, changes_of: all findings, and what a start changes by directory, if they are kept.
         found, clusters, jobs: what is checked.
@@ -112,6 +114,7 @@ class CheckRun:
     ) -> None:
         self.rows: list[PartitionRow] = []
         self.changes: list[StartChange] = []
+        self.retention: list[RetentionCut] = []
         self.notes: list[str] = [_verified(options)]
         self.placed: list[PlacedFinding] = []
         self.changes_of: dict[str, tuple[StartChange, ...]] = {}
@@ -314,6 +317,8 @@ class CheckRun:
         row = result.row
         self.rows.append(row)
         self.changes += result.changes
+        if result.retention is not None:
+            self.retention.append(result.retention)
         if self._keeps:
             self.changes_of[row.path] = result.changes
             self.placed += (PlacedFinding(row.path, each) for each in result.findings)

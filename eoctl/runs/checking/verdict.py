@@ -72,6 +72,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
         held=held,
         checked=_checked(run, request, partitions.values()),
         call=call,
+        retention=run.retention,
     )
 
 

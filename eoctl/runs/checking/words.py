@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from recovery.fsck.start_cut import StartCut
     from recovery.fsck.verdict import Checked, DirectoryVerdict, NodeStart, Obstacle
     from recovery.rules.findings import Finding
+    from recovery.start.log_dirs import RetentionCut
 
 MAX_FINDINGS = 200  # lines; -v gives all of them
 # Of closed files of a log, what a broker goes by; a finding names the file if it is not the .log.
@@ -95,11 +96,33 @@ def _start(verdict: DirectoryVerdict, room: int) -> Said:
         if verdict.cuts or verdict.not_served:
             takes = f"{release} will start, and takes away what follows"
             return Said("Start", fitting([takes], room), _cut_rank(verdict).rank)
+        if verdict.retention and not gone_on:
+            return Said("Start", fitting(_then_retention(verdict, release), room))
         if gone_on:
             long = f"{release} will start {gone_on[0]}"
             return Said("Start", fitting([long], room), Severity.ERROR.rank)
         return Said("Start", fitting([f"{text}, and cuts nothing", text], room))
     return Said("Start", _stopped(start, release, room), _rank_of(start))
+
+
+def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
+    places = listing([f"{each.topic}-{each.partition}" for each in verdict.retention], "partitions")
+    return [
+        f"{release} will start, and cuts nothing; then retention deletes old segments of {places}",
+        f"{release} will start; then retention deletes old segments of {places}",
+        "it will start; then retention deletes old segments",
+    ]
+
+
+def retention_text(cut: RetentionCut) -> str:
+    """Say what retention deletes of a partition soon after a start, and what keeps it."""
+    name = cut.setting.partition("=")[0]
+    where = "" if cut.is_topics else f" (log.{name}=-1 in server.properties)"
+    return (
+        f"{cut.topic}-{cut.partition}: the first run of retention after the start deletes offsets"
+        f" {cut.first_offset}..{cut.last_offset}, {size_text(cut.log_bytes)}, by {cut.setting};"
+        f" {name}=-1{where} keeps them"
+    )
 
 
 def _rank_of(start: NodeStart) -> int:
@@ -354,6 +377,13 @@ def _held(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
 
 def _next(verdict: DirectoryVerdict, room: int) -> Said:
     call = verdict.call
+    if call is None and verdict.retention:
+        name = verdict.retention[0].setting.partition("=")[0]
+        texts = [
+            f"nothing to do; set {name}=-1 before the start if the old records have to stay",
+            f"nothing to do; {name}=-1 keeps the old records",
+        ]
+        return Said("Next", fitting(texts, room))
     if call is None:
         return Said("Next", "nothing to do")
     if not call.words:
@@ -402,6 +432,7 @@ class _Row(NamedTuple):
 def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     several = len({path for each in verdict.starts for path in each.log_dirs}) > 1
     rows = [_Row("start", _cut_line(each)) for each in verdict.cuts]
+    rows += [_Row("start", retention_text(each)) for each in verdict.retention[:MAX_FINDINGS]]
     rows += [
         _Row(each.finding.severity, _finding_text(each, has_path=several))
         for each in verdict.listed[:MAX_FINDINGS]

@@ -351,13 +351,20 @@ class NodePlacement:
 
     def shortfall(self, placed: Placed) -> tuple[int, int] | None:
         """Return the offsets that the live directory has beyond a -future one; None: none."""
-        live = self._live.get(placed.directory.topic_partition)
-        bounds = None if live is None else _bounds(*live)
-        kept = _bounds(placed.directory, placed.log_dir)
-        end_offset = 0 if kept is None else kept[1]
-        if bounds is None or end_offset >= bounds[1]:
+        live, future = self._live_bounds(placed), _bounds(placed.directory, placed.log_dir)
+        end_offset = 0 if future is None else future[1]
+        if live is None or end_offset >= live[1]:
             return None
-        return max(bounds[0], end_offset), bounds[1]
+        return max(live[0], end_offset), live[1]
+
+    def is_longer(self, placed: Placed) -> bool:
+        """Whether a -future directory has offsets beyond those of the live one."""
+        live, future = self._live_bounds(placed), _bounds(placed.directory, placed.log_dir)
+        return future is not None and (live is None or live[1] < future[1])
+
+    def _live_bounds(self, placed: Placed) -> tuple[int, int] | None:
+        live = self._live.get(placed.directory.topic_partition)
+        return None if live is None else _bounds(*live)
 
 
 def _bounds(directory: PartitionDir, log_dir: LogDir) -> tuple[int, int] | None:

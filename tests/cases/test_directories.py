@@ -164,15 +164,17 @@ def cut(directory: Path, end_offset: int) -> None:
             each.unlink()
 
 
-@pytest.mark.parametrize("is_longer", [False, True])
+@pytest.mark.parametrize("length", ["shorter", "equal", "longer"])
 def test_a_future_directory_beside_the_live_one(
-    case: Callable[[str], Path], eoctl: Callable[..., Any], *, is_longer: bool
+    case: Callable[[str], Path], eoctl: Callable[..., Any], length: str
 ) -> None:
     made = case("future-replica-same-dir")
     live, future = made / "t-0", suffixed(made / "t-0", "future")
-    if is_longer:
+    is_longer = length == "longer"
+    if length != "shorter":
         shutil.rmtree(future)
         shutil.copytree(live, future)
+    if is_longer:
         (live / f"{STEM}.log").write_bytes(b"".join(singles(0, 2)))
     status, rows = verdict(eoctl, made)
     assert status == 1

@@ -331,9 +331,10 @@ def _add_future(
     if other:
         shortfall = node.shortfall(placed)
         if placed.fate is DirFate.BLOCKED:
-            severity, message = Severity.ERROR, f"a -future directory whose name {other} has"
-            # The longer one stays. Without the live directory it gets the name.
-            fix = f"Move {path if shortfall is not None else other} away."
+            severity = Severity.ERROR
+            message = f"the metadata assign this -future directory here, and {other} is in its way"
+            # The longer one stays. Without the live directory the broker renames this one.
+            fix = f"Move {other if node.is_longer(placed) else path} away."
         else:
             action += f", and removes {other}"
         if shortfall is not None and placed.fate is DirFate.PROMOTED:

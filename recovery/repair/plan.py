@@ -178,6 +178,7 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
                 "records_count": cost.records_count,
                 "acknowledged_records_count": cost.acknowledged_records_count,
                 "batches_count": cost.batches_count,
+                "dropped_offsets": lost.dropped_offsets,
                 "finding": str(lost.kind),
                 "check_id": lost.check_id,
                 "reason": lost.reason,

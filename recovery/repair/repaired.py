@@ -42,6 +42,8 @@ class RemovedRange(NamedTuple):
         acknowledged_records_count: of these, the records below the high watermark; None: unknown.
         batches_count: intact batches with such records, or with a marker.
         copies_count: intact batches that stay elsewhere.
+        dropped_offsets: the first and last offset in these batches, if no offset is missing where
+            they lie; a gap there is theirs.
     """
 
     path: str
@@ -56,6 +58,7 @@ class RemovedRange(NamedTuple):
     acknowledged_records_count: int | None = 0
     batches_count: int = 0
     copies_count: int = 0
+    dropped_offsets: tuple[int, int] | None = None
 
     @property
     def offsets_count(self) -> int | None:
@@ -289,7 +292,13 @@ def count_intact(
 def _with_batch(found: RemovedRange, batch: Dropped, counts: tuple[int, int]) -> RemovedRange:
     is_lost = counts[0] > 0 or (batch.kept is not None and batch.batch.header.is_control)
     acknowledged = found.acknowledged_records_count
+    dropped = found.dropped_offsets
+    if is_lost and found.base_offset is None:
+        header = batch.batch.header
+        first, last = dropped or (header.base_offset, header.last_offset)
+        dropped = min(first, header.base_offset), max(last, header.last_offset)
     return found._replace(
+        dropped_offsets=dropped,
         records_count=found.records_count + counts[0],
         acknowledged_records_count=None if acknowledged is None else acknowledged + counts[1],
         batches_count=found.batches_count + is_lost,

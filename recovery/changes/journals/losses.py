@@ -280,8 +280,10 @@ def _of_ranges(price: Mapping[str, Any]) -> Iterator[_Row]:
             lost = lost.plus(_of_range(each))
         missing = tuple(
             (each["base_offset"], each["last_offset"])
-            for each in ranges
             if each["base_offset"] is not None
+            else tuple(each["dropped_offsets"])
+            for each in ranges
+            if each["base_offset"] is not None or each.get("dropped_offsets") is not None
         )
         yield name, missing, lost, False
 

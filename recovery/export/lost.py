@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from storage.dirs.offset_ledger import joined, not_given
+from storage.dirs.offset_ledger import joined, not_given, unread
 from storage.dirs.partition import cleanup_of
 from storage.errors import AccessError
 from storage.kernels.protocol import VerdictKind
@@ -109,7 +109,13 @@ def _with_missing(
     known = plan.known_of(path)
     span = joined((each.span for each in results), known.cleaned_offset)
     unbounded = [each for each in lost if each.last_offset is None]
-    for found in not_given(known, span, partial(cleanup_of, path), lost):
+    # What retention has deleted meanwhile is no loss.
+    gone = [
+        unread(place.base_offset, place.end_offset)
+        for place, findings in ((each.piece.split.place, each.findings) for each in results)
+        if any(each.is_gone for each in findings)
+    ]
+    for found in not_given(known, span, partial(cleanup_of, path), [*lost, *gone]):
         if found.is_on_disk and from_offset is not None:
             continue  # with a first offset of its own an export does not begin at the log start
         missing = found.within(from_offset or 0, to_offset)

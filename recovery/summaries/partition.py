@@ -20,13 +20,14 @@ from recovery.timeline.piece import Timeline, with_fewer_bins
 from recovery.timeline.reading import ReadTimeline, join_read
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import is_wrong_end
-from storage.dirs.offset_ledger import OffsetSpan, joined, not_given
+from storage.dirs.offset_ledger import OffsetSpan, joined, not_given, unread
 from storage.dirs.partition import cleanup_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.acknowledged import Acknowledged
+    from storage.dirs.offset_ledger import KnownRange
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
 
@@ -96,7 +97,9 @@ class PartitionSummary(NamedTuple):
         span = self.span
         if any(each.is_unreadable and each.path == segments[-1].path for each in self.findings):
             span = span._replace(end_offset=known.end_offset)
-        lost = [each for each in self.findings if each.is_lost]
+        lost: list[KnownRange] = [each for each in self.findings if each.is_lost]
+        gone = {each.path for each in self.findings if each.is_gone}
+        lost += (unread(e.base_offset, e.end_offset) for e in segments if e.path in gone)
         find_cleanup = partial(cleanup_of, directory)
         found = [not_there(directory, each) for each in not_given(known, span, find_cleanup, lost)]
         return self._replace(

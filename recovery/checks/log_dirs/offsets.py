@@ -132,8 +132,8 @@ def _path_of(missing: Missing, partition: Partition) -> str:
         end_offset = missing.base_offset
     else:
         return partition.path
-    files = (each for each in partition.segments if each.base_offset <= end_offset)
-    return max(files, key=lambda each: each.base_offset).log.path
+    files = [each.log.path for each in partition.segments if each.base_offset <= end_offset]
+    return files[-1] if files else partition.path
 
 
 class EpochCheck:

@@ -145,6 +145,11 @@ windows = st.sampled_from([0, 1, 10, 10**6, 2**63 - 1])
 ids = st.sampled_from([None, None, "key", "header:id", "header:other"])
 
 
+def others_than_gaps(notes: Sequence[str]) -> list[str]:
+    """Logs are drawn with gaps between their batches, which are losses."""
+    return [each for each in notes if "[SEG-4]" not in each]
+
+
 @given(
     batches=logs(),
     cuts=st.sets(st.integers(1, 29), max_size=4),
@@ -176,7 +181,7 @@ def test_any_log_as_defined(
             min_bytes=min_bytes,
             is_committed_only=is_committed_only,
         )
-    assert (found.notes, found.is_skipped) == ([], False)
+    assert (others_than_gaps(found.notes), found.is_skipped) == ([], False)
     assert proved_of(rows) == proved(log.batches)
     assert suspected_of(rows) == suspected(log.records, window, record_id, min_bytes)
     _check_fields(rows, log)
@@ -301,7 +306,7 @@ def _check_directory(root: Path) -> int:
         partition = Partition.of(selected)
         log = read_plainly(partition)
         rows, found = search([Path(selected.partition.path)], 1 << 16, window_ms=10**7)
-        assert (found.notes, found.is_skipped) == ([], False)
+        assert (others_than_gaps(found.notes), found.is_skipped) == ([], False)
         assert proved_of(rows) == []
         if not partition.topic.startswith("__"):
             assert proved(log.batches) == []

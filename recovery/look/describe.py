@@ -11,6 +11,7 @@ import os
 from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.dirs.compaction import TOLD_RATIO, uncompacted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import (
     BULK_BYTES,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from storage.dirs.acknowledged import Missing
     from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.compaction import Uncompacted
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import PartitionDir, Problem
     from storage.dirs.partition import Partition
@@ -89,6 +91,10 @@ class PartitionDescription(NamedTuple):
     left, `verdict` the worst of its segments (None: not one could be opened), or that acknowledged
     offsets are missing. `log_end_offset` and `last_stable_offset` are None where the last `.log`
     could not be read up to its end: the log may go on behind what was read.
+
+    `uncompacted_records_count`, `uncompacted_bytes`, `dirty_ratio` and `uncompacted_since_ms` are
+    of closed segments that no cleaner has gone through; None where the topic is not compacted, as
+    far as is known.
     """
 
     topic: str
@@ -113,6 +119,10 @@ class PartitionDescription(NamedTuple):
     min_insync_replicas: int | None
     min_insync_from: str | None
     standing: CopyStanding | None
+    uncompacted_records_count: int | None
+    uncompacted_bytes: int | None
+    dirty_ratio: float | None
+    uncompacted_since_ms: int | None
     stopped: StoppedState
     problems_count: int
     path: str
@@ -248,6 +258,14 @@ def describe_partition(
     was_read = all(each.verdict is not None for each in segments) and bool(segments)
     exposed = [] if verdicts else _forget(partition, transactions)
     read_end_offset, log_end_offset = _ends(segments[-1], verdicts) if was_read else (None, None)
+    left = uncompacted(partition, image)
+    uncompacted_count = None
+    if left is not None:
+        uncompacted_count = _sum(
+            each.records_count
+            for each in segments
+            if each.base_offset < left.end_offset and (each.last_offset or 0) >= left.first_offset
+        )
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
     span = joined(spans, partition.acknowledged.cleaned_offset)
@@ -279,6 +297,10 @@ def describe_partition(
         min_insync_replicas=placed.min_insync_replicas,
         min_insync_from=placed.min_insync_from,
         standing=placed.standing,
+        uncompacted_records_count=uncompacted_count,
+        uncompacted_bytes=None if left is None else left.log_bytes,
+        dirty_ratio=None if left is None else round(left.dirty_ratio, 4),
+        uncompacted_since_ms=None if left is None else left.since_ms,
         stopped=partition.stopped,
         problems_count=len(partition.problems) + len(verdicts) + len(missing),
         path=partition.path,
@@ -293,12 +315,20 @@ def describe_partition(
             *(f"{partition.path}: {each}" for each in missing),
             *_tell_end(partition, read_end_offset, log_end_offset),
             *exposed,
+            *_tell_uncompacted(partition, left, uncompacted_count),
             *partition.notes,
         ),
         is_bad=is_bad or any(isinstance(each, FormatError) for each in partition.problems),
         is_unreadable=any(verdict.kind is VerdictKind.UNREADABLE for _, verdict in verdicts)
         or any(isinstance(each, AccessError) for each in partition.problems),
     )
+
+
+def _tell_uncompacted(
+    partition: Partition, left: Uncompacted | None, records_count: int | None
+) -> Iterator[str]:
+    if left is not None and left.segments_count and left.dirty_ratio >= TOLD_RATIO:
+        yield f"{partition.path}: {left.told(records_count)}"
 
 
 def _forget(partition: Partition, transactions: OpenTransactions) -> list[str]:
@@ -379,6 +409,10 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
         min_insync_replicas=None,
         min_insync_from=None,
         standing=None,
+        uncompacted_records_count=None,
+        uncompacted_bytes=None,
+        dirty_ratio=None,
+        uncompacted_since_ms=None,
         stopped=StoppedState.UNKNOWN if log_dir is None else log_dir.stopped,
         problems_count=1,
         path=directory.path,

@@ -282,3 +282,20 @@ def test_a_cleaned_file_goes_with_its_invalid_swap_files(tmp_path: Path, eoctl: 
     assert re.search(r"t-0/\*\.deleted +deleted already", shown)
     patterns = f"{log_dir}/t-0/{20:020d}.log.swap {log_dir}/t-0/*.cleaned"
     assert re.search(rf"{re.escape(patterns)} +left by a compaction", shown)
+
+
+def test_a_dead_cleaner_is_seen(case: Callable[[str], Path], eoctl: Cli) -> None:
+    """19 of 20 segments are closed, and the cleaner has no line for them."""
+    log_dir = case("cleaner-dead")
+    shown = eoctl("describe", log_dir / "c-0", *JSONL)
+    [row] = rows_of(shown, "partition")
+    assert (row["uncompacted_records_count"], row["dirty_ratio"]) == (950, 1.0)
+    assert row["uncompacted_since_ms"] == T0
+    told = "in 19 closed segments"
+    assert f"950 records {told}" in shown.errors
+    assert "(dirty ratio 1.00), the oldest of 2026-" in shown.errors
+    reclaimed = eoctl("check", log_dir, "--reclaim", *JSONL).errors
+    assert f"950 offsets {told}" in reclaimed
+    assert "the cleaner has never recorded progress" in reclaimed
+    [other] = rows_of(eoctl("describe", log_dir / "t-0", *JSONL), "partition")
+    assert other["dirty_ratio"] is None

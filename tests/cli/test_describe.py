@@ -151,6 +151,10 @@ def test_figures_of_one_partition(eoctl: Callable[..., Any], golden: Callable[[s
         "min_insync_replicas": 1,
         "min_insync_from": "all-brokers",
         "standing": "leader",
+        "uncompacted_records_count": None,
+        "uncompacted_bytes": None,
+        "dirty_ratio": None,
+        "uncompacted_since_ms": None,
         "stopped": "unclean",
         "problems_count": 0,
         "path": str(path),
@@ -226,7 +230,8 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     outcome = eoctl("describe", path)
     size = (path / f"{0:020d}.log").stat().st_size
     partition = ["trimmed", 0, "live", "ok", 0, 0, 300, "unknown", "unknown", 0, 1, size, 8, 300, 1]
-    partition += ["none", 1, 1, 1, 1, "all-brokers", "leader", "unclean", 0, path]
+    partition += ["none", 1, 1, 1, 1, "all-brokers", "leader"]
+    partition += ["unknown", "unknown", "unknown", "unknown", "unclean", 0, path]
     segment = ["trimmed", 0, 0, 299, "ok", size, 8, 300, 1795229940050, 1795229940573, 7, 7, 0]
     segment += ["no", path / f"{0:020d}.log"]
     assert outcome.text.splitlines() == [

@@ -10,7 +10,12 @@ from eoctl.output import OutputFormat, Report, emit, line, message, while_read
 from eoctl.runs.checking.run import CheckRun, of_topics, prepared
 from eoctl.runs.checking.standing import PARTITION_COLUMNS, CheckedCluster
 from eoctl.runs.told import MAX_NAMES, counted, is_for_people, tell
-from recovery.checks.log_dirs.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
+from recovery.checks.log_dirs.reclaim import (
+    Reclaimable,
+    find_reclaimable,
+    find_reclaimable_beside,
+    find_uncompacted,
+)
 from recovery.rules.findings import Finding
 from recovery.start.changes import StartChange
 from storage.errors import EXIT_OK, EXIT_SKIPPED
@@ -49,6 +54,9 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         is_first = not place and not is_told
         with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
             emit(report, output)
+    if request.reclaims:
+        for job in run.jobs:
+            run.notes += find_uncompacted(job.selected, job.image)
     notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
     summary = () if is_told else (run.summary(),)
     retention = () if is_told else _retention_notes(run)

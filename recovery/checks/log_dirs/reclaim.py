@@ -7,13 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.dirs.compaction import TOLD_RATIO, uncompacted
 from storage.dirs.partition import Partition
-from storage.errors import AccessError
+from storage.errors import AccessError, EoctlError
 from storage.file_names import DirState, FileSuffix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
     from storage.dirs.partition_files import FileEntry, SegmentFiles
@@ -72,6 +74,17 @@ def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
             for entry in _files_of(files):
                 why = f"below the log start offset {start_offset}"
                 yield _named(entry.path, why, _beside(entry, f"{_number(entry)}.*"))
+
+
+def find_uncompacted(selected: Selected, image: ClusterImage | None) -> Iterator[str]:
+    """Tell what a cleaner that works would free, of one partition directory."""
+    try:
+        partition = Partition.of(selected)
+        left = uncompacted(partition, image)
+    except EoctlError:
+        return
+    if left is not None and left.segments_count and left.dirty_ratio >= TOLD_RATIO:
+        yield f"{partition.path}: {left.told()}"
 
 
 def find_reclaimable_beside(log_dir: LogDir) -> Iterator[Reclaimable]:

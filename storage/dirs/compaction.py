@@ -1,0 +1,115 @@
+"""How much of a compacted log its cleaner has not come to (COMP-1).
+
+A cleaner goes through closed segments, from the offset in `cleaner-offset-checkpoint` on. A cleaner
+that is dead, or that something stops, lets a compacted topic grow without bound.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.log_config import read_log_config
+from storage.errors import AccessError
+from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
+from storage.log.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
+
+TOLD_RATIO = 0.5  # min.cleanable.dirty.ratio by default: a cleaner that works stays below
+
+
+class Uncompacted(NamedTuple):
+    """Closed segments of a compacted partition that no cleaner has gone through.
+
+    Attributes:
+        first_offset: where they begin: the cleaner's checkpoint; the first segment without one.
+        end_offset: where the last segment begins, which is never compacted.
+        has_checkpoint: the cleaner has a line for the partition.
+        segments_count, log_bytes: of them.
+        dirty_ratio: their share of all closed segments, in bytes.
+        since_ms: timestamp of their first batch; None: it has none, or cannot be read.
+    """
+
+    first_offset: int
+    end_offset: int
+    has_checkpoint: bool
+    segments_count: int
+    log_bytes: int
+    dirty_ratio: float
+    since_ms: int | None
+
+    def told(self, records_count: int | None = None) -> str:
+        """What that is, as words; with the number of records where they were counted."""
+        what = f"{self.end_offset - self.first_offset:,} offsets"
+        if records_count is not None:
+            what = f"{records_count:,} records"
+        since = ""
+        if self.since_ms is not None:
+            moment = datetime.fromtimestamp(self.since_ms // 1000, UTC)
+            since = f", the oldest of {moment:%Y-%m-%d %H:%M} UTC"
+        why = "the cleaner has never recorded progress for this partition"
+        if self.has_checkpoint:
+            why = f"the cleaner recorded progress up to offset {self.first_offset}"
+        return (
+            f"{what} in {self.segments_count:,} closed segments, {self.log_bytes:,} bytes, are not"
+            f" compacted yet (dirty ratio {self.dirty_ratio:.2f}){since}: {why}"
+        )
+
+
+def is_compacted(partition: Partition, image: ClusterImage | None) -> bool:
+    """Whether the topic is compacted, by the cluster's metadata, its cleaner, or its name."""
+    log_dir = partition.log_dir
+    checkpoints = None if log_dir is None else log_dir.cleaner_offsets
+    key = partition.directory.topic_partition
+    if partition.topic in {GROUPS_TOPIC, TRANSACTION_STATE_TOPIC} or (
+        checkpoints and key in checkpoints
+    ):
+        return True
+    return image is not None and read_log_config(image, partition.topic).is_compacted
+
+
+def uncompacted(partition: Partition, image: ClusterImage | None) -> Uncompacted | None:
+    """Return what is not compacted yet; None: the topic is not compacted, as far as is known.
+
+    Raises:
+        RefusedError: a setting of the topic that must be a number is none.
+    """
+    closed = partition.segments[:-1]
+    if not closed or partition.is_set_aside or not is_compacted(partition, image):
+        return None
+    log_dir = partition.log_dir
+    checkpoints = None if log_dir is None else log_dir.cleaner_offsets
+    checkpoint = (checkpoints or {}).get(partition.directory.topic_partition)
+    first = closed[0].base_offset if checkpoint is None else checkpoint
+    bases = [each.base_offset for each in partition.segments[1:]]
+    dirty = [each for each, end in zip(closed, bases, strict=True) if end > first]
+    dirty_bytes = sum(each.log.file_bytes for each in dirty)
+    total_bytes = sum(each.log.file_bytes for each in closed)
+    return Uncompacted(
+        first_offset=max(first, closed[0].base_offset),
+        end_offset=bases[-1],
+        has_checkpoint=checkpoint is not None,
+        segments_count=len(dirty),
+        log_bytes=dirty_bytes,
+        dirty_ratio=dirty_bytes / total_bytes if total_bytes else 0.0,
+        since_ms=_first_time(dirty),
+    )
+
+
+def _first_time(segments: Sequence[SegmentFiles]) -> int | None:
+    for files in segments:
+        try:
+            with open_segment(files.log.path) as segment:
+                batch = next(segment.scan(verify_crc=False), None)
+        except AccessError:
+            return None
+        if batch is not None:
+            time_ms = max(batch.header.base_timestamp_ms, batch.header.max_timestamp_ms)
+            return time_ms if time_ms >= 0 else None
+    return None

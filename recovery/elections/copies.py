@@ -18,15 +18,19 @@ from recovery.replicas.compare import (
 )
 from recovery.truncate.epoch_ends import read_epochs
 from storage.dirs.lookup import END_KINDS
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
+from storage.dirs.offset_ledger import OffsetLedger, joined
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, RefusedError
 from storage.kernels.protocol import VerdictKind
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from recovery.replay.snapshots import Clock
     from storage.dirs.discovery import Selected
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.formats.checkpoint import LeaderEpochEntry
 
 
@@ -38,7 +42,9 @@ class LogCopy(NamedTuple):
 
     Attributes:
         topic_id: of partition.metadata; None: not known.
+        end_offset: where what counts of it ends: before damage at its end, or lost offsets.
         notes: what is doubtful of it, in words.
+        log_end_offset: where the log ends, whatever lies before that; None: at `end_offset`.
     """
 
     broker: int
@@ -49,6 +55,7 @@ class LogCopy(NamedTuple):
     high_watermark: int | None
     epochs: tuple[LeaderEpochEntry, ...] | None
     notes: tuple[str, ...] = ()
+    log_end_offset: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -56,8 +63,11 @@ class LogCopy(NamedTuple):
         return self.end_offset <= self.start_offset
 
 
-def read_copy(selected: Selected, broker: int) -> LogCopy:
+def read_copy(selected: Selected, broker: int, *, reads_headers: bool = False) -> LogCopy:
     """Read where a copy ends, and its epochs.
+
+    A copy ends where offsets are missing that were acknowledged: between two segments, or, if the
+    headers are read, between any two batches.
 
     Raises:
         AccessError: its directory or its last `.log` cannot be read.
@@ -74,6 +84,12 @@ def read_copy(selected: Selected, broker: int) -> LogCopy:
         found = read_replica(partition)
         end_offset = min(found.sound_end_offset, end_offset)
         notes += (f"{each}: what lies behind does not count" for each in found.notes)
+    log_end_offset = None if end is None else end.offset
+    span = offsets_of(partition) if reads_headers else None
+    lost = [each for each in partition.not_given(span) if each.check_id == GAP_CHECK_ID]
+    if lost and lost[0].base_offset < end_offset:
+        end_offset = max(lost[0].base_offset, start_offset)
+        notes.append(f"{partition.path}: {lost[0]}: what lies behind does not count")
     return LogCopy(
         broker=broker,
         partition=partition,
@@ -83,7 +99,26 @@ def read_copy(selected: Selected, broker: int) -> LogCopy:
         high_watermark=partition.high_watermark,
         epochs=None if epochs is None else tuple(epochs),
         notes=tuple(notes),
+        log_end_offset=log_end_offset,
     )
+
+
+def offsets_of(partition: Partition) -> OffsetSpan:
+    """Read the headers of a log for its offsets; checksums are not looked at.
+
+    Raises:
+        AccessError: a `.log` cannot be read.
+    """
+    spans = []
+    for files in partition.segments:
+        ledger = OffsetLedger(files.base_offset)
+        with open_segment(files.log.path) as segment:
+            bounds = partition.bounds(files)
+            for table in segment.scan_tables(**bounds, verify_crc=False, resume=False):
+                if table.row_count:
+                    ledger.take(table)
+        spans.append(ledger.span)
+    return joined(spans, partition.acknowledged.cleaned_offset)
 
 
 class CopyCut(NamedTuple):

@@ -198,7 +198,7 @@ def retention_cut(
     """Tell what retention deletes right after a start; None: nothing, or it is not known.
 
     It goes from the first segment on by the last entry of its `.timeindex`, else by the time of the
-    file, and by size (DEL-1, DEL-2). What lies above the high watermark stays.
+    file, and by size (UnifiedLog.deleteOldSegments). What lies above the high watermark stays.
 
     Args:
         partition: as it was checked.

@@ -74,7 +74,7 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
     failed: AccessError | None = None
     for place, each in enumerate(copies):
         try:
-            read.append((each, read_copy(each, place)))
+            read.append((each, read_copy(each, place, reads_headers=True)))
         except RefusedError as exc:
             notes.append(f"{exc.message}: this copy is not served while others are here")
         except AccessError as exc:
@@ -87,6 +87,7 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
     read = _of_one_topic(read, notes)
     best = max(read, key=lambda each: _rank(each, preferences))
     notes += _told_apart(best[1], read)
+    notes += _told_behind(best[1], read)
     is_lacking = bool(notes)
     conflict = _agreed_end(read, notes)
     if conflict is None:
@@ -111,6 +112,14 @@ def _told_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator
                 f" and {best.partition.path} begins at {best.start_offset}: they have no offset in"
                 f" common; --prefer {pasted(str(Path(each.partition.path).parent))} serves it"
             )
+
+
+def _told_behind(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
+    """Say which copies have more than the served one, behind damage or lost offsets."""
+    for _, each in read:
+        end_offset = each.log_end_offset or 0
+        if each is not best and each.notes and end_offset > (best.log_end_offset or 0):
+            yield f"{each.notes[-1]}; {best.partition.path} is served"
 
 
 def _is_apart(one: LogCopy, other: LogCopy) -> bool:

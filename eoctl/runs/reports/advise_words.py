@@ -170,7 +170,9 @@ def _lost(run: AdviseRun) -> Iterator[Said]:
         yield Said("Lost", f"{text}, none known to be acknowledged", GRAVE)
     elif best.unknown_partitions_count:
         what = counted(best.unknown_partitions_count, "partition")
-        yield Said("Lost", f"not known of {what}: not all log dirs with a copy were given", GRAVE)
+        yield Said(
+            "Lost", f"not known of {what}: not every live copy is in the given log dirs", GRAVE
+        )
     else:
         yield Said("Lost", "nothing: no copy that was given has what its leader has not")
     worst = max(_chosen(run), key=lambda each: each.lost_offsets_count or 0, default=None)

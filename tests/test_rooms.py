@@ -98,8 +98,8 @@ ROOMS: dict[str, set[str]] = {
     "recovery.records": {"recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
-        "recovery.rebuild", "recovery.replay", "recovery.rules", "recovery.truncate",
-        "recovery.pool",
+        "recovery.rebuild", "recovery.replay", "recovery.rules", "recovery.start",
+        "recovery.truncate", "recovery.pool",
     },
     "recovery.start": {
         "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",

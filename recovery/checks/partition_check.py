@@ -398,7 +398,7 @@ class _PartitionCheck:
             "BAT-12",
             error.path,
             error.message,
-            # Recovery passes over what is merely garbled; it cannot load what has another type.
+            # A start dies of both; what is merely garbled a reader passes over.
             severity=Severity.ERROR if error.check_id == REFUSED_CHECK_ID else None,
             start_pos=batch.pos,
             end_pos=batch.pos + batch.header.batch_bytes,

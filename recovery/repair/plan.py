@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.changes.plans.changeable import require_same_segments
 from recovery.changes.plans.lowered_checkpoints import lower_checkpoints
 from recovery.changes.plans.plan import absolute_path, make_plan, source_of
+from recovery.checks.partition_check import CheckedSegment
 from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.repair.as_broker import plan_as_broker
 from recovery.repair.directory_files import topic_id_steps
@@ -16,8 +17,10 @@ from recovery.repair.move_away import plan_move_away
 from recovery.repair.repaired import Repaired, with_missing
 from recovery.repair.salvage import plan_salvage
 from recovery.repair.strategies import Strategy
+from recovery.start.segment_recovery import Fate, IndexLimits, recover_segment
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError
+from storage.limits import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +76,8 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
         partition = Partition.of(job.selected)
         if not partition.segments:
             return _without_segments(partition, job)
+        if job.strategy is not Strategy.MOVE_AWAY and (splits := _splits(partition)):
+            return Repaired(path, job.strategy, notes=splits)
         if job.strategy is Strategy.MOVE_AWAY:
             if job.is_named:
                 return plan_move_away(partition)
@@ -85,6 +90,35 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
         return repaired._replace(steps=(*own_steps, *repaired.steps))
     except EoctlError as error:
         return Repaired(path, job.strategy, error=error)
+
+
+def _splits(partition: Partition) -> tuple[str, ...]:
+    """Tell which segments a broker splits: to repair them would cost what a split keeps.
+
+    Raises:
+        AccessError: one that may be among them cannot be read.
+    """
+    claimed = partition.acknowledged.end_offset or 0
+    if not partition.segments or claimed <= partition.segments[0].base_offset + MAX_RELATIVE_OFFSET:
+        return ()
+    found = []
+    for files in partition.segments:
+        following = partition.end_of(files)
+        end_offset = claimed if following is None else min(claimed, following)
+        if end_offset > files.base_offset + MAX_RELATIVE_OFFSET + 1:
+            checked = CheckedSegment(
+                files=files,
+                log_bytes=files.log.file_bytes,
+                stop=None,
+                end_offset=end_offset,
+                is_doubtful=True,
+            )
+            if recover_segment(checked, IndexLimits()).fate is Fate.SPLIT:
+                found.append(
+                    f"{files.log.path}: its offsets are too far from its base offset: a broker"
+                    " splits it when it recovers it, and loses nothing"
+                )
+    return tuple(found)
 
 
 def _without_segments(partition: Partition, job: RepairJob) -> Repaired:

@@ -4,7 +4,8 @@ A broker that replays a log takes the first record of each control batch with a 
   the batch is empty                           it says nothing
   ABORT or COMMIT, whole                       a marker
   the record, its key or value does not parse  CorruptError CTL-1, CTL-2, BAT-7: recovery cuts the
-                                               log behind this batch
+                                               log behind this batch, loads the producers' state,
+                                               reads it again, and ends
   no key, another type, a value that is short  CorruptError BAT-12: it cannot load the log at all
 Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.iterator of Kafka 4.3.1
 (4.0 cuts the log at a short value, too).

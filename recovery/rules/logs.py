@@ -25,7 +25,7 @@ LOG = (
             "name says."
         ),
         severity=Severity.ERROR,
-        broker="loads it unless the segment is recovered, which then empties it",
+        broker="loads it and serves none of these batches; where it recovers it, it ends",
         command="eoctl repair {}",
         kafka="LogSegment.recover, OffsetIndex",
         test="planted/segments.py",
@@ -34,7 +34,8 @@ LOG = (
         check_id="SEG-3",
         title="An offset lies at most 2147483647 above the base offset of its segment.",
         severity=Severity.ERROR,
-        broker="splits the segment where it recovers it; else offsets of the index overflow",
+        broker="splits the segment where it recovers it, and loses nothing",
+        excuse="A note if so many offsets were acknowledged.",
         command="eoctl repair {}",
         kafka="UnifiedLog.splitOverflowedSegment",
         test="planted/segments.py",

@@ -91,6 +91,10 @@ def test_offsets_that_need_a_split(case: Case, eoctl: Cli) -> None:
     assert {each["severity"] for each in rows["finding"]} <= {"note"}
     row = next(each for each in rows["partition"] if each["topic"] == "c")
     assert row["start_end_offset"] == row["end_offset"] == FAR + 5
+    for strategy in ("salvage", "as-broker"):
+        run = eoctl("repair", path / "c-0", "--strategy", strategy, "--single-copy", *NOW)
+        assert "a broker splits it when it recovers it, and loses nothing" in run.errors
+        assert "nothing to repair" in run.text + run.errors
 
 
 def test_a_split_that_was_interrupted(case: Case, eoctl: Cli) -> None:

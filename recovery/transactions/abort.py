@@ -13,6 +13,7 @@ import numpy as np
 
 from recovery.changes.plans.plan import absolute_path, source_of
 from recovery.replay.price import recovery_price
+from recovery.replay.recover_state import read_snapshots
 from recovery.transactions.events import is_data_of_transaction
 from recovery.transactions.planned_append import PlannedAppends
 from storage.dirs.partition import floor_of
@@ -57,6 +58,8 @@ class OpenData(NamedTuple):
         base_sequence: of the first batch; None: a coordinator wrote it, such as group offsets,
             without sequences.
         is_dense: each batch goes on where the one before it ends, by the sequences.
+        is_from_start: the first sequence is 0, or follows the producer's last one before. Else the
+            first batches may be missing.
     """
 
     batches_count: int
@@ -64,6 +67,7 @@ class OpenData(NamedTuple):
     log_bytes: int
     base_sequence: int | None
     is_dense: bool
+    is_from_start: bool
 
 
 def plan_marker(
@@ -154,7 +158,7 @@ def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> 
 
 def count_open(partition: Partition, producer_id: int, first_offset: int) -> OpenData | None:
     """Count the data of an open transaction; None if a part of it cannot be read."""
-    batches = records = log_bytes = 0
+    batches = records = log_bytes = epoch = 0
     base_sequence: int | None = None
     next_sequence, is_dense = 0, True
     segments = partition.segments
@@ -170,6 +174,7 @@ def count_open(partition: Partition, producer_id: int, first_offset: int) -> Ope
                 sequences = table.base_sequence[rows].astype(np.int64)
                 if not batches and sequences[0] >= 0:
                     base_sequence = next_sequence = int(sequences[0])
+                    epoch = int(table.producer_epoch[rows][0])
                 if base_sequence is not None:
                     ends = (sequences + counts) % (MAX_SEQUENCE + 1)
                     expected = np.concatenate(([next_sequence], ends[:-1]))
@@ -186,7 +191,42 @@ def count_open(partition: Partition, producer_id: int, first_offset: int) -> Ope
         log_bytes=log_bytes,
         base_sequence=base_sequence,
         is_dense=is_dense,
+        is_from_start=not base_sequence
+        or base_sequence in _sequences_before(partition, producer_id, epoch, first_offset),
     )
+
+
+def _sequences_before(
+    partition: Partition, producer_id: int, epoch: int, first_offset: int
+) -> set[int]:
+    """Return the sequences that may follow the producer's last batch before a transaction.
+
+    Only a batch of the same epoch counts. Where the log has none any more, snapshots tell.
+    """
+    last: set[int] = set()
+    for files in partition.segments:
+        if files.base_offset >= first_offset:
+            break
+        with open_segment(files.log.path) as segment:
+            for table in segment.scan_tables(is_active=partition.is_active(files)):
+                rows = (table.producer_id == producer_id) & table.crc_ok
+                rows &= (table.base_offset < first_offset) & (table.base_sequence >= 0)
+                rows &= table.producer_epoch == epoch
+                if rows.any():
+                    row = int(np.flatnonzero(rows)[-1])
+                    count = int(table.last_offset[row] - table.base_offset[row])
+                    last = {(int(table.base_sequence[row]) + count) & MAX_SEQUENCE}
+    if not last:
+        snapshots, _ = read_snapshots(partition)
+        last = {
+            entry.last_sequence
+            for offset, entries in snapshots.items()
+            if offset <= first_offset
+            for entry in entries
+            if (entry.producer_id, entry.producer_epoch) == (producer_id, epoch)
+            and entry.has_batch
+        }
+    return {(each + 1) & MAX_SEQUENCE for each in last}
 
 
 def price_of(

@@ -390,6 +390,30 @@ def test_data_of_another_epoch_or_with_a_hole_is_refused(
     require_refused(eoctl, "a part of its data, from offset", call=call)
 
 
+@pytest.mark.parametrize(("sequence", "is_refused"), [(2, False), (7, True)])
+def test_data_without_its_first_batches_is_refused(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch, sequence: int, is_refused: bool
+) -> None:
+    """With version 1 sequences go on from one transaction to the next."""
+    with (
+        monkeypatch.context() as patch,
+        session(kafka, "sink", version=0, timeout_ms=600_000) as begun,
+    ):
+        patch.setattr("storage.producers.producer_state._check_sequence", lambda *_: None)
+        begun.send("txn", 1, b"one", b"two")
+        begun.transactional.end(is_commit=True)
+        begun.send("txn", 1, b"three", base_sequence=sequence)
+        producer = begun.transactional.producer
+    call = (
+        *("txn", "commit", "kafka", "--transactional-id", "sink"),
+        *("--producer-id", producer.producer_id, "--producer-epoch", producer.producer_epoch),
+    )
+    if is_refused:
+        require_refused(eoctl, "a part of its data, from offset", call=call)
+    else:
+        assert eoctl(*call).status == 0
+
+
 def test_a_log_that_lacks_its_end_is_refused(killed: Path, eoctl: Callable) -> None:
     """What was acknowledged is not there; or the last batch is not whole."""
     killed.rename(killed.parent / "kafka")

@@ -25,6 +25,7 @@ from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.replay.price import recovery_price
 from recovery.transactions.abort import count_open
 from recovery.transactions.commit import CommitProgress, ask_coordinator, client_version, late_ms
+from recovery.transactions.unknown_ends import read_ended
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from recovery.transactions.abort import OpenData
     from recovery.transactions.commit import Committable
     from recovery.transactions.open_transactions import OpenTransactionReport
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.log_dir import LogDir
     from storage.formats.transaction_state import TransactionState
 
@@ -413,6 +415,7 @@ class _Planner:
     def _count(self, pending: Sequence[_Wanted]) -> dict[tuple[str, str], OpenData]:
         """Count the data, by transactional id and directory; what is not dense has lost some."""
         counted = {}
+        unknown: dict[str, tuple[UnknownTransaction, ...]] = {}
         for each in pending:
             name = each.committable.transactional_id
             for path, found in each.opened.items():
@@ -420,12 +423,12 @@ class _Planner:
                 (place,) = (one for one in selected if one.partition.path == path)
                 partition = Partition.of(place)
                 data = count_open(partition, found.producer_id, found.first_offset)
-                begins_late = (
-                    data is not None
-                    and bool(data.base_sequence)
-                    and client_version(each.state) >= EPOCH_BUMP_VERSION
-                )
-                if data is None or not data.is_dense or begins_late:
+                if path not in unknown:
+                    unknown[path] = read_ended(partition).unknown
+                for one in unknown[path]:
+                    if one.producer_id == found.producer_id and one.may_be_open:
+                        self._no(name, f"{path}: {one}", f"eoctl check {pasted(path)}")
+                if data is None or not (data.is_dense and data.is_from_start):
                     self._no(
                         name,
                         f"{path}: a part of its data, from offset {found.first_offset} on, is"

@@ -94,7 +94,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "recovery.duplicates": {"recovery.summaries", "recovery.transactions"},
     # What is made of all that: repairs, records, reports.
-    "recovery.audit": {"recovery.pool", "recovery.summaries", "recovery.timeline"},
+    "recovery.audit": {
+        "recovery.pool", "recovery.summaries", "recovery.timeline", "recovery.transactions",
+    },
     "recovery.records": {"recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",

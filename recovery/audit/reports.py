@@ -19,9 +19,16 @@ import numpy as np
 
 from recovery.audit.replica_check import Copy, compare_copies
 from recovery.audit.torn import ends_of, find_torn
-from recovery.summaries.producer_summary import pending
+from recovery.summaries.producer_summary import pending, with_decided
 from recovery.summaries.summary import Extent, Summary
 from recovery.summaries.violations import CHECK_IDS, DUPLICATE, NAMES
+from recovery.transactions.events import Ends
+from recovery.transactions.unknown_ends import (
+    UnknownEnds,
+    find_ends_of_places,
+    log_files_of_places,
+)
+from storage.places.find import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.summaries.held import HeldSummary
-    from recovery.summaries.partition import FoundDamage
+    from recovery.summaries.partition import FoundDamage, PartitionSummary
     from recovery.timeline.piece import Timeline
     from storage.dirs.acknowledged import Acknowledged
     from storage.places.listing import DirectoryPlace, SegmentPlace
@@ -98,12 +105,14 @@ class Outline(NamedTuple):
     Attributes:
         figures: of FIGURES.
         batches: how many there are.
+        behind: of transactions whose marker may be damaged or absent.
     """
 
     figures: tuple[int | None, ...]
     extent: Extent
     batches: int
     damage: FoundDamage
+    behind: UnknownEnds
 
 
 class Audited(NamedTuple):
@@ -129,18 +138,22 @@ class Audited(NamedTuple):
         if held is None:
             return cls(place, segments)
         found = held.unpacked().against(known, place.directory, segments)
-        summary = found.summary
+        behind = _behind(found, segments)
+        summary = _with(found.summary, behind)
         outline = Outline(
             figures=tuple(summary.figures().values()),
             extent=summary.extent,
             batches=summary.counts.batches,
             damage=found.damage,
+            behind=behind,
         )
         return cls(place, segments, held, outline)
 
     def summary(self) -> Summary:
         """Unpack what was found; nothing if the directory could not be listed."""
-        return Summary() if self.held is None else self.held.unpacked().summary
+        if self.held is None or self.outline is None:
+            return Summary()
+        return _with(self.held.unpacked().summary, self.outline.behind)
 
     def timeline(self) -> Timeline | None:
         """Unpack the timeline; None where there is none."""
@@ -150,6 +163,29 @@ class Audited(NamedTuple):
     def extent(self) -> Extent:
         """Where its batches lie."""
         return Extent() if self.outline is None else self.outline.extent
+
+
+def _behind(found: PartitionSummary, segments: tuple[SegmentPlace, ...]) -> UnknownEnds:
+    """Decide transactions behind damage, or behind absent offsets that compaction cannot explain.
+
+    Where no offset is absent, there are as many records, markers among them, as offsets.
+    """
+    counts, extent = found.summary.counts, found.summary.extent
+    if not (segments and found.summary.producers["transactional_batches"].any()):
+        return UnknownEnds(Ends.none())
+    offsets_count = extent.top_offset + 1 - extent.first_offset
+    is_suspect = any(each.is_lost for each in found.findings)
+    if counts.records != offsets_count:
+        is_suspect = is_suspect or log_files_of_places(segments, open_place).gaps_are_losses()
+    if not is_suspect:
+        return UnknownEnds(Ends.none())
+    return find_ends_of_places(segments, open_place)
+
+
+def _with(summary: Summary, behind: UnknownEnds) -> Summary:
+    if not behind.decided:
+        return summary
+    return summary._replace(producers=with_decided(summary.producers, behind.decided))
 
 
 Row = list[Any]

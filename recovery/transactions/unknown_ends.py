@@ -125,11 +125,29 @@ class UnknownTransaction(NamedTuple):
         )
 
 
+class DecidedData(NamedTuple):
+    """Data that the next marker of its producer does not decide.
+
+    Attributes:
+        kind: what became of it: COMMIT, ABORT or UNKNOWN.
+        marker_kind: what that marker says; NO_MARKER: there is none.
+        next_offset: of the next data before that marker; -1: there is none.
+    """
+
+    producer_id: int
+    kind: int
+    marker_kind: int
+    batches_count: int
+    records_count: int
+    next_offset: int
+
+
 class UnknownEnds(NamedTuple):
     """What is known behind the stretches of a log: ends for its readers, and what stays unknown."""
 
     ends: Ends
     unknown: tuple[UnknownTransaction, ...] = ()
+    decided: tuple[DecidedData, ...] = ()
 
     @property
     def first_open_offset(self) -> int | None:
@@ -373,6 +391,7 @@ class _Decisions:
         self._waiting: dict[int, _Ended] = {}  # for the next data of the producer
         self._ends: list[tuple[int, int, int, int]] = []
         self._unknown: list[UnknownTransaction] = []
+        self._decided: list[DecidedData] = []
 
     def found(self) -> UnknownEnds:
         events = LogEvents(
@@ -395,7 +414,7 @@ class _Decisions:
             kind=kind.astype(np.int8),
         )
         self._unknown.sort(key=lambda each: (each.first_offset, each.producer_id))
-        return UnknownEnds(ends, tuple(self._unknown))
+        return UnknownEnds(ends, tuple(self._unknown), tuple(self._decided))
 
     def _take(self, block: EventBlock, wanted: Ints, lowest: int) -> None:
         table, marker = block
@@ -467,6 +486,16 @@ class _Decisions:
                 kind = self._at_data(producer_id, ended, piece, behind)
             if kind == _CONTINUES:
                 continue
+            self._decided.append(
+                DecidedData(
+                    producer_id=producer_id,
+                    kind=kind,
+                    marker_kind=NO_MARKER if ended.marker is None else ended.marker.kind,
+                    batches_count=sum(each.batches for each in group),
+                    records_count=sum(each.records for each in group),
+                    next_offset=-1 if behind is None else behind.first_offset,
+                )
+            )
             self._end(
                 producer_id, group, kind, relevant, is_ended=self._is_ended(ended, piece, behind)
             )

@@ -154,6 +154,13 @@ def run_audit(
     ]
     damages = [each.outline.damage for each in audited if each.outline is not None]
     notes += _damage_notes(damages)
+    unknown = [
+        f"{each.place.directory}: {found}"
+        for each in audited
+        if each.outline is not None
+        for found in each.outline.behind.unknown
+    ]
+    notes += first_of(unknown, "transactions of unknown outcome")
     notes += _remote_notes(listing)
     problems = listing.problems
     absent = lost_partitions(listing.log_dirs)
@@ -165,7 +172,8 @@ def run_audit(
         or any(each.is_corrupt for each in damages),
         is_unreadable=any(isinstance(each, AccessError) for each in problems)
         or any(each.is_unreadable for each in damages)
-        or bool(absent),
+        or bool(absent)
+        or bool(unknown),
         has_wrong_end=any(each.has_wrong_end for each in damages),
         state=state,
         pieces=pieces if state is not None else (),

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
+from recovery.audit.reports import Audited
 from recovery.duplicates.batch_outcomes import OutcomeReader, outcome_sorter
 from recovery.duplicates.rows import OUTCOMES
 from recovery.duplicates.spill import SpillSpace
 from recovery.records.read_options import ReadOptions
 from recovery.records.reader import RecordReader
+from recovery.summaries.held import LoadedSummary
+from recovery.summaries.partition import ReadPiece, join_partition
+from recovery.summaries.producer_summary import pending
+from recovery.summaries.segment import read_split
 from recovery.transactions.outcomes import find_stability
 from recovery.transactions.view import TransactionView
 from storage.dirs.discovery import select_partition
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 
     from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.kernels.protocol import HeaderTable
+    from storage.places.listing import Listing
 
 # --- what readers say -----------------------------------------------------------------------------
 
@@ -57,7 +63,8 @@ def tables_of(partition: Partition) -> Iterator[HeaderTable]:
 
 def answers(directory: Path) -> Answers:
     """Ask all readers, which must agree."""
-    places = list_places([str(directory)]).places
+    listing = list_places([str(directory)])
+    places = listing.places
     outcomes: dict[int, str] = {}
     for split_bytes in (1 << 20, 200):
         found: dict[int, str] = {}
@@ -88,10 +95,37 @@ def answers(directory: Path) -> Answers:
             )
             below = offsets < view.last_stable_offset
             assert (is_hidden == ~is_committed)[below].all()
+    counted = audited_records(listing)
+    sizes = {
+        int(offset): int(count)
+        for table in tables_of(partition)
+        for offset, count in zip(table.base_offset, table.records_count, strict=True)
+    }
+    for name, count in counted.items():
+        expected = [sizes[offset] for offset, each in outcomes.items() if each == name]
+        assert count == sum(expected), name
     for offset, outcome in outcomes.items():
         is_named = any(each.first_offset <= offset <= each.last_offset for each in view.unknown)
         assert is_named or outcome != "unknown"
     return Answers(outcomes, view.unknown, view)
+
+
+def audited_records(listing: Listing) -> dict[str, int]:
+    """What an audit counts."""
+    pieces = [ReadPiece(split, read_split(split)) for split in split_places(listing.places, 200)]
+    (place,) = listing.directories
+    found = Audited.of(
+        place,
+        listing.places,
+        LoadedSummary(join_partition(pieces)),
+        listing.acknowledged_of(place.directory),
+    )
+    rows = found.summary().producers
+    return {
+        "committed": int(rows["committed_records"].sum()),
+        "aborted": int(rows["aborted_records"].sum()),
+        "open": int(pending(rows)["records"].sum()),
+    }
 
 
 def require_true(log: Log, left: Sequence[Written], found: Answers) -> int:

@@ -70,7 +70,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.replay": set(),
     "recovery.rules": set(),
     # What is derived from a log, counted in it, or cut off it.
-    "recovery.look": {"recovery.replay"},
+    "recovery.look": {"recovery.replay", "recovery.transactions"},
     "recovery.rebuild": {"recovery.changes.plans", "recovery.pool", "recovery.replay"},
     "recovery.timeline": {"recovery.replay"},
     "recovery.summaries": {"recovery.replay", "recovery.timeline"},
@@ -113,7 +113,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
         "recovery.checks.log_dirs", "recovery.cluster", "recovery.replay", "recovery.rules",
-        "recovery.start", "recovery.timeline", "recovery.truncate",
+        "recovery.start", "recovery.timeline", "recovery.transactions", "recovery.truncate",
     },
     "recovery.begin": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",

@@ -19,7 +19,7 @@ import numpy as np
 
 from recovery.audit.replica_check import Copy, compare_copies
 from recovery.audit.torn import ends_of, find_torn
-from recovery.summaries.producer_summary import pending, with_decided
+from recovery.summaries.producer_summary import PART_DTYPE, pending
 from recovery.summaries.summary import Extent, Summary
 from recovery.summaries.violations import CHECK_IDS, DUPLICATE, NAMES
 from recovery.transactions.events import Ends
@@ -28,6 +28,7 @@ from recovery.transactions.unknown_ends import (
     find_ends_of_places,
     log_files_of_places,
 )
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.places.find import open_place
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from recovery.summaries.held import HeldSummary
     from recovery.summaries.partition import FoundDamage, PartitionSummary
     from recovery.timeline.piece import Timeline
+    from recovery.transactions.unknown_ends import DecidedData
     from storage.dirs.acknowledged import Acknowledged
     from storage.places.listing import DirectoryPlace, SegmentPlace
 
@@ -185,7 +187,35 @@ def _behind(found: PartitionSummary, segments: tuple[SegmentPlace, ...]) -> Unkn
 def _with(summary: Summary, behind: UnknownEnds) -> Summary:
     if not behind.decided:
         return summary
-    return summary._replace(producers=with_decided(summary.producers, behind.decided))
+    return summary._replace(producers=_with_decided(summary.producers, behind.decided))
+
+
+def _with_decided(rows: NDArray[Any], decided: Sequence[DecidedData]) -> NDArray[Any]:
+    """Count data anew that the next marker does not decide, since its own may be damaged."""
+    rows = rows.copy()
+    names = {COMMIT: "committed", ABORT: "aborted"}
+    for each in decided:
+        row = int(np.searchsorted(rows["producer_id"], each.producer_id))
+        counts = (("batches", each.batches_count), ("records", each.records_count))
+        counted, name = names.get(each.marker_kind), names.get(each.kind)
+        for what, count in counts:
+            if counted is not None:
+                rows[f"{counted}_{what}"][row] -= count
+            if name is not None:
+                rows[f"{name}_{what}"][row] += count
+        if counted is not None and each.next_offset < 0:
+            rows[f"{counted}_transactions"][row] -= 1
+            rows["empty_markers"][row] += 1
+        if name is not None:
+            rows[f"{name}_transactions"][row] += 1
+        if counted is None:
+            part = "head" if rows["first_marker"]["kind"][row] == NO_MARKER else "tail"
+            for what, count in counts:
+                rows[part][what][row] -= count
+            rows[part]["first_offset"][row] = max(each.next_offset, 0)
+            if each.next_offset < 0:
+                rows[part][row] = np.zeros(1, PART_DTYPE)[0]
+    return rows
 
 
 Row = list[Any]

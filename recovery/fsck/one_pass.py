@@ -22,6 +22,7 @@ from recovery.start.files import StartSettings
 from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits
+from recovery.transactions.unknown_ends import find_ends, log_files_of
 from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
 from storage.dirs.tiering import is_tiered
@@ -81,8 +82,8 @@ class PartitionRow(NamedTuple):
 class CheckResult(NamedTuple):
     """What a check of one directory found.
 
-    `problems` are what could not be read, in words; `log_start_line` is as in `StartPrediction`;
-    `retention` is what goes soon after the start.
+    `problems` are what could not be read, and transactions of unknown outcome, in words;
+    `log_start_line` is as in `StartPrediction`; `retention` is what goes soon after the start.
     """
 
     findings: tuple[Finding, ...]
@@ -156,7 +157,7 @@ def check_one(
         findings=findings,
         row=row,
         changes=(*prediction.changes.values(), *_renamed(row, job.fate)),
-        problems=checked.unreadable,
+        problems=(*checked.unreadable, *_unknown(partition, row)),
         log_start_line=prediction.log_start_line,
         retention=retention_cut(partition, job.image, prediction.end_offset, job.options.now_ms),
     )
@@ -169,6 +170,13 @@ def _fix_of(finding: Finding, partition: Partition) -> str:
         return command
     is_fatal = finding.broker_action == REFUSES or rule_of(finding.check_id).stops_start
     return f"Move {partition.path} away." if is_fatal else ""
+
+
+def _unknown(partition: Partition, row: PartitionRow) -> Iterator[str]:
+    """Name transactions whose end marker may be in what is damaged or absent."""
+    if row.errors or row.unreadable:
+        for each in find_ends(log_files_of(partition)).unknown:
+            yield f"{partition.path}: {each}"
 
 
 def _renamed(row: PartitionRow, fate: DirFate | None) -> Iterator[StartChange]:

@@ -11,6 +11,7 @@ import os
 from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.transactions.unknown_ends import find_ends, log_files_of
 from storage.dirs.compaction import TOLD_RATIO, uncompacted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import (
@@ -272,6 +273,7 @@ def describe_partition(
     missing = _missing(partition, log_end_offset, span, verdicts)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
+    unknown = find_ends(log_files_of(partition)).unknown if is_bad else ()
     summary = PartitionDescription(
         topic=name.topic,
         partition=_number(partition.directory),
@@ -313,6 +315,7 @@ def describe_partition(
         remarks=(
             *_tell(verdicts),
             *(f"{partition.path}: {each}" for each in missing),
+            *(f"{partition.path}: {each}" for each in unknown),
             *_tell_end(partition, read_end_offset, log_end_offset),
             *exposed,
             *_tell_uncompacted(partition, left, uncompacted_count),

@@ -19,11 +19,7 @@ from recovery.timeline.ended_epochs import EndedEpochs
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from recovery.transactions.unknown_ends import DecidedData
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
@@ -131,34 +127,6 @@ def pending(rows: Rows) -> Rows:
     """Return what is open at the end, a PART_DTYPE row per producer."""
     has_marker = rows["first_marker"]["kind"] != NO_MARKER
     return np.where(has_marker, rows["tail"], rows["head"])
-
-
-def with_decided(rows: Rows, decided: Sequence[DecidedData]) -> Rows:
-    """Count data anew that the next marker does not decide, since its own may be damaged."""
-    rows = rows.copy()
-    names = {COMMIT: "committed", ABORT: "aborted"}
-    for each in decided:
-        row = int(np.searchsorted(rows["producer_id"], each.producer_id))
-        counts = (("batches", each.batches_count), ("records", each.records_count))
-        counted, name = names.get(each.marker_kind), names.get(each.kind)
-        for what, count in counts:
-            if counted is not None:
-                rows[f"{counted}_{what}"][row] -= count
-            if name is not None:
-                rows[f"{name}_{what}"][row] += count
-        if counted is not None and each.next_offset < 0:
-            rows[f"{counted}_transactions"][row] -= 1
-            rows["empty_markers"][row] += 1
-        if name is not None:
-            rows[f"{name}_transactions"][row] += 1
-        if counted is None:
-            part = "head" if rows["first_marker"]["kind"][row] == NO_MARKER else "tail"
-            for what, count in counts:
-                rows[part][what][row] -= count
-            rows[part]["first_offset"][row] = max(each.next_offset, 0)
-            if each.next_offset < 0:
-                rows[part][row] = _NO_PART[0]
-    return rows
 
 
 def summarize_producers(events: ProducerEvents) -> ProducersFound:

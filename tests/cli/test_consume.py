@@ -546,6 +546,13 @@ def test_an_unknown_outcome_is_told_and_withheld(
     assert [each["state"] for each in rows] == ["unknown", "committed", "committed"]
     assert (run.status, words in run.errors) == (1, True)
 
+    for command in ("check", "describe", "spark-audit"):
+        run = eoctl(command, path, *["--engine", "local"] * (command == "spark-audit"))
+        if how == "flip":
+            assert (run.status, words in run.errors) == (1, True)
+        elif command == "spark-audit":
+            assert (run.status, words in run.errors) == (5, True)
+
     run = eoctl("export", path, "--to", tmp_path / "out", "--output", "jsonl")
     assert json.loads(run.text)["unknown"] == 5
     assert (run.status, words in run.errors) == (5 if how == "cut" else 1, True)

@@ -101,6 +101,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.repair": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
         "recovery.rebuild", "recovery.replay", "recovery.rules", "recovery.start",
+        "recovery.transactions",
         "recovery.truncate", "recovery.pool",
     },
     "recovery.start": {

@@ -17,6 +17,7 @@ The order of steps, for a broker that is started on any half of it:
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,10 +51,12 @@ from recovery.repair.strategies import Strategy
 from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
+from recovery.transactions.unknown_ends import find_ends, log_files_of
 from recovery.truncate.plan import require_changeable
 from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError, RefusedError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.producers.producer_state import AppendError
@@ -205,7 +208,12 @@ class _SalvagePlanner:
             producers=state.producers,
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
-            notes=(*self._notes, *self._told(), *self._told_of_start(is_beyond)),
+            notes=(
+                *self._notes,
+                *self._told(),
+                *self._told_of_start(is_beyond),
+                *self._told_of_outcomes(),
+            ),
             high_watermark=self._partition.acknowledged.high_watermark,
         )
 
@@ -276,6 +284,24 @@ class _SalvagePlanner:
                 f"{self._partition.path}: its log start offset {self._partition.log_start_offset}"
                 " lies beyond the log, and a broker would delete all of it [OFS-1]: the line goes;"
                 " records that were deleted below the right one come back"
+            )
+
+    def _told_of_outcomes(self) -> Iterator[str]:
+        """Count records that a broker takes for another outcome once the damage has gone.
+
+        Then the next marker of the producer decides about them.
+        """
+        names = {COMMIT: "committed", ABORT: "aborted", UNKNOWN: "unknown", NO_MARKER: "open"}
+        counts: Counter[tuple[int, int]] = Counter()
+        decided = find_ends(log_files_of(self._partition)).decided if self._lost else ()
+        for each in decided:
+            if each.kind != each.marker_kind:
+                counts[each.kind, each.marker_kind] += each.records_count
+        for (before, after), count in sorted(counts.items()):
+            yield (
+                f"{self._partition.path}: the outcome of {count} records changes from"
+                f" {names[before]} to {names[after]}, as a broker goes by the next end marker of"
+                " their producer"
             )
 
     def _rebuild(self, jobs: int, log_start_offset: int | None) -> Rebuilt:

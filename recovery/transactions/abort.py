@@ -223,8 +223,7 @@ def _sequences_before(
             for offset, entries in snapshots.items()
             if offset <= first_offset
             for entry in entries
-            if (entry.producer_id, entry.producer_epoch) == (producer_id, epoch)
-            and entry.has_batch
+            if (entry.producer_id, entry.producer_epoch) == (producer_id, epoch) and entry.has_batch
         }
     return {(each + 1) & MAX_SEQUENCE for each in last}
 

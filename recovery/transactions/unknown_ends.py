@@ -38,8 +38,7 @@ import numpy as np
 from recovery.transactions.events import Ends, LogEvents
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
-from storage.errors import EoctlError, RefusedError
-from storage.file_names import COORDINATOR_TOPICS
+from storage.errors import EoctlError
 from storage.files.uris import is_uri
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.record_batch import MAX_SEQUENCE
@@ -172,23 +171,9 @@ def log_files_of(partition: Partition) -> LogFiles:
 
 
 def gaps_are_losses(partition: Partition) -> bool:
-    """Tell whether nothing explains absent offsets: the topic is known, and is not compacted."""
-    from storage.dirs.log_config import read_log_config
-    from storage.dirs.partition import own_image
-
-    log_dir, topic = partition.log_dir, partition.topic
-    if log_dir is None or topic in COORDINATOR_TOPICS:
-        return False
-    if partition.directory.topic_partition in (log_dir.cleaner_offsets or {}):
-        return False
-    image = own_image(log_dir)
-    if image is None or topic not in image.topics:
-        return False
-    node_id = None if log_dir.meta is None else log_dir.meta.node_id
-    try:
-        return not read_log_config(image, topic, broker_id=node_id).is_compacted
-    except RefusedError:  # another setting of it is no number
-        return False
+    """Tell whether nothing explains absent offsets: the topic is known, and never was compacted."""
+    is_cleaned = bool(partition.acknowledged.cleaned_offset)
+    return partition.cleanup().is_compacted is False and not is_cleaned
 
 
 @lru_cache(maxsize=8)

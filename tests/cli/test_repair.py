@@ -29,6 +29,7 @@ from tests.damage.planted import FAULTS
 from tests.damage.planted.layout import edit_body
 from tests.kafka.broker import copy_log_dir
 from tests.recovery.repair.test_broker_start import COMPARED, TARGETS, WRITTEN_ON
+from tests.transaction_logs import damaged, example, index_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -943,3 +944,19 @@ def test_the_text(kafka: Path, eoctl: Cli) -> None:
     )
     assert packed == rows
     in_80_columns("repair", kafka / "plain-1", "--strategy", "salvage")
+
+
+@pytest.mark.parametrize("index", ["intact", "none"])
+@pytest.mark.parametrize(("first", "second"), [("commit", "abort"), ("abort", "commit")])
+def test_a_salvage_tells_whose_outcome_changes(
+    eoctl: Callable[..., Any], tmp_path: Path, index: str, first: str, second: str
+) -> None:
+    """The first marker of producer 21 is damaged; a broker then goes by the second one."""
+    log = example(0, first, second)
+    entries = index_of(log.batches) if index == "intact" else []
+    path = write(tmp_path / "made", log, damaged(log, 3, "flip")[0], entries)
+    outcomes = {"commit": "committed", "abort": "aborted"}
+    before = outcomes[first] if index == "intact" else "unknown"
+    run = eoctl("repair", path, "--strategy", "salvage")
+    words = f"the outcome of 5 records changes from {before} to {outcomes[second]}"
+    assert words in run.errors

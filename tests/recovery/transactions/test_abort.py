@@ -186,7 +186,7 @@ def test_epochs_that_a_coordinator_cannot_have(tmp_path: Path) -> None:
     writer.append(batch(2, (7, 4, 3), is_transactional=True))
     writer.close()
     found, _ = open_in(directory)
-    counted = count_open(partition_at(directory), found)
+    counted = count_open(partition_at(directory), found.producer_id, found.first_offset)
     assert counted is not None
     assert counted[:2] == (2, 5)
     require_epochs(found, None)

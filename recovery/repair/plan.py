@@ -23,7 +23,7 @@ from storage.errors import AccessError, EoctlError
 from storage.limits import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from recovery.changes.plans.plan import Plan
     from recovery.rebuild.derive import RebuildSettings
@@ -201,26 +201,7 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
         "lost_records_count": sum(each.lost_records_count for each in repaired),
         "lost_batches_count": sum(each.lost_batches_count for each in repaired),
         "lost_bytes": sum(each.lost_bytes for each in repaired),
-        "lost_ranges": [
-            {
-                "file": str(Path(*Path(lost.path).parts[-2:])),
-                "start_pos": lost.start_pos,
-                "end_pos": lost.end_pos,
-                "base_offset": lost.base_offset,
-                "last_offset": lost.last_offset,
-                "acknowledged_offsets_count": cost.acknowledged_offsets_count,
-                "records_count": cost.records_count,
-                "acknowledged_records_count": cost.acknowledged_records_count,
-                "batches_count": cost.batches_count,
-                "dropped_offsets": lost.dropped_offsets,
-                "finding": str(lost.kind),
-                "check_id": lost.check_id,
-                "reason": lost.reason,
-            }
-            for each in repaired
-            for lost in each.lost
-            for cost in (lost.cost(each.high_watermark),)
-        ],
+        "lost_ranges": lost_ranges(repaired),
         **_moved(repaired),
         "producers_count": None
         if None in producers
@@ -242,6 +223,30 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
             for abort in each.changed_aborts
         ],
     }
+
+
+def lost_ranges(repaired: Iterable[Repaired]) -> list[dict[str, Any]]:
+    """Return what goes as names and JSON values, as `recovery.changes.journals.losses` reads it."""
+    return [
+        {
+            "file": str(Path(*Path(lost.path).parts[-2:])),
+            "start_pos": lost.start_pos,
+            "end_pos": lost.end_pos,
+            "base_offset": lost.base_offset,
+            "last_offset": lost.last_offset,
+            "acknowledged_offsets_count": cost.acknowledged_offsets_count,
+            "records_count": cost.records_count,
+            "acknowledged_records_count": cost.acknowledged_records_count,
+            "batches_count": cost.batches_count,
+            "dropped_offsets": lost.dropped_offsets,
+            "finding": str(lost.kind),
+            "check_id": lost.check_id,
+            "reason": lost.reason,
+        }
+        for each in repaired
+        for lost in each.lost
+        for cost in (lost.cost(each.high_watermark),)
+    ]
 
 
 def _moved(repaired: Sequence[Repaired]) -> dict[str, Any]:

@@ -299,3 +299,18 @@ def test_a_dead_cleaner_is_seen(case: Callable[[str], Path], eoctl: Cli) -> None
     assert "the cleaner has never recorded progress" in reclaimed
     [other] = rows_of(eoctl("describe", log_dir / "t-0", *JSONL), "partition")
     assert other["dirty_ratio"] is None
+
+
+def test_an_adoption_that_repairs_says_what_it_leaves_out(
+    case: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """The source stays as it is; the journal of the new log dir says what is not in it."""
+    new = tmp_path / "new"
+    call = ("adopt", case("salvage-drops-records"), "--to", new, "--repair", "salvage")
+    planned = eoctl(*call)
+    assert planned.status == 0, planned.errors
+    text = "4 intact records in 4 batches, 4 acknowledged"
+    assert f"repaired on the way (lost: {text})" in planned.errors
+    assert eoctl(*call, "--apply").status == 0
+    [row] = rows_of(eoctl("loss", new, *JSONL), "lost")
+    assert row["reason"].startswith(f"{text}: lost by the adoption of ")

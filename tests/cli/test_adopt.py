@@ -353,7 +353,7 @@ def test_all_that_is_missing_is_named_at_once(dead: Path, eoctl: Cli) -> None:
     assert [each.name for each in Path("new/txn-0").iterdir()] == ["partition.metadata"]
     checked = rows_of(eoctl("check", "new", "--output", "jsonl"), "finding")
     errors = [each for each in checked if each["severity"] == "error"]
-    assert [(each["check_id"], each["topic"]) for each in errors] == [("SEG-4", "idem-none")]
+    assert [(each["check_id"], each["topic"]) for each in errors] == [("JNL-3", "idem-none")]
 
 
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(dead: Path, eoctl: Cli) -> None:

@@ -22,6 +22,7 @@ from recovery.begin.room import require_one_file_system, require_room
 from recovery.begin.security import SecurityRecords
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.checks.grounds.broker_version import FEATURES, METADATA_VERSION, BrokerVersion
+from recovery.repair.plan import lost_ranges
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, FormatError, RefusedError, UsageError
@@ -304,6 +305,8 @@ def _price(adoption: Adoption, found: FoundCopies, copied_bytes: int) -> dict[st
         "copied_bytes": copied_bytes,
         "lost_in_other_copies_records_count": None if None in lost else sum(e or 0 for e in lost),
         "lost_by_repair_offsets_count": _sum(each.lost_offsets_count for each in repaired),
+        "lost_by_repair_records_count": sum(each.lost_records_count for each in repaired),
+        "lost_ranges": lost_ranges(repaired),
         "cut_at_start_offsets_count": sum(map(cut_offsets, found.taken)),
         "committed_offsets_beyond_end_count": len(found.coordinators.beyond_end),
         "open_transactional_ids_count": len(found.coordinators.ongoing),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.runs.changes.plan_words import PlanAnswer
+from eoctl.runs.changes.repair_words import cost_of
 from eoctl.runs.notes import first_of
 from eoctl.runs.told import counted, listing
 from recovery.begin.room import other_owners
@@ -45,11 +46,9 @@ def _losses(found: FoundCopies) -> Iterator[str]:
         lost = sum(each.lost_records_count or 0 for each in others)
         yield f"{counted(lost, 'record')} of other copies"
     repaired = [each.repaired for each in found.taken if each.repaired is not None]
-    counts = [each.lost_offsets_count for each in repaired]
-    if None in counts:
-        yield "an unknown number of offsets in what is damaged"
-    elif sum(each or 0 for each in counts):
-        yield f"{sum(each or 0 for each in counts):,} offsets in what is damaged"
+    damaged = cost_of(repaired).lost
+    if damaged.is_something:
+        yield f"in what is damaged: {damaged.text}"
 
 
 def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
@@ -78,9 +77,8 @@ def _told_of_copies(found: FoundCopies) -> Iterator[str]:
     yield from first_of([f"{each} are lost" for each in holes], "holes")
     for each in found.taken:
         if each.repaired is not None:
-            lost = each.repaired.lost_offsets_count
-            count = "an unknown number of" if lost is None else f"{lost:,}"
-            yield f"{each.copy.path}: repaired on the way ({count} offsets lost); it stays as it is"
+            lost = cost_of([each.repaired]).lost.text
+            yield f"{each.copy.path}: repaired on the way (lost: {lost}); it stays as it is"
     for path in found.brokers.set_aside[:3]:
         yield (
             f"{path}: left out, a broker had set it aside; to have it taken, give it the name of a"

@@ -29,8 +29,8 @@ from storage.files.small_file import read_small_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-_NOUNS = {"truncate": "truncation"}  # of commands whose name is no noun
-_WITH_LOSS = frozenset({"repair", "truncate", "rejoin"})
+_NOUNS = {"adopt": "adoption", "truncate": "truncation"}  # of commands whose name is no noun
+_WITH_LOSS = frozenset({"adopt", "repair", "truncate", "rejoin"})
 
 
 Range = tuple[int, int | None]

@@ -13,6 +13,7 @@ class LossKind(StrEnum):
 
     LOST = "lost"
     UNKNOWN = "unknown"
+    SUSPECTED = "suspected"
     DUPLICATE = "duplicate"
     ABORTED = "aborted"
 
@@ -23,7 +24,7 @@ class LossRow(NamedTuple):
     Offsets and times are inclusive. What cannot be known is None.
 
     Attributes:
-        kind: lost, unknown, duplicate or aborted.
+        kind: lost, unknown, suspected, duplicate or aborted.
         topic, partition: whose; None where nothing says whose they are.
         base_offset, last_offset: of what is lost the most that can be gone; of an aborted
             transaction its first and last record; of one whose outcome is unknown, its readable

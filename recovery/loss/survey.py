@@ -22,9 +22,13 @@ from recovery.loss.around import Trace, Traces
 from recovery.loss.content_rows import ContentBuilder
 from recovery.loss.rows import LossKind, LossRow, LossSummary, shown
 from recovery.records.piece_reader import PieceReader
+from recovery.summaries.partition import ReadPiece, join_partition
+from recovery.summaries.segment import read_split
+from recovery.summaries.sequence_ranges import HALF_LAP, LAP
 from storage.dirs.discovery import discover
 from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
+from storage.dirs.partition import cleanup_of
 from storage.errors import AccessError, FormatError
 from storage.files.uris import is_uri
 from storage.kernels.protocol import VerdictKind
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from recovery.loss.aborted import Aborted
     from recovery.records.read_options import ReadCounts
     from recovery.summaries.read_findings import ReadFinding
+    from recovery.summaries.sequence_gaps import Gaps
     from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.offset_ledger import OffsetSpan
     from storage.places.listing import DirectoryPlace
@@ -66,8 +71,9 @@ class LossSurvey:
         by_changes: what applied changes of eoctl took from the partitions, by their journals.
         notes: sentences for people.
         is_lost: something that was acknowledged, or was there, is gone or damaged, if only the
-            frame of a batch.
+            frame of a batch; or sequences of a producer are missing.
         is_short: a part could not be read, or not be judged.
+        suspected_records: that no batch has, by the sequences of their producers.
         total_bytes: that are to be read for the first rows.
     """
 
@@ -87,6 +93,7 @@ class LossSurvey:
         self._changes = [*journal_losses(sorted(parents))]
         self.notes: list[str] = [*map(str, self._plan.problems), *self._plan.notes]
         self.is_lost = False
+        self.suspected_records = 0
         self.is_short = any(isinstance(each, FormatError) for each in self._plan.problems)
         self.total_bytes = sum(
             each.split.end_pos - each.split.start_pos for each in self._plan.pieces
@@ -144,6 +151,8 @@ class LossSurvey:
         for found in lost:
             trace = Trace() if traces is None else traces.of(found)
             yield self._of_lost(found, trace)
+        if not lost:
+            yield from self._suspected(directory, pieces)
         ends = [each.span.end_offset for each in results if each.span.end_offset is not None]
         unknown = any(each.missing_offsets is None for each in lost)
         self.summaries.append(
@@ -163,6 +172,30 @@ class LossSurvey:
                 path=path,
             )
         )
+
+    def _suspected(
+        self, directory: DirectoryPlace, pieces: Sequence[ExportPiece]
+    ) -> Iterator[LossRow]:
+        """Give the sequences that no batch has, though no offset is missing.
+
+        A broker accepted them once and lost them with their offsets, or they never came
+        (KAFKA-15591). In a compacted log their batches may have been removed.
+        """
+        known = self._plan.known_of(directory.directory)
+        is_plain = all(each.split.place.has_sequences for each in pieces)
+        if not pieces or not is_plain or known.cleaned_offset:
+            return
+        found = join_partition(ReadPiece(each.split, read_split(each.split)) for each in pieces)
+        is_from_start = known.bases[:1] == (0,) and not known.log_start_offset
+        gaps = found.summary.gaps(is_from_start=is_from_start)
+        # So many never came through one log: the producer began there near the end of a lap.
+        rows = [row for row, count in enumerate(gaps.missing_count.tolist()) if count < HALF_LAP]
+        if not rows or cleanup_of(directory.directory).is_compacted:
+            return
+        self.is_lost = True
+        for row in rows:
+            self.suspected_records += int(gaps.missing_count[row])
+            yield _of_sequences(directory, gaps, row)
 
     def _low(self, directory: str) -> int:
         known = self._plan.known_of(directory)
@@ -363,6 +396,34 @@ def _of_aborted(directory: DirectoryPlace, found: Aborted) -> LossRow:
         is_acknowledged=None,
         reason=f"abort marker at offset {marker}" if marker >= 0 else "its marker was not read",
         check_id="",
+        start_pos=None,
+        end_pos=None,
+        path=directory.directory,
+    )
+
+
+def _of_sequences(directory: DirectoryPlace, gaps: Gaps, row: int) -> LossRow:
+    count, first = int(gaps.missing_count[row]), int(gaps.first_sequence[row])
+    last = (first + count - 1) % LAP
+    next_offset = int(gaps.next_offset[row])
+    before = f"before offset {next_offset}" if next_offset >= 0 else "before a later lap"
+    return LossRow(
+        kind=LossKind.SUSPECTED,
+        topic=directory.topic,
+        partition=directory.partition if directory.partition >= 0 else None,
+        base_offset=next_offset if next_offset >= 0 else None,
+        last_offset=None,
+        offsets_count=None,
+        records_count=count,
+        first_timestamp_ms=None,
+        last_timestamp_ms=None,
+        producer_id=int(gaps.producer_id[row]),
+        producer_epoch=int(gaps.producer_epoch[row]),
+        first_key=None,
+        last_key=None,
+        is_acknowledged=None,
+        reason=f"no batch has sequences {first} to {last} of the producer, {before}",
+        check_id="PRD-1",
         start_pos=None,
         end_pos=None,
         path=directory.directory,

@@ -36,10 +36,13 @@ class Gaps(NamedTuple):
     next_offset: Ints
 
 
-def find_gaps(ranges: SequenceRanges, producers: NDArray[Any]) -> Gaps:
+def find_gaps(
+    ranges: SequenceRanges, producers: NDArray[Any], *, is_from_start: bool = False
+) -> Gaps:
     """Return the gaps of a piece, by its sequence ranges and its rows of producers.
 
-    Settled epochs have none.
+    Settled epochs have none. If the piece `is_from_start` of a log, to which nothing was appended
+    before, the first sequence of each producer should be 0.
     """
     if not len(ranges.group):
         return Gaps._make(np.empty(0, np.int64) for _ in Gaps._fields)
@@ -50,7 +53,7 @@ def find_gaps(ranges: SequenceRanges, producers: NDArray[Any]) -> Gaps:
     gap_start = np.roll(ranges.end, 1)
     # Nothing is missing before the first batch of the first epoch: what was before it is unknown.
     gap_start[is_first] = np.where(
-        is_later[ranges.group[is_first]],
+        is_later[ranges.group[is_first]] | is_from_start,
         np.minimum(ranges.start[is_first], 0),
         ranges.start[is_first],
     )

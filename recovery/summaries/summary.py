@@ -137,9 +137,9 @@ class Summary(NamedTuple):
     violations: Violations = no_violations()
     fingerprint: Fingerprint = no_fingerprint()
 
-    def gaps(self) -> Gaps:
-        """Return the sequences that are missing (PRD-1)."""
-        return find_gaps(self.sequences.ranges, self.producers)
+    def gaps(self, *, is_from_start: bool = False) -> Gaps:
+        """Return the sequences that are missing (PRD-1); `is_from_start` as of `find_gaps`."""
+        return find_gaps(self.sequences.ranges, self.producers, is_from_start=is_from_start)
 
     def figures(self) -> dict[str, int | None]:
         """Return the figures of a partition by the names above."""

@@ -1,4 +1,4 @@
-"""How much of a compacted log its cleaner has not come to (COMP-1).
+"""How much of a compacted log its cleaner has not come to.
 
 A cleaner goes through closed segments, from the offset in `cleaner-offset-checkpoint` on. A cleaner
 that is dead, or that something stops, lets a compacted topic grow without bound.

@@ -91,10 +91,9 @@ class LossRun:
                 f"unknown outcome: {_number(unknown)} records in {_number(rows)} transactions"
             )
         if rows := self.counts[LossKind.SUSPECTED]:
-            lines.append(
-                f"suspected: {_number(self._survey.suspected_records)} records that no batch has, by"
-                f" {_number(rows)} gaps in the sequences of producers"
-            )
+            records = _number(self._survey.suspected_records)
+            gaps = f"{_number(rows)} gaps in the sequences of producers"
+            lines.append(f"suspected: {records} records that no batch has, by {gaps}")
         repeats = [each.duplicate_records for each in found if each.duplicate_records != 0]
         known = [each for each in repeats if each is not None]
         twice = _number(sum(known)) + (" at least" if len(known) != len(repeats) else "")

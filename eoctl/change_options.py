@@ -52,7 +52,8 @@ class ChangeOptions:
             raise UsageError("--i-accept-the-loss means nothing without --no-backup")
         if self.apply and self.save_plan is not None:
             raise UsageError(
-                "--apply and --save-plan: one of them", next_step="eoctl apply the saved plan"
+                "--apply and --save-plan: one of them",
+                next_step="--save-plan FILE, then eoctl apply FILE",
             )
 
     @property

@@ -87,7 +87,7 @@ def require_one_topic(partitions: Sequence[Partition]) -> None:
         told = ", ".join(f"{path}: {format_uuid(each)}" for each, path in known.items())
         raise RefusedError(
             f"these are different topics of one name, by their topic ids ({told})",
-            next_step="eoctl dump-segment partition.metadata of each",
+            next_step="eoctl dump-segment DIR/partition.metadata   # of each",
         )
 
 

@@ -159,7 +159,8 @@ def _require_name(path: str) -> None:
     """Raises UsageError: it would be the directory that one is in."""
     if not path:
         raise UsageError(
-            "the name of the directory is empty", next_step="eoctl cluster init ./play makes one"
+            "the name of the directory is empty",
+            next_step="eoctl cluster init ./play   # makes one",
         )
 
 
@@ -232,9 +233,9 @@ def _no_cluster(path: str, root: Path) -> RefusedError:
     if not root.exists():
         what, step = "it is not there", f"eoctl cluster init {pasted(path)}"
         if any(each.is_file() for each in root.parents):
-            what, step = "it is below a file", "eoctl cluster init ./play makes one"
+            what, step = "it is below a file", "eoctl cluster init ./play   # makes one"
     elif not root.is_dir():
-        what, step = "it is a file", "eoctl cluster init ./play makes one"
+        what, step = "it is a file", "eoctl cluster init ./play   # makes one"
     elif not any(root.iterdir()):
         step = f"eoctl cluster init {pasted(path)}"
     return RefusedError(

@@ -66,7 +66,7 @@ def require_free(log_dir: str) -> None:
     if META_PROPERTIES_NAME in names:
         raise SpentTargetError(
             f"{log_dir}: is a log dir already; nothing was touched",
-            next_step=f"eoctl describe {pasted(log_dir)}, or name an empty directory",
+            next_step=f"eoctl describe {pasted(log_dir)}   # or name an empty directory",
         )
     if names:
         raise SpentTargetError(

@@ -250,7 +250,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
     if found.status is Status.UNDONE:
         raise RefusedError(
             f"{path}: it was undone; nothing was touched",
-            next_step=f"eoctl apply {pasted(found.plan_path)} with --backup-dir, or a new plan",
+            next_step=f"eoctl apply {pasted(found.plan_path)} --backup-dir DIR   # or a new plan",
         )
     return _run(fs, read_plan(found.plan_path, is_kept=True), found, None)
 
@@ -299,7 +299,7 @@ def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepSta
 def _changed(found: Journal, path: str, what: str) -> RefusedError:
     return RefusedError(
         f"{path}: {what}, as by a broker that ran; going on would lose that",
-        next_step=f"eoctl journal show {pasted(found.path)}; to keep what is there now, remove"
+        next_step=f"eoctl journal show {pasted(found.path)}   # to keep what is there now, remove"
         f" {unfinished.UNFINISHED_NAME} from the log dir if it is there",
     )
 

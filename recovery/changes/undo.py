@@ -198,7 +198,7 @@ def _require_newest(found: Journal) -> None:
     if later := later_applied(found):
         raise RefusedError(
             f"{found.path}: a later plan for the same log dir is applied: {later}",
-            next_step=f"eoctl undo {pasted(later)} first",
+            next_step=f"eoctl undo {pasted(later)}   # first",
         )
 
 

@@ -51,9 +51,8 @@ def check(found: Journal) -> None:
     if reason:
         raise RefusedError(
             f"{reason} since, as by a broker that ran; going on would lose that",
-            next_step=f"eoctl journal show {pasted(found.path)}; to keep what is there now,"
-            " eoctl apply"
-            f" {pasted(found.path)}",
+            next_step=f"eoctl journal show {pasted(found.path)}   # to keep what is there"
+            f" now, eoctl apply {pasted(found.path)}",
         )
     for each in appends.new_directories:
         require_no_strangers(each)

@@ -96,9 +96,8 @@ def plan_recovery(
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{partition.path}: a broker could not load it: {error}",
-            next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage, without that"
-            " batch; eoctl"
-            " truncate to what is before it",
+            next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage   # without"
+            " that batch; or eoctl truncate to what is before it",
         ) from error
 
 

@@ -345,7 +345,7 @@ class _SalvagePlanner:
     def _cannot_load(self, error: FormatError | AppendError) -> RefusedError:
         return RefusedError(
             f"{self._partition.path}: a broker could not load what is left of it: {error}",
-            next_step=f"eoctl dump-segment and eoctl truncate {pasted(self._partition.path)}",
+            next_step=f"eoctl dump-segment {pasted(self._partition.path)}   # then eoctl truncate",
         )
 
     def _would_cut(self, cut: PassEnd) -> RefusedError:

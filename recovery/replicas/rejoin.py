@@ -121,7 +121,7 @@ def plan_rejoin(
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{leader.path}: a broker could not load what would be taken of it: {error}",
-            next_step=f"eoctl dump-segment and eoctl describe {pasted(leader.path)}",
+            next_step=f"eoctl check {pasted(leader.path)}",
         ) from error
     require_no_problem(partition)
     return Rejoin(
@@ -150,7 +150,7 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
         lacking = follower.path if not follower.epochs else leader.path
         raise RefusedError(
             f"{lacking}: knows no leader epochs, so that no follower could tell where they part",
-            next_step=f"eoctl rebuild {pasted(lacking)}; without batches of leader epochs,"
+            next_step=f"eoctl rebuild {pasted(lacking)}   # without batches of leader epochs,"
             f" {ADVICE}",
         )
     first = max(follower.start_offset, leader.start_offset)
@@ -183,8 +183,7 @@ def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int
             f" while by their leader epochs they agree up to {end_offset}: a follower would keep"
             " what the leader has not",
             next_step=f"eoctl truncate {pasted(follower.path)} --to-offset {different}"
-            " --single-copy, then"
-            " the same again",
+            " --single-copy   # then the same again",
         )
     return [*found.notes]
 

@@ -280,7 +280,7 @@ class ProducerIds:
             raise LeaseError(
                 "INVALID_PRODUCER_ID_MAPPING",
                 f"the lease of {app_id} {what}",
-                next_step=f"eoctl lease-pid acquire: --app-id {app_id} gets its id back",
+                next_step=f"--app-id {app_id} with eoctl lease-pid acquire gets its id back",
             )
         return lease
 

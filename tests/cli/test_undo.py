@@ -228,7 +228,7 @@ def test_an_older_one_waits_for_the_later(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("truncate", "kafka/txn-1", "--to-offset", "200", "--apply").status == 0
     older, later = sorted(Path("kafka.eoctl").iterdir())
     words = refuses(eoctl, kafka, "a later plan for the same log dir is applied", older)
-    assert f"eoctl undo {later.absolute()} first" in words
+    assert f"eoctl undo {later.absolute()}   # first" in words
     assert eoctl("undo", later).status == 0
     assert eoctl("undo", older).status == 0
 
@@ -414,7 +414,7 @@ def test_an_earlier_plan_that_was_applied_later_goes_first(killed: Path, eoctl: 
     assert "rebuild" in rebuilt.name
     refused = eoctl("undo", truncated)
     assert refused.status == 4
-    assert f"eoctl undo {rebuilt.resolve()} first" in refused.errors
+    assert f"eoctl undo {rebuilt.resolve()}   # first" in refused.errors
     assert eoctl("undo", truncated, rebuilt).status == 0
     assert difference(before, tree_of(killed)) == []
 

@@ -189,8 +189,7 @@ def _require_dense(destination: Destination, start_offset: int) -> None:
                 f"{files.log.path}: ends at offset {end_offset}, and the next segment begins at"
                 f" {later.base_offset}: what was between them was lost in a crash",
                 next_step=f"eoctl truncate {pasted(destination.path)} --to-offset {end_offset}"
-                " --apply;"
-                " then the copy goes on from there",
+                "   # with --apply, then the copy goes on from there",
             )
 
 

@@ -68,8 +68,7 @@ class DamageError(EoctlError):
         # Who consumes, copies and transforms is told the same.
         super().__init__(
             str(damage),
-            next_step=f"{look} shows what is around it; {repair}, what can be kept; eoctl consume"
-            " --skip-corrupt goes on behind it",
+            next_step=f"{look}   # {repair}: what can be kept; consume --skip-corrupt goes on",
         )
         self.damage = damage
         self.path, self.pos, self.check_id = damage.path, damage.start_pos, damage.check_id

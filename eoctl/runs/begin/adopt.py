@@ -208,7 +208,7 @@ def _wanted(options: AdoptOptions) -> WantedTopics:
             problem = "NAME=ID is needed"
         if not has_id or not any(topic_ids[name]):
             raise UsageError(
-                f"--topic-id {text}: {problem}", next_step="eoctl init --ids shows new ones"
+                f"--topic-id {text}: {problem}", next_step="eoctl init --ids   # shows new ones"
             )
     counts: dict[str, int] = {}
     for text in options.partitions:

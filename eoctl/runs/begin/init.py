@@ -195,7 +195,7 @@ def identity_of(cluster_id: str | None, node_id: int, directory_id: str | None) 
     if cluster_id is not None and not CLUSTER_ID.fullmatch(cluster_id):
         raise UsageError(
             f"--cluster-id {cluster_id!r}: letters, digits, _ and -, mostly 22 of them",
-            next_step="eoctl init --ids shows new ones",
+            next_step="eoctl init --ids   # shows new ones",
         )
     if directory_id is None:
         directory_id = _fresh_id()

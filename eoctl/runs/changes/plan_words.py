@@ -17,6 +17,7 @@ from eoctl.runs.told import LABEL_WIDTH, NO_UNDO, Line, Said, counted, fitting, 
 from recovery.changes.journals.journal import Status
 from recovery.changes.journals.losses import lost_by_cut
 from recovery.rules.findings import Severity
+from storage.file_names import METADATA_TOPIC
 from storage.shell_words import call_text
 
 if TYPE_CHECKING:
@@ -236,11 +237,15 @@ def commit_answer(price: dict[str, Any]) -> PlanAnswer:
 
 
 def compared_lines(
-    others_count: int, files_count: int, instead: Sequence[str] | None
+    others_count: int, files_count: int, instead: Sequence[str] | None, *, is_changeable: bool
 ) -> Iterator[Line]:
     """Tell how derived files compare with what the log says, and how to go on.
 
-    `instead`: of a log that is damaged, the words of what comes first.
+    Args:
+        others_count: of files that differ.
+        files_count: of all.
+        instead: of a log that is damaged, the words of what comes first.
+        is_changeable: some of those that differ are not of `__cluster_metadata`.
     """
     files = counted(files_count, "derived file")
     equal = f"{files_count - others_count:,} of {files} equal what the log says"
@@ -248,6 +253,8 @@ def compared_lines(
     yield said_line(Said("Found", f"{equal}, {others_count:,} do not", rank.rank))
     if instead is not None:
         yield said_line(Said("Next", f"{call_text(instead)}   # the log is damaged"))
+    elif others_count and not is_changeable:
+        yield said_line(Said("Next", f"nothing to apply: {METADATA_TOPIC} is never changed"))
     elif others_count:
         yield said_line(Said("Loses", NO_RECORD))
         yield said_line(Said("Next", call.again("--apply")))

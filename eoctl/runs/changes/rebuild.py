@@ -19,6 +19,7 @@ from recovery.rebuild.many import rebuild_many
 from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
 from recovery.replay.price import recovery_price
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
+from storage.file_names import METADATA_TOPIC
 from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
 
@@ -108,9 +109,11 @@ class RebuildRun:
     def _told(self, rows: list[DerivedFileRow], to: str | None) -> Iterator[DerivedFileRow]:
         """Say what was found, and how to go on; give the rows that say more than equal."""
         others = [each for each in rows if each.state != str(FileState.EQUAL)]
-        call_next = ("eoctl", "repair", *self._damaged) if self._damaged else None
+        damaged = [each for each in self._damaged if Path(each).name != f"{METADATA_TOPIC}-0"]
+        call_next = ("eoctl", "repair", *damaged) if damaged else None
+        is_changeable = any(each.partition != f"{METADATA_TOPIC}-0" for each in others)
         if to is None:
-            tell(compared_lines(len(others), len(rows), call_next))
+            tell(compared_lines(len(others), len(rows), call_next, is_changeable=is_changeable))
         yield from others
 
     def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:

@@ -133,6 +133,8 @@ def run_audit(
         if done:
             count = f"{len(done)} of {len(listing.directories)} directories"
             notes.append(f"{count} are unchanged, and taken from {options.checkpoint_dir}")
+    if known or done:
+        notes.append("verified before, not read again: what is unchanged")
     pieces = list(known)
     with ExitStack() as stack:
         engine = engine or stack.enter_context(EngineRun(options.engine))

@@ -259,8 +259,8 @@ def _require_alike(
         what = "has no such open transaction" if path in lacking else "ends differently"
         raise RefusedError(
             f"{path}: {what}: the marker would not be the same as in {first.path}",
-            next_step=f"eoctl replicas compare {' '.join(map(pasted, paths))}, then eoctl"
-            " replicas rejoin",
+            next_step=f"eoctl replicas compare {' '.join(map(pasted, paths))}"
+            "   # then eoctl replicas rejoin",
         )
 
 

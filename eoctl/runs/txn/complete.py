@@ -270,5 +270,5 @@ def _require_known(log_dir: LogDir, names: Collection[str], known: Collection[st
         if each not in known:
             raise UsageError(
                 f"{log_dir.path}: its coordinator knows no transactional id {each}",
-                next_step=f"eoctl txn stats {pasted(log_dir.path)} counts them by status",
+                next_step=f"eoctl txn stats {pasted(log_dir.path)}   # counts them by status",
             )

@@ -208,7 +208,7 @@ def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarg
             raise RefusedError(
                 f"{path}: is of {names[0]}, {target.path} of {names[1]}: a transaction is of one"
                 " cluster",
-                next_step=f"eoctl copy {pasted(path)} to a partition there, and run it on that",
+                next_step=f"copy {pasted(path)} there with eoctl copy, and run it on that",
             )
         if (partition.topic, partition.partition) == target.name[:2]:
             raise UsageError(f"{path}: is another replica of {target.path}: source and target")

@@ -83,7 +83,7 @@ class CopiesWriter:
                 raise RefusedError(
                     f"{each.path}: ends differently: what is written would not be the same as in"
                     f" {first.path}",
-                    next_step=f"eoctl replicas compare {paths}, then eoctl replicas rejoin",
+                    next_step=f"eoctl replicas compare {paths}   # then eoctl replicas rejoin",
                 )
 
 

@@ -261,7 +261,8 @@ def _next(advice: Advice) -> Iterator[Said]:
     if best is None or best.unknown_partitions_count:
         absent = [*advice.plan.absent][:MAX_NAMES]
         if absent:
-            yield Said("Next", f"eoctl advise with the log dirs of broker {_ids(absent)}, too")
+            others = f"# with the log dirs of broker {_ids(absent)}, too"
+            yield Said("Next", f"eoctl advise LOG-DIR...   {others}")
             return
     if best is None:
         return

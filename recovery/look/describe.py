@@ -11,7 +11,6 @@ import os
 from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.transactions.unknown_ends import find_ends, log_files_of
 from storage.dirs.compaction import TOLD_RATIO, uncompacted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import (
@@ -32,6 +31,7 @@ from storage.producers.transactions import OpenTransactions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.acknowledged import Missing
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.compaction import Uncompacted
@@ -273,7 +273,7 @@ def describe_partition(
     missing = _missing(partition, log_end_offset, span, verdicts)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
-    unknown = find_ends(log_files_of(partition)).unknown if is_bad else ()
+    unknown = _unknown_ends(partition) if is_bad else ()
     summary = PartitionDescription(
         topic=name.topic,
         partition=_number(partition.directory),
@@ -344,6 +344,13 @@ def _forget(partition: Partition, transactions: OpenTransactions) -> list[str]:
     exposed = [each for each in transactions if each.producer_id in forgotten]
     transactions.forget(forgotten)
     return [f"{partition.path}: {exposed_text(*each)}" for each in exposed]
+
+
+def _unknown_ends(partition: Partition) -> tuple[UnknownTransaction, ...]:
+    """Return the transactions whose outcome damage hides; numpy is loaded for nothing else here."""
+    from recovery.transactions.unknown_ends import find_ends, log_files_of
+
+    return tuple(find_ends(log_files_of(partition)).unknown)
 
 
 class _ReadLog(NamedTuple):

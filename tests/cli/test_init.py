@@ -118,8 +118,8 @@ def test_nothing_more_is_asked_for_there(eoctl: Cli) -> None:
         "copy k/t-0 k/t-1 --apply",
         "lease-pid acquire k --app-id a --expiry-ms 60000",
         "txn run k/t-0 --to k/t-1 --exec cat --transactional-id y --group g",
-        "truncate k/t-0 --to-offset 1 --apply",
         "check k --deep",
+        "truncate k/t-0 --to-offset 1 --apply",
     ):
         outcome = eoctl(*shlex.split(call))
         assert outcome.status == 0, (call, outcome.errors)

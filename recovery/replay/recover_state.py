@@ -11,7 +11,6 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.replay.snapshots import Clock, StateHistory
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition import floor_of
 from storage.errors import FormatError, RefusedError, UsageError
@@ -25,7 +24,7 @@ from storage.shell_words import pasted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from recovery.replay.snapshots import Snapshots
+    from recovery.replay.snapshots import Clock, Snapshots, StateHistory
     from storage.dirs.partition import LogEnd, Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
@@ -127,6 +126,8 @@ def recover_state(
         used = {each: entries for each, entries in disk.items() if each <= remote_end}
     else:
         used = dict(disk)
+    from recovery.replay.snapshots import StateHistory  # it loads numpy
+
     history = StateHistory(clock, used, log_start_offset=log_start_offset)
     offset = log_end_offset if at_offset is None else at_offset
     if log_start_offset > log_end_offset:
@@ -201,6 +202,8 @@ def recover_cut_state(
     """
     log_start_offset = min(partition.log_start_offset or 0, end_offset)
     disk, _ = read_snapshots(partition)
+    from recovery.replay.snapshots import StateHistory  # it loads numpy
+
     history = StateHistory(clock, disk, log_start_offset=log_start_offset)
     history.forget_above(end_offset)
     segments = partition.segments[:kept_count]

@@ -101,8 +101,12 @@ class OffsetLedger:
         if is_gap.any():
             # A compressed message of an old format has the offset of the last one in it.
             is_gap &= is_v2 | (table.attributes & CODEC_MASK == 0)
-            for row in np.flatnonzero(is_gap).tolist():
-                self._add(int(ends[row]), int(base[row]) - 1)
+            is_gap &= base > self._cleaned_offset
+            firsts, lasts = ends[:-1][is_gap], base[is_gap] - 1
+            room = max(MAX_GAPS - len(self._gaps), 0)
+            self._gaps += zip(firsts[:room].tolist(), lasts[:room].tolist(), strict=True)
+            if len(lasts) > room:
+                self._gaps[-1] = (self._gaps[-1][0], int(lasts[-1]))
         if is_cleaned.any():
             self._cleaned_end = int(ends[1:][is_cleaned][-1])
         is_wrapped = not is_v2[0] and bool(table.attributes[0] & CODEC_MASK)
@@ -131,7 +135,7 @@ class OffsetLedger:
         if last < self._cleaned_offset:
             return
         if len(self._gaps) == MAX_GAPS:
-            first = self._gaps.pop()[0]
+            first = self._gaps.pop()[0]  # the two become one
         self._gaps.append((first, last))
 
     @property

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
 from storage.dirs.acknowledged import acknowledged, claimed_end
-from storage.dirs.log_dir import PartitionDir, StoppedState, stopped_of
+from storage.dirs.log_dir import PartitionDir, StoppedState, read_log_dir, stopped_of
 from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given
 from storage.dirs.partition_files import list_partition
 from storage.dirs.tiering import find_remote_range
@@ -31,6 +33,7 @@ from storage.file_names import (
     TRANSACTION_STATE_TOPIC,
     DirState,
     PartitionName,
+    parse_partition_name,
 )
 from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_V2
@@ -658,6 +661,16 @@ def _load_image(path: str, log_bytes: int) -> ClusterImage:
     return load_cluster_image(Partition(PartitionDir(path, name)))
 
 
+@lru_cache(maxsize=16)
+def _around(path: str, changed_ns: int) -> LogDir | None:
+    """Read a log dir as it was at that time: all of its partitions ask for the same."""
+    del changed_ns
+    try:
+        return read_log_dir(path)
+    except EoctlError:
+        return None
+
+
 def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
     """Look a topic up in its cluster's metadata.
 
@@ -665,18 +678,18 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
         directory: of one of its partitions, or a URI, behind which nothing is read.
         image: of the cluster; None: the one in the log dir around the directory.
     """
-    from storage.dirs.discovery import select_partition
     from storage.files.uris import is_uri
 
-    if is_uri(directory):
+    path = Path(directory).absolute()
+    name = parse_partition_name(path.name)
+    if is_uri(directory) or name is None:
         return Cleanup()
-    try:
-        partition, log_dir = select_partition(directory)
-    except EoctlError:  # gone meanwhile
-        return Cleanup()
+    log_dir = None
+    with suppress(OSError):
+        log_dir = _around(str(path.parent), path.parent.stat().st_mtime_ns)
     if image is None and log_dir is not None:
         image = own_image(log_dir)
-    topic = partition.name.topic
+    topic = name.topic
     if topic == METADATA_TOPIC:
         return Cleanup(is_compacted=False)
     if image is None or topic not in image.topics:
@@ -685,7 +698,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
     from storage.dirs.tiering import is_tiered
 
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
-    found = image.partition(topic, partition.name.partition)
+    found = image.partition(topic, name.partition)
     return Cleanup(
         is_compacted=is_compacted(image, topic, broker_id=node_id),
         has_other_replicas=None if found is None else len(found.replicas) > 1,

@@ -54,6 +54,7 @@ from recovery.rules.findings import Severity
 from recovery.transactions.unknown_ends import find_ends, log_files_of
 from recovery.truncate.plan import require_changeable
 from storage.dirs.log_dir import StoppedState
+from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.errors import FormatError, RefusedError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.segment_pass import PassEnd
     from recovery.repair.repaired import RemovedRange
     from recovery.repair.salvage_scan import SalvagedSegment
+    from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition
 
 _REASON = "derived from the .log"
@@ -170,7 +172,7 @@ class _SalvagePlanner:
         differences = [each for each in self._differences(rebuilt) if self._is_wanted(each)]
         if differences and not self._changed:
             differences = self._at_fault(differences)
-        missing = self._partition.acknowledged.missing(end_offset)
+        missing = self._missing(end_offset)
         foreign = tuple(foreign_steps(self._partition))
         steps = (*foreign, *self._steps(differences))
         touched = {each.path for each in steps}
@@ -216,6 +218,14 @@ class _SalvagePlanner:
             ),
             high_watermark=self._partition.acknowledged.high_watermark,
         )
+
+    def _missing(self, end_offset: int) -> tuple[Missing, ...]:
+        """Return what was acknowledged and is in no file; beside damage, gaps are that damage."""
+        missing = self._partition.acknowledged.missing(end_offset)
+        if self._changed:
+            return missing
+        gaps = self._partition.not_given(end_offset=end_offset)
+        return (*missing, *(each for each in gaps if each.check_id == GAP_CHECK_ID))
 
     def _lost_ranges(self) -> Iterator[RemovedRange]:
         for segment in self._changed:

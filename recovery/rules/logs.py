@@ -45,7 +45,7 @@ LOG = (
         title="No offset is missing between two batches, unless compaction removed it.",
         severity=Severity.ERROR,
         broker="nothing; a consumer goes on behind the gap",
-        fix="Copy the partition from a replica that has the records. Else: none, they are lost.",
+        fix="Take these offsets from a replica or a backup, if one has them.",
         excuse=(
             "None if cleanup.policy says compact: below what the cleaner has reached, or"
             " anywhere if the topic has other replicas."

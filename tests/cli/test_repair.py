@@ -474,7 +474,8 @@ def test_what_differs_from_a_rebuild_and_is_right_is_no_damage(
     archive, *below = state.split("/")
     log_dir = copy_log_dir(golden(archive).joinpath(*below), tmp_path / "log-dir")
     outcome = eoctl("repair", log_dir, "--strategy", "salvage", *JSONL)
-    assert (outcome.status, rows_of(outcome, "step")) == (0, [])
+    has_gaps = "hard" in state  # one log of that family was made with them
+    assert (outcome.status, rows_of(outcome, "step")) == (5 if has_gaps else 0, [])
     shown = repairs_of(eoctl("repair", log_dir, *JSONL))
     assert {row["strategy"] for row in shown.values()} == {"none"}
 

@@ -77,7 +77,10 @@ def test_real_directories(golden: Callable[[str], Path], name: str, *, deep: boo
     results = check(golden(archive) / state, deep=deep)
     counts = Counter((each.check_id, str(each.severity)) for r in results for each in r.findings)
     assert counts == EXPECTED[name]
-    assert not [problem for each in results for problem in each.problems]
+    problems = [problem for each in results for problem in each.problems]
+    # A marker may have been in the gaps that one log of `hard` was made with.
+    assert bool(problems) is ("hard" in name)
+    assert all("unknown outcome of a transaction" in each for each in problems)
 
 
 @pytest.mark.parametrize(("before", "after"), STARTS)

@@ -122,9 +122,10 @@ class BatchCheck:
         base_offset = self._files.base_offset
         limit = base_offset + MAX_RELATIVE_OFFSET
         claimed = self._circumstances.claimed_end_offset or 0
-        severity = None
+        severity, fix = None, ""
         if check_id == "SEG-3" and claimed > limit + 1:
             severity = Severity.NOTE  # as acknowledged: a broker splits it and loses nothing
+            fix = "None: a broker splits the segment when it recovers it."
         first, last = self._ranges.get(check_id, (None, None))
         count = len(found)
         what = f"{count} batches" if count > 1 else "1 batch"
@@ -145,6 +146,7 @@ class BatchCheck:
             end_pos=found[-1].end_pos,
             base_offset=first,
             last_offset=last,
+            fix=fix,
         )
 
     def take_suspicion(self, verdict: Verdict) -> None:

@@ -153,7 +153,8 @@ class FindingsList:
         self._path = path
         self._seen_count = 0
         self._waiting: list[ReadFinding] = []  # for the good batch behind them
-        self._stated: dict[int, tuple[int, int]] = {}  # offsets of bad batches, by position
+        # Offsets of bad batches, by position, and whether their checksums are right.
+        self._stated: dict[int, tuple[tuple[int, int], bool]] = {}
         self._told: dict[int, bool] = {}  # where a verdict begins, and whether it is a loss
         self._next_offset = base_offset
 
@@ -203,7 +204,8 @@ class FindingsList:
         """Take a batch that was given by itself; its offsets count if its records do."""
         if batch.crc_ok is False or self.is_lost(batch.pos):
             if 0 <= batch.header.base_offset <= MAX_OFFSET:
-                self._stated[batch.pos] = batch.header.base_offset, batch.header.last_offset
+                stated = batch.header.base_offset, batch.header.last_offset
+                self._stated[batch.pos] = stated, batch.crc_ok is not False
             return
         still = []
         for each in self._waiting:
@@ -282,8 +284,8 @@ class FindingsList:
         """Name the offsets that a bad batch states if there is no room for it where it lies."""
         if not found.is_lost or found.base_offset is None:
             return found
-        stated = self._stated.get(found.start_pos)
-        first, last = lost_range(found.base_offset, found.last_offset, stated)
+        stated, is_proven = self._stated.get(found.start_pos, (None, False))
+        first, last = lost_range(found.base_offset, found.last_offset, stated, is_proven=is_proven)
         return found._replace(base_offset=first, last_offset=last)
 
     def _of_verdict(self, verdict: Verdict) -> ReadFinding:

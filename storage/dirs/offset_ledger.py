@@ -151,14 +151,19 @@ class OffsetLedger:
         )
 
 
-def lost_range(first: int, last: int | None, stated: Gap | None) -> tuple[int, int | None]:
+def lost_range(
+    first: int, last: int | None, stated: Gap | None, *, is_proven: bool = True
+) -> tuple[int, int | None]:
     """Return which offsets a bad batch has cost.
 
     That is the room between the good batches around it, `first` to `last` (None: no good batch
     follows). If there is no room it lies in a wrong place, and the `stated` offsets count: those
-    in its own header.
+    in its own header. Where no good batch follows they count if its checksum `is_proven`.
     """
-    if stated is not None and (stated[0] < first if last is None else last < first):
+    is_elsewhere = last is not None and last < first
+    if stated is not None and last is None:
+        is_elsewhere = is_proven and stated[0] < first
+    if stated is not None and is_elsewhere:
         return stated
     return first, last
 

@@ -19,6 +19,7 @@ from storage.formats.transaction_state import TransactionState, TransactionStatu
 from tests.audit_logs import Batch, write_segments
 from tests.batches import commit_marker
 from tests.changes import rows_of
+from tests.damage.faults import read_batches
 from tests.drawn import times
 from tests.hanging import replace_state
 
@@ -148,22 +149,31 @@ def test_all_numbers_are_those_of_the_commands(
 def test_transactions_of_damaged_logs_are_those_of_txn_list(
     crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path, seed: int
 ) -> None:
-    """A timeline reads in the pass of the check, the command by itself; damage must not part them."""
+    """A timeline reads in the pass of the check, the command by itself.
+
+    Behind damage the command knows which outcomes are unknown, the timeline does not.
+    """
     rng = random.Random(seed)
     partition = tmp_path / "txn-0"
     shutil.copytree(crash / "txn-0", partition, copy_function=shutil.copyfile)
     partition.chmod(0o755)
     log = partition / "00000000000000000000.log"
     data = bytearray(log.read_bytes())
-    for _ in range(rng.choice([1, 2])):
-        data[rng.randrange(20_000)] ^= 1 << rng.randrange(8)
+    places = [rng.randrange(20_000) for _ in range(rng.choice([1, 2]))]
+    offset = max(each.base_offset for each in read_batches(bytes(data)) if each.pos <= min(places))
+    for place in places:
+        data[place] ^= 1 << rng.randrange(8)
     log.write_bytes(data)
     clock = ("--now", "1795229940000", "--output", "jsonl")
     listed = rows_of(eoctl("txn", "list", partition, "--all", *clock), "transaction")
     ours = rows_of(eoctl("report", partition, *clock), "transaction")
     names = ["producer_id", "producer_epoch", "first_offset", "last_offset", "state"]
     assert listed
-    assert counted(one_by_one(ours), names) == counted(listed, names)
+    before = [
+        [each for each in rows if each["last_offset"] < offset]
+        for rows in (one_by_one(ours), listed)
+    ]
+    assert counted(before[0], names) == counted(before[1], names)
 
 
 def test_groups_and_copies_are_those_of_the_commands(

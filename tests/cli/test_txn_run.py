@@ -229,7 +229,7 @@ def test_what_is_refused_before(
     elsewhere = golden("kafka-4.3.1-three-brokers") / "after" / "broker-1" / "div-0"
     outcome = eoctl("txn", "run", elsewhere, *CALL[4:], *COPY, "--apply")
     assert outcome.status == 4
-    assert f"eoctl copy {elsewhere}" in outcome.errors
+    assert f"copy {elsewhere} there with eoctl copy" in outcome.errors
     assert eoctl("txn", "run", "kafka/ctp-out-0", *CALL[4:], *COPY, "--apply").status == 2
     (kafka.parent / "copy").mkdir()
     (kafka.parent / "copy/txn-0").symlink_to(kafka / "txn-0")

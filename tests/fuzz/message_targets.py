@@ -21,7 +21,7 @@ from storage.formats import (
     share_group_state,
     transaction_state,
 )
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_utf8 import kafka_text, kafka_text_pieces
 from storage.formats.metadata_records import RECORDS
 from tests.storage.formats.message_samples import VERSIONS
 
@@ -187,6 +187,7 @@ def _frame(data: bytes) -> None:
 def _json(data: bytes) -> None:
     """Text and numbers as Java prints them are JSON with the same meaning."""
     text = kafka_text(data)
+    assert "".join(kafka_text_pieces(data, 7)) == text
     assert json.loads(message_json.json_string(text)) == text
     for (value,) in struct.iter_unpack(">d", data[: len(data) // 8 * 8]):
         shown = json.loads(message_json.json_double(value))

@@ -123,7 +123,8 @@ class LogWalk(ABC, Generic[Given]):
         self._before = NONE_BEFORE
         self._floor_offset = 0  # behind the batch that lies before the one that is read
         self._is_before_first = True  # no batch from `next_offset` on was met yet
-        self._stated: dict[int, tuple[int, int]] = {}  # offsets of bad batches, by position
+        # Offsets of bad batches, by position, and whether their checksums are right.
+        self._stated: dict[int, tuple[tuple[int, int], bool]] = {}
         self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
         self._remembered: deque[RememberedBatch] | None = None
 
@@ -262,7 +263,8 @@ class LogWalk(ABC, Generic[Given]):
                 self._meet(verdicts, known_pos)
                 if isinstance(part, ScannedBatch) and part.pos in verdicts.positions:
                     if 0 <= part.header.base_offset <= MAX_OFFSET:
-                        self._stated[part.pos] = part.header.base_offset, part.header.last_offset
+                        stated = part.header.base_offset, part.header.last_offset
+                        self._stated[part.pos] = stated, part.crc_ok is not False
                     continue
                 try:
                     if isinstance(part, ScannedBatch):
@@ -389,8 +391,8 @@ class LogWalk(ABC, Generic[Given]):
             return
         last_offset = None if base_offset is None else base_offset - 1
         for each in waiting:
-            stated = self._stated.pop(each.start_pos, None)
-            first, last = lost_range(self.next_offset, last_offset, stated)
+            stated, is_proven = self._stated.pop(each.start_pos, (None, False))
+            first, last = lost_range(self.next_offset, last_offset, stated, is_proven=is_proven)
             self._lose(each._replace(base_offset=first, last_offset=last))
 
     def _note(self, damage: Damage | None, batch: ScannedBatch) -> None:

@@ -248,11 +248,18 @@ class RebuildRun:
     def _note(self, result: RebuildResult) -> None:
         self._notes += result.notes
         self._has_failed |= bool(result.unread) or result.is_short
-        if result.unread or (result.cut is not None and result.cut.verdict.kind not in TAILS):
+        cut = result.cut
+        is_split = cut is not None and cut.verdict.check_id == "SEG-3"  # no repair does that
+        if result.unread or (cut is not None and cut.verdict.kind not in TAILS and not is_split):
             self._damaged.append(result.path)
-        if result.cut is not None:
+        if cut is not None and is_split:
             self._has_findings = True
-            cut = result.cut
+            self._notes.append(
+                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: a broker"
+                f" splits the segment here when it recovers it ({cut.verdict.reason})"
+            )
+        elif cut is not None:
+            self._has_findings = True
             self._notes.append(
                 f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: recovery"
                 f" would cut {cut.log_bytes - cut.valid_bytes} bytes here and drop all later"

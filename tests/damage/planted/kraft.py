@@ -139,11 +139,14 @@ def metadata_transaction_begins_twice(log_dir: Path) -> Expected:
 
 
 @FAULTS.plants("clean", METADATA, deep=True)
-def metadata_control_type(log_dir: Path) -> Expected:
+def metadata_control_type(log_dir: Path) -> list[Expected]:
     data = (log_dir / LOG).read_bytes()
     at = data.index(b"\x00\x00\x00\x02", 61)  # the key: version 0, type 2
     batch = layout.edit_body(log_dir / LOG, 0, at, b"\x00\x00\x00\x09")
-    return Expected("BAT-12", LOG, batch.pos, "warning")
+    return [
+        Expected("BAT-12", LOG, batch.pos, "warning"),
+        Expected("KRF-4", LOG, batch.pos, "error"),
+    ]
 
 
 @FAULTS.plants("clean", METADATA)

@@ -61,6 +61,7 @@ def _collected(*arguments: str, tests: str = "") -> tuple[list[str], str]:
     return [line for line in lines if "::" in line], "".join(said)
 
 
+@pytest.mark.exhaustive
 def test_cases_outside_the_share() -> None:
     """The same share each time; what is named is run."""
     file = "tests/damage/test_segment_faults.py"

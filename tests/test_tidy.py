@@ -335,11 +335,12 @@ def _slices_of_rows(module: str, tree: ast.Module) -> list[int]:
                 each.arg: ast.unparse(each.annotation or ast.Constant("")) for each in arguments
             }
             names = {arg for arg, kind in said.items() if wide & {*re.findall(r"^\w+", kind)}}
+        if not names:
+            continue
         found += [
             each.lineno
             for each in ast.walk(node)
-            if names
-            and isinstance(each, ast.Subscript)
+            if isinstance(each, ast.Subscript)
             and isinstance(each.slice, ast.Slice)
             and isinstance(each.value, ast.Name)
             and each.value.id in names

@@ -339,6 +339,7 @@ def compare(before: dict[Path, str], after: dict[Path, str], rows: list[dict[str
             assert path.stat().st_size == each["size_bytes"], path
 
 
+@pytest.mark.exhaustive  # test_loading judges more states in each run
 @pytest.mark.share(1)
 @pytest.mark.parametrize("state", FAULTS)
 def test_a_start_does_what_was_predicted(

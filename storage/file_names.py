@@ -24,7 +24,9 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 
 
-COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+# Brokers create both with cleanup.policy=compact.
+COMPACTED_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC})
+COORDINATOR_TOPICS = COMPACTED_TOPICS | {"__share_group_state"}
 
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

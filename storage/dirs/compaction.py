@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_config import read_log_config
 from storage.errors import AccessError
-from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
+from storage.file_names import COMPACTED_TOPICS
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def is_compacted(partition: Partition, image: ClusterImage | None) -> bool:
     log_dir = partition.log_dir
     checkpoints = None if log_dir is None else log_dir.cleaner_offsets
     key = partition.directory.topic_partition
-    if partition.topic in {GROUPS_TOPIC, TRANSACTION_STATE_TOPIC} or (
-        checkpoints and key in checkpoints
-    ):
+    if partition.topic in COMPACTED_TOPICS or (checkpoints and key in checkpoints):
         return True
     return image is not None and read_log_config(image, partition.topic).is_compacted
 

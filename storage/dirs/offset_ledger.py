@@ -325,7 +325,7 @@ def _missing(first: int, last: int, cleanup: Cleanup) -> Missing:
 def _bounded(known: Acknowledged, span: OffsetSpan, *, is_whole: bool) -> Iterator[Gap]:
     """Give the gaps above the log start; of a whole log, those at its ends too."""
     gaps = list(span.gaps)
-    bases = sorted(known.bases)
+    bases = known.bases
     start = known.log_start_offset or 0
     if known.hidden(max(span.end_offset or 0, max(bases, default=0))) is not None:
         start = 0

@@ -25,12 +25,11 @@ from storage.dirs.partition_files import list_partition
 from storage.dirs.tiering import find_remote_range
 from storage.errors import AccessError, EoctlError, FormatError
 from storage.file_names import (
-    GROUPS_TOPIC,
+    COMPACTED_TOPICS,
     LEADER_EPOCHS_NAME,
     METADATA_TOPIC,
     PARTITION_METADATA_NAME,
     SET_ASIDE,
-    TRANSACTION_STATE_TOPIC,
     DirState,
     PartitionName,
     parse_partition_name,
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 T = TypeVar("T")
-_COMPACTED_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 class Place(NamedTuple):
@@ -693,7 +691,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
     if topic == METADATA_TOPIC:
         return Cleanup(is_compacted=False)
     if image is None or topic not in image.topics:
-        return Cleanup(is_compacted=True if topic in _COMPACTED_TOPICS else None)
+        return Cleanup(is_compacted=True if topic in COMPACTED_TOPICS else None)
     from storage.dirs.log_config import is_compacted
     from storage.dirs.tiering import is_tiered
 

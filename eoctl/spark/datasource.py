@@ -3,7 +3,8 @@
   kafka-log-batches   the headers of all batches, whatever their checksum (`crc_ok` tells)
   kafka-log-records   records with key, value, headers and the outcome of their transaction
   kafka-log-segments  a row for each segment, or piece of one: how many batches and records it has
-  kafka-log-findings  what is bad: stretches that are corrupt or cannot be read, whole directories
+  kafka-log-findings  stretches that are corrupt or cannot be read, directories that cannot be
+                      listed, and offsets that no batch has
   kafka-log-audit     a row per split with its packed summary; `eoctl.spark.audit` joins them
   kafka-log-audit-stream  the same of a stream; `eoctl.spark.running_audit` joins them
 
@@ -47,7 +48,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import partial
 from importlib.util import find_spec
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
@@ -69,6 +71,7 @@ from eoctl.spark.rows.columns import (
     SEGMENT_COLUMNS,
     ddl_of,
     ddl_of_records,
+    empty_rows,
     finding_rows,
     problem_rows,
     rows_of,
@@ -118,6 +121,8 @@ if TYPE_CHECKING:
     from eoctl.spark.rows.opening import Needed
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
     from eoctl.spark.streaming.reader import LogStreamReader
+    from recovery.summaries.read_findings import ReadFinding
+    from recovery.summaries.segment import PieceSummary
     from storage.places.listing import Listing
     from storage.places.splits import Split
 
@@ -256,43 +261,92 @@ class FindingsReader(SplitsReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Take segments whole, for damage is judged by what is around it.
 
-        A task is added for what could not even be listed.
+        Of a topic that may be compacted, one task reads the whole directory: any of its batches may
+        explain absent offsets. A task is added for what could not even be listed.
         """
         splits, listing = read_splits(self.options, self.wanted)
-        tasks: list[InputPartition] = [
-            SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)
-        ]
-        if listing is not None and listing.problems:
-            tasks.append(SplitsInput((), problems=tuple(problem_rows(listing))))
+        if listing is None:
+            return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
+        tasks: list[InputPartition] = [*_findings_tasks(splits, listing, self.options.task_bytes)]
+        problems = (*problem_rows(listing), *empty_rows(listing))
+        if problems:
+            tasks.append(SplitsInput((), problems=problems))
         return tasks
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
         """Give the findings of a task."""
-        yield from super().read_task(task)
+        from recovery.summaries.partition import ReadPiece, absent_from, absent_in
+        from recovery.summaries.segment import read_split
+        from recovery.summaries.summary import Summary
+
+        for directory, group in groupby(task.splits, attrgetter("place.directory")):
+            known = (task.known or {}).get(directory)
+            pieces = []
+            for split in group:
+                piece = read_split(split)._replace(summary=Summary())
+                found = [*piece.findings, *_unlisted(split, piece)]
+                if task.is_by_directory:
+                    pieces.append(ReadPiece(split, piece))
+                elif known is not None:
+                    found += absent_in(split.place, piece, known)
+                if found:
+                    yield finding_rows(split.place, found)
+            if pieces and known is not None:
+                found = absent_from(pieces, known)
+                if found:
+                    yield finding_rows(pieces[0].split.place, found)
         if task.problems:
             yield rows_of(FINDING_COLUMNS, task.problems)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give a row per bad stretch; of very many the first ones, and a row that says so."""
-        from recovery.summaries.read_findings import ReadFinding
-        from recovery.summaries.segment import read_split
+        """Give nothing: `read_task` knows more of a split."""
+        del split
+        yield from ()
 
-        piece = read_split(split)
-        findings = list(piece.findings)
-        if piece.findings_count > len(findings) > 1:
-            words = f"{piece.findings_count - len(findings)} more are not listed"
-            findings.append(
-                ReadFinding(
-                    path=split.place.path,
-                    start_pos=findings[-1].end_pos,
-                    end_pos=split.end_pos,
-                    kind="more",
-                    check_id="",
-                    reason=words,
-                )
-            )
-        if findings:
-            yield finding_rows(split.place, findings)
+
+def _findings_tasks(
+    splits: Iterable[Split], listing: Listing, task_bytes: int
+) -> Iterator[SplitsInput]:
+    """Put segments into tasks; those of a directory together, if it may be compacted."""
+    from storage.dirs.partition import cleanup_of
+
+    apart: list[Split] = []
+    together: list[Split] = []
+
+    def task_of(splits: Iterable[Split], *, is_by_directory: bool) -> SplitsInput:
+        task = tuple(splits)
+        directories = {each.place.directory for each in task}
+        known = {each: listing.acknowledged_of(each) for each in directories}
+        return SplitsInput(task, known=known, is_by_directory=is_by_directory)
+
+    for directory, group in groupby(splits, attrgetter("place.directory")):
+        if cleanup_of(directory).is_compacted is False:
+            apart += group
+            continue
+        together += group
+        if sum(each.end_pos - each.start_pos for each in together) >= task_bytes:
+            yield task_of(together, is_by_directory=True)
+            together = []
+    if together:
+        yield task_of(together, is_by_directory=True)
+    for task in tasks_of(apart, task_bytes):
+        yield task_of(task, is_by_directory=False)
+
+
+def _unlisted(split: Split, piece: PieceSummary) -> Iterator[ReadFinding]:
+    """Say that there are more bad stretches than are listed."""
+    from recovery.summaries.read_findings import ReadFinding
+
+    findings = piece.findings
+    if piece.findings_count > len(findings) > 1:
+        yield ReadFinding(
+            path=split.place.path,
+            start_pos=findings[-1].end_pos,
+            end_pos=split.end_pos,
+            kind="more",
+            check_id="",
+            reason=f"{piece.findings_count - len(findings)} more are not listed",
+        )
 
 
 class AuditReader(SplitsReader):

@@ -26,7 +26,7 @@ from storage.dirs.partition import cleanup_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from storage.dirs.acknowledged import Acknowledged
+    from storage.dirs.acknowledged import Acknowledged, Missing
     from storage.dirs.offset_ledger import KnownRange
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
@@ -90,23 +90,63 @@ class PartitionSummary(NamedTuple):
     def against(
         self, known: Acknowledged, directory: str, segments: Sequence[SegmentPlace]
     ) -> PartitionSummary:
-        """Add what was acknowledged of a directory and is not in what was found.
-
-        Nothing is said of the end of a log whose last segment could not be read.
-        """
-        span = self.span
-        if any(each.is_unreadable and each.path == segments[-1].path for each in self.findings):
-            span = span._replace(end_offset=known.end_offset)
-        lost: list[KnownRange] = [each for each in self.findings if each.is_lost]
-        gone = {each.path for each in self.findings if each.is_gone}
-        lost += (unread(e.base_offset, e.end_offset) for e in segments if e.path in gone)
-        find_cleanup = partial(cleanup_of, directory)
-        found = [not_there(directory, each) for each in not_given(known, span, find_cleanup, lost)]
+        """Add the acknowledged offsets of a directory that are not in what was found."""
+        missing = _missing_from(self.span, self.findings, known, directory, segments)
+        found = [not_there(directory, each) for each in missing]
         return self._replace(
             findings=(*found, *self.findings),
             findings_count=self.findings_count + len(found),
             stopped=known.stopped,
         )
+
+
+def _missing_from(
+    span: OffsetSpan,
+    findings: Sequence[ReadFinding],
+    known: Acknowledged,
+    directory: str,
+    segments: Sequence[SegmentPlace],
+) -> tuple[Missing, ...]:
+    """Return the acknowledged offsets of a directory that are not in what was found.
+
+    Nothing is said of the end of a log whose last segment could not be read.
+    """
+    if any(each.is_unreadable and each.path == segments[-1].path for each in findings):
+        span = span._replace(end_offset=known.end_offset)
+    lost: list[KnownRange] = [each for each in findings if each.is_lost]
+    gone = {each.path for each in findings if each.is_gone}
+    lost += (unread(e.base_offset, e.end_offset) for e in segments if e.path in gone)
+    return not_given(known, span, partial(cleanup_of, directory), lost)
+
+
+def absent_from(pieces: Sequence[ReadPiece], known: Acknowledged) -> list[ReadFinding]:
+    """Return the acknowledged offsets of a directory that none of its whole segments has."""
+    splits = [each.split for each in pieces]
+    findings = [finding for each in pieces for finding in each.piece.findings]
+    span = _joined([each.piece.span for each in pieces], splits)
+    directory = splits[0].place.directory
+    missing = _missing_from(span, findings, known, directory, [each.place for each in splits])
+    return [not_there(directory, each) for each in missing]
+
+
+def absent_in(place: SegmentPlace, piece: PieceSummary, known: Acknowledged) -> list[ReadFinding]:
+    """Return the acknowledged offsets between the begin of a whole segment and the next segment.
+
+    All segments of a directory together give what `absent_from` gives, if the topic was never
+    compacted: then the batches of other segments explain no gap.
+    """
+    base, end, span = place.base_offset, place.end_offset, piece.span
+    first = min(known.bases, default=base)
+    own_end = base if span.end_offset is None else span.end_offset
+    gaps = span.gaps
+    log_end = own_end
+    if end is not None:
+        gaps = (*gaps, (own_end, end - 1)) if own_end < end else gaps
+        log_end = max(end, *known.bases, known.end_offset or 0)  # the last segment says more of it
+    whole = span._replace(first_offset=first, begin_offset=first, end_offset=log_end, gaps=gaps)
+    missing = _missing_from(whole, piece.findings, known, place.directory, [place])
+    within = (each.within(0 if base == first else base, end) for each in missing)
+    return [not_there(place.directory, each) for each in within if each is not None]
 
 
 class JoinedRun(NamedTuple):

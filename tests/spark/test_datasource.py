@@ -58,6 +58,7 @@ from storage.log.segment import open_segment
 from storage.places.find import list_places
 from storage.places.splits import split_places
 from tests.audit_logs import Batch, write_segments
+from tests.cases.test_absence import HOLES, Hole, log_dir_with
 from tests.read_back import PARTITIONS, consumed
 from tests.spark.opened import Opened, opened
 from tests.spark.running import SPARK_MARKS, spark
@@ -263,6 +264,7 @@ def check_consumed(golden: Callable[[str], Path], rows: list[Row], isolation: Is
         assert given == consumed(golden, name, isolation)[1], name
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("options", [{"split_bytes": 1}, {}])
 def test_what_a_client_consumed(
@@ -482,6 +484,37 @@ def test_damage_is_a_row(damaged: Path, options: dict[str, object]) -> None:
         assert {row["topic"] for row in records} == {"odd", "rolled", "torn", "txn"}
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["delete policy", "policy unknown"])
+@pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.name)
+def test_absent_offsets_are_rows(hole: Hole, is_known: bool, tmp_path: Path) -> None:
+    log_dir = log_dir_with(tmp_path, hole)
+    if not is_known:
+        shutil.rmtree(log_dir / "__cluster_metadata-0")
+    lost = {
+        offset
+        for row in read(FindingsReader, log_dir)
+        if row["finding"] == "missing" and row["topic"] == "t"
+        for offset in range(row["base_offset"], row["last_offset"] + 1)
+    }
+    assert lost == {*range(hole.first, hole.last + 1)}
+
+
+def test_compaction_explains_absent_offsets(tmp_path: Path) -> None:
+    log_dir = log_dir_with(tmp_path, HOLES[2], part="c-0")
+    checkpoint = log_dir / "cleaner-offset-checkpoint"
+    for line, count in ((HOLES[2].last + 1, 0), (HOLES[2].first, 1)):
+        checkpoint.write_text(f"0\n1\nc 0 {line}\n")
+        assert len(read(FindingsReader, log_dir)) == count
+
+
+def test_a_lost_log_is_a_row(tmp_path: Path) -> None:
+    log_dir = log_dir_with(tmp_path, HOLES[0])
+    for each in (log_dir / "t-0").glob("*.log"):
+        each.unlink()
+    (row,) = [row for row in read(FindingsReader, log_dir) if row["topic"] == "t"]
+    assert (row["base_offset"], row["last_offset"]) == (0, 39)
+
+
 @pytest.mark.filterwarnings("ignore::eoctl.spark.rows.opening.LeftOutWarning")
 def test_files_that_go_between_planning_and_reading(tmp_path: Path) -> None:
     segments = [[Batch()], [Batch(sequence=1)], [Batch(sequence=2)]]
@@ -558,6 +591,7 @@ def test_batches_on_spark(spark: SparkSession, damaged: Path) -> None:
         assert (row.last_offset, row.records_count) == (header.last_offset, header.records_count)
 
 
+@pytest.mark.share(1)
 @on_spark
 @pytest.mark.parametrize(
     ("isolation", "options"),

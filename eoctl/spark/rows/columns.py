@@ -163,10 +163,11 @@ def segment_row(split: Split, found: PieceCounts) -> pa.RecordBatch:
 
 def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.RecordBatch:
     """Return the rows of kafka-log-findings."""
-    constants = [getattr(place, name) for name in PLACE_COLUMNS]
+    constants = [getattr(place, name) for name in PLACE_COLUMNS if name != "path"]
     rows = [
         (
             *constants,
+            each.path,
             str(each.kind),
             each.check_id or None,
             each.start_pos,
@@ -193,6 +194,17 @@ def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
         check_id = getattr(each, "check_id", None) or None
         kind = "unreadable" if isinstance(each, AccessError) else "corrupt"
         yield (*place, path, kind, check_id, *unknown, str(each))
+
+
+def empty_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
+    """Give the rows of kafka-log-findings for directories without a segment that had offsets."""
+    filled = {each.directory for each in listing.places}
+    for each in listing.directories:
+        if each.directory not in filled:
+            for missing in listing.acknowledged_of(each.directory).not_given(None):
+                place = (each.broker, each.topic, each.partition, each.directory, each.directory)
+                offsets = (None, None, missing.base_offset, missing.last_offset)
+                yield (*place, "missing", missing.check_id, *offsets, str(missing))
 
 
 def rows_of(columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:

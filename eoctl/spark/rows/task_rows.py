@@ -18,24 +18,34 @@ from storage.places.planned_splits import proven_apart, require_same
 from storage.places.split_pruning import prune_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
 
     from eoctl.spark.rows.opening import Needed
     from eoctl.spark.rows.record_plan import DirectoryRead
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
+    from storage.dirs.acknowledged import Acknowledged
     from storage.places.splits import Split
 
 
 @dataclass
 class SplitsInput(InputPartition):
-    """The splits of one task; `problems` are rows of findings that planning has made."""
+    """The splits of one task; `problems` are rows of findings that planning has made.
+
+    Attributes:
+        reads: how the records of each split are read.
+        segments: of an audit: the number of each split's segment.
+        known: of findings: how far the log of each directory is known to have reached.
+        is_by_directory: all segments of its directories are in this task.
+    """
 
     splits: tuple[Split, ...]
-    reads: tuple[DirectoryRead, ...] = ()  # how each split's records are read
+    reads: tuple[DirectoryRead, ...] = ()
     problems: tuple[tuple[Any, ...], ...] = ()
-    segments: tuple[int, ...] = ()  # of an audit: the number of each split's segment
+    segments: tuple[int, ...] = ()
+    known: Mapping[str, Acknowledged] | None = None
+    is_by_directory: bool = False
 
 
 def no_rows(_: Split) -> Iterator[pa.RecordBatch]:

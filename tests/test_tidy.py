@@ -6,11 +6,16 @@ import ast
 import re
 import subprocess
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.kafka import jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("eoctl", "recovery", "storage")
@@ -123,13 +128,26 @@ def _tree(name: str) -> ast.Module:
     return ast.parse((ROOT / name).read_text(), name)
 
 
+@cache
+def _by_class(tree: ast.Module) -> dict[type[ast.AST], list[Any]]:
+    found: dict[type[ast.AST], list[Any]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
+def _nodes(tree: ast.Module, *classes: type[ast.AST]) -> Iterator[Any]:
+    """Give the nodes of a module that are of these classes."""
+    return chain.from_iterable(_by_class(tree).get(each, ()) for each in classes)
+
+
 def _imports(name: str) -> list[tuple[int, str]]:
     """(line, dotted module) of every import, also of those inside of functions."""
     found = []
-    for node in ast.walk(_tree(name)):
+    for node in _nodes(_tree(name), ast.Import, ast.ImportFrom):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = node.module or ""
             if node.level:
                 package = Path(name).parts[: -node.level]
@@ -151,7 +169,7 @@ def _opens_for_writing(call: ast.Call, *, mode_index: int) -> bool:
 def _changing_calls(tree: ast.Module) -> list[tuple[int, str]]:
     """(line, what) of everything in a module that may change a file."""
     found = []
-    for node in ast.walk(tree):
+    for node in _nodes(tree, ast.ImportFrom, ast.Attribute, ast.Call):
         if isinstance(node, ast.ImportFrom) and node.module == "os":
             names = {alias.name for alias in node.names}
             found += [(node.lineno, f"os.{name}") for name in names & CHANGING_OS_CALLS]
@@ -207,7 +225,7 @@ def test_imports_go_in_one_direction() -> None:
 
 def _named_calls(name: str) -> list[tuple[int, str]]:
     """(line, function) of every call of a function by its bare name."""
-    functions = [node.func for node in ast.walk(_tree(name)) if isinstance(node, ast.Call)]
+    functions = [node.func for node in _nodes(_tree(name), ast.Call)]
     return [(each.lineno, each.id) for each in functions if isinstance(each, ast.Name)]
 
 
@@ -273,8 +291,8 @@ def _row_types() -> dict[tuple[str, str], list[str]]:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         ]
         for name in NAMES
-        for node in ast.walk(_tree(name))
-        if isinstance(node, ast.ClassDef) and _is_row(node)
+        for node in _nodes(_tree(name), ast.ClassDef)
+        if _is_row(node)
     }
 
 
@@ -285,12 +303,12 @@ def _module_of(name: str) -> str:
 def _wide_rows(module: str, tree: ast.Module) -> set[str]:
     """Names that stand for row types with more than three fields in a module."""
     found = {}
-    for node in ast.walk(tree):
+    for node in _nodes(tree, ast.ImportFrom, ast.ClassDef):
         if isinstance(node, ast.ImportFrom):
             found |= {
                 each.asname or each.name: (node.module or "", each.name) for each in node.names
             }
-        elif isinstance(node, ast.ClassDef):
+        else:
             found[node.name] = (module, node.name)
     fields = _row_types()
     return {name for name, place in found.items() if len(fields.get(place, ())) > POSITIONAL_MAX}
@@ -301,9 +319,8 @@ def _rows_by_place(module: str, tree: ast.Module) -> list[tuple[int, str]]:
     wide = _wide_rows(module, tree)
     return [
         (node.lineno, node.func.id)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
+        for node in _nodes(tree, ast.Call)
+        if isinstance(node.func, ast.Name)
         and node.func.id in wide
         and (len(node.args) > POSITIONAL_MAX or any(isinstance(e, ast.Starred) for e in node.args))
     ]
@@ -325,11 +342,12 @@ def test_wide_rows_are_built_by_name() -> None:
 def _slices_of_rows(module: str, tree: ast.Module) -> list[int]:
     """Lines where a wide row is sliced: `self` in one, or a parameter that is annotated as one."""
     wide, found = _wide_rows(module, tree), []
-    for node in ast.walk(tree):
+    for node in _nodes(tree, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
         names: set[str] = set()
-        if isinstance(node, ast.ClassDef) and node.name in wide and "NamedTuple" in ast.dump(node):
-            names = {"self"}
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(node, ast.ClassDef):
+            if node.name in wide and "NamedTuple" in ast.dump(node):
+                names = {"self"}
+        elif wide:
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             said = {
                 each.arg: ast.unparse(each.annotation or ast.Constant("")) for each in arguments

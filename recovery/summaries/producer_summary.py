@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
     # Rows of PRODUCER_DTYPE or of one of its parts.
-    Rows = NDArray[Any]
+    Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
 
 
 # Transactional batches of one producer in a row. All is 0 if there are none.
@@ -260,7 +260,7 @@ def _add_ended(rows: Rows, slot: Ints, parts: Rows, kind: NDArray[np.int8]) -> N
 def join_producers(left: Rows, right: Rows) -> ProducersFound:
     """Join the producers of two neighbouring pieces; the rest is what the seam adds to both."""
     if not len(left) or not len(right):
-        rows = left if len(left) else right
+        rows: Rows = left if len(left) else right
         return ProducersFound(rows, _no_regressions(), _no_ended())
     ids = np.union1d(left["producer_id"], right["producer_id"])
     has_left, before = _spread(left, ids)
@@ -348,7 +348,7 @@ def _join_ends(before: Rows, after: Rows, joined: Rows, at_seam: Rows) -> None:
 
 def _put_together(first: Rows, second: Rows) -> Rows:
     """Join two rows of batches, the second behind the first."""
-    joined = np.where(first["batches"] > 0, first, second)
+    joined: Rows = np.where(first["batches"] > 0, first, second)
     both = (first["batches"] > 0) & (second["batches"] > 0)
     for name in ("batches", "records"):
         joined[name][both] += second[name][both]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]
-    Rows = NDArray[Any]
+    Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
 
 PRODUCER_DTYPE = np.dtype(
     [

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
-    Rows = NDArray[Any]
+    Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
 
 MAX_COMMITTED = 2000
 _PART = [
@@ -200,7 +200,7 @@ def join_spans(left: Spans, right: Spans) -> Spans:
     ids = united_ids(left.edges["producer_id"], right.edges["producer_id"])
     has_left, before = _spread(left.edges, ids)
     has_right, after = _spread(right.edges, ids)
-    edges = np.where(has_left, before, after)
+    edges: Rows = np.where(has_left, before, after)
     both = np.flatnonzero(has_left & has_right)
     before, after = before[both], after[both]
     joined = before.copy()
@@ -240,7 +240,7 @@ def _spread(rows: Rows, ids: Ints) -> tuple[NDArray[np.bool_], Rows]:
 
 
 def _put_together(first: Rows, second: Rows) -> Rows:
-    joined = np.where(first["batches"] > 0, first, second)
+    joined: Rows = np.where(first["batches"] > 0, first, second)
     both = np.flatnonzero((first["batches"] > 0) & (second["batches"] > 0))
     for name in ("batches", "records", "bytes"):
         joined[name][both] = first[name][both] + second[name][both]

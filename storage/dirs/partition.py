@@ -660,13 +660,10 @@ def _load_image(path: str, log_bytes: int) -> ClusterImage:
 
 
 @lru_cache(maxsize=16)
-def _around(path: str, changed_ns: int) -> LogDir | None:
-    """Read a log dir as it was at that time: all of its partitions ask for the same."""
+def _around(path: str, changed_ns: int) -> LogDir:
+    """Read a log dir as it was at that time. Raises as `read_log_dir`."""
     del changed_ns
-    try:
-        return read_log_dir(path)
-    except EoctlError:
-        return None
+    return read_log_dir(path)
 
 
 def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
@@ -683,7 +680,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
     if is_uri(directory) or name is None:
         return Cleanup()
     log_dir = None
-    with suppress(OSError):
+    with suppress(OSError, EoctlError):
         log_dir = _around(str(path.parent), path.parent.stat().st_mtime_ns)
     if image is None and log_dir is not None:
         image = own_image(log_dir)

@@ -225,6 +225,7 @@ def test_the_log_is_truncated(isolation: str, log: Log, follow: Callable[..., Fo
     assert "truncated to offset 5: going on from there; offsets up to 8 were" in messages(notes)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize(
     ("new", "is_rolled"),

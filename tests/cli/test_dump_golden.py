@@ -61,6 +61,7 @@ def stored_runs(dump_dir: Path) -> Iterator[Stored]:
         yield Stored(found["path"], int(found["status"]), found["options"].split(), words)
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize(("archive", "directory"), DIRECTORIES)
 def test_text_equals_the_tools(
     archive: str,

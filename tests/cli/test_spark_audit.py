@@ -22,7 +22,6 @@ from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
 from recovery.export.options import split_bytes_for
-from recovery.transactions import unknown_ends
 from storage.files import file_attributes, file_systems
 from storage.files.file_systems import register_default, register_file_system
 from storage.places.splits import split_places
@@ -76,15 +75,11 @@ def check_state(outcome: Any, golden: Callable[[str], Path], state: str) -> None
     assert sum(row["open_transactions"] for row in rows) == open_count
 
 
+@pytest.mark.usefixtures("gaps_were_never_filled")
 @pytest.mark.parametrize("state", STATES)
 def test_golden_states(
-    eoctl: Callable[..., Any],
-    golden: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    state: str,
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], state: str
 ) -> None:
-    """The gaps of `hard` were never filled: that log was made so."""
-    monkeypatch.setattr(unknown_ends, "gaps_are_losses", lambda _: False)
     root = golden("kafka-4.3.1") / state
     outcome = eoctl("spark-audit", root, "--output", "jsonl", "--jobs", "1")
     assert outcome.status == (1 if state.startswith("hard") else 0)  # one torn transaction

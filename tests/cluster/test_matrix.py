@@ -86,7 +86,7 @@ def test_what_must_be_found_is_found(claim: Claim) -> None:
         assert never.isdisjoint(effect_of(each) for each in course.kinds), (AGAIN, seed)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("faults", FAULTS)
 def test_what_may_be_lost_is_lost_again(faults: str) -> None:
     cells = [each for each in MAY if each.cell.faults == faults]
@@ -95,7 +95,7 @@ def test_what_may_be_lost_is_lost_again(faults: str) -> None:
             repeated(each, effect)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("faults", FAULTS)
 def test_where_nothing_was_lost_nothing_is(faults: str, part: int) -> None:
@@ -149,6 +149,7 @@ def test_a_producer_that_is_not_idempotent_duplicates_no_less() -> None:
     assert any(DUPLICATE in weaker.effects for weaker, _ in pairs)
 
 
+@pytest.mark.exhaustive
 def test_syncing_changes_nothing_where_no_machine_loses_power() -> None:
     """Why such cells are tried once: the histories are equal, to the last byte."""
     cells = [each for each in tried_cells() if each == each._replace(fsync="batch").canonical]

@@ -54,6 +54,7 @@ DIGESTS = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", PINNED)
 def test_a_course_of_events_stays_what_it_is(name: str) -> None:
     settings, run, faults = PINNED[name]

@@ -468,7 +468,7 @@ def test_what_is_committed_is_there_and_what_is_aborted_is_not(seed: int) -> Non
     assert course.result.counts["begin", "ok"] > 1
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(40 if IS_ALL else 13))
 def test_what_a_killed_producer_has_begun_is_aborted(tmp_path: Path, seed: int) -> None:
     """At any moment of a transaction: nobody reads half of it, and the next session goes on."""

@@ -98,7 +98,7 @@ def runs(
     return lambda name: Crashes(CHANGES[name], clean, eoctl, monkeypatch, scratch / RUN_NAME)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_state_leads_back_and_on(
     name: str,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMATS_DIR = Path(__file__).parents[2] / "storage/formats"
 BYTES_TYPE = re.compile(r"\b(Buf|BytesLike|bytes|bytearray|memoryview)\b")
 WRITERS = ("compress", "encode_", "json_", "write_")
-SEEDS_OF_EACH = 8
+SEEDS_OF_EACH = 4
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_any_bytes_give_a_value_or_a_format_error(name: str, corpus: Corpus) -> 
     assert report.runs_count == runs_count > len(seeds)
 
 
-@pytest.mark.share(20)
+@pytest.mark.share(8)
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_seeds_are_good(name: str, corpus: Corpus) -> None:
     """What begins with an error hardly ever gets behind it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CHOSEN = [*drawn(FAULTS, 24, "matrix"), *drawn(MORE.all, 4, "matrix, more")]
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("fault", CHOSEN, ids=lambda fault: fault.name)
 def test_readers_agree(
     fault: Fault,

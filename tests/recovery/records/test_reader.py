@@ -23,7 +23,6 @@ from recovery.records.columns import binary_array, record_schema
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import FindingsList
-from recovery.transactions import unknown_ends
 from recovery.transactions.isolation import Isolation
 from recovery.transactions.outcomes import find_stability
 from storage.errors import AccessError, FormatError, UsageError
@@ -162,12 +161,9 @@ def test_what_a_client_consumed(
 
 
 @pytest.mark.share(2)
+@pytest.mark.usefixtures("gaps_were_never_filled")
 @pytest.mark.parametrize("state", ["crash", "hard", "tv2", "tv2-clean"])
-def test_real_directories_by_definition(
-    golden: Callable[[str], Path], state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The gaps of `hard` were never filled: that log was made so."""
-    monkeypatch.setattr(unknown_ends, "gaps_are_losses", lambda _: False)
+def test_real_directories_by_definition(golden: Callable[[str], Path], state: str) -> None:
     by_directory: dict[str, list[SegmentPlace]] = {}
     for place in places_in(golden("kafka-4.3.1") / state):
         by_directory.setdefault(place.directory, []).append(place)

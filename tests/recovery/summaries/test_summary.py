@@ -80,7 +80,7 @@ def check_dumps(root: Path, dumps: Path, split_bytes: int) -> dict[str, int]:
     return totals
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("split_bytes", [1, 20_000, 1 << 30])
 @pytest.mark.parametrize("state", STATES)
 def test_golden_states(golden: Callable[[str], Path], state: str, split_bytes: int) -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.transactions import unknown_ends
 from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import find_stability
 from recovery.transactions.view import IndexGap, TransactionView
@@ -193,15 +192,10 @@ def test_a_wrong_index_is_what_a_consumer_goes_by(interleaved: Path) -> None:
         assert hidden_offsets(*view_of(interleaved, AbortedSource.LOG)) == [0, 1, 2, 6]
 
 
+@pytest.mark.usefixtures("gaps_were_never_filled")
 @pytest.mark.parametrize("state", ["clean", "recovered", "hard-clean", "tv2-clean"])
-def test_the_indexes_of_real_brokers(
-    state: str, golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What they say of batches that are there is what the markers say.
-
-    The gaps of `hard-clean` were never filled: that log was made so.
-    """
-    monkeypatch.setattr(unknown_ends, "gaps_are_losses", lambda _: False)
+def test_the_indexes_of_real_brokers(state: str, golden: Callable[[str], Path]) -> None:
+    """What they say of batches that are there is what the markers say."""
     compared = 0
     for directory in sorted((golden("kafka-4.3.1") / state).glob("*-0")):
         if not list(directory.glob("*.txnindex")):

@@ -1,4 +1,4 @@
-"""Options that every command takes: how its output looks; declared once, added by the program.
+"""Options that all or many commands take; declared once, added by the program.
 
     @with_shared
     def command(path: Path, output: Output = OutputFormat.TEXT) -> int: ...
@@ -10,13 +10,24 @@ The command is given TEXT, JSONL or MSGPACK, as before; what else is asked for i
 from __future__ import annotations
 
 import functools
+import os
+from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import Parameter, option, parameters_of, with_parameters
 from eoctl.face.style import Color, Look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+
+class CleanupPolicy(StrEnum):
+    """What `--cleanup-policy` takes."""
+
+    COMPACT = "compact"
+    DELETE = "delete"
+
 
 # Parameter -> what Typer is told of it, and its default.
 SHARED: dict[str, tuple[Any, Any]] = {
@@ -38,6 +49,18 @@ SHARED: dict[str, tuple[Any, Any]] = {
         False,
     ),
 }
+# Of the commands that report lost offsets.
+CLEANUP_POLICY = Annotated[
+    CleanupPolicy | None,
+    option("--cleanup-policy", help="cleanup.policy of topics that no metadata know."),
+]
+OFFSETS_COMMANDS = frozenset(
+    {
+        *("adopt", "advise", "check", "consume", "copy", "describe", "duplicates", "export"),
+        *("loss", "producers", "replicas", "report", "serve", "spark_audit"),
+        *("txn.look.list_transactions", "txn.look.hanging"),
+    }
+)
 # What says how a change is undone, or has no end, is said at once: calls with one of these options,
 # and commands that change something without being asked twice.
 UNPAGED_OPTIONS = ("apply", "follow", "program", "to")
@@ -49,6 +72,9 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
     own = parameters_of(function)
     names_of_own = {each.name for each in own}
     added = {name: each for name, each in SHARED.items() if name not in names_of_own}
+    module = function.__module__.removeprefix("eoctl.commands.")
+    if not OFFSETS_COMMANDS.isdisjoint({module, f"{module}.{function.__name__}"}):
+        added["cleanup_policy"] = CLEANUP_POLICY, None
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> int | None:
@@ -72,10 +98,29 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
             kwargs["output"] = chosen
         progress.start(is_wanted=not shared["no_progress"])
         try:
-            return function(*args, **kwargs)
+            with _stated(shared.get("cleanup_policy")):
+                return function(*args, **kwargs)
         finally:
             progress.stop()
 
     parameters = [each._replace(default=None) if each.name == "output" else each for each in own]
     parameters += [Parameter(name, hint, default) for name, (hint, default) in added.items()]
     return with_parameters(wrapper, parameters)
+
+
+@contextmanager
+def _stated(policy: CleanupPolicy | None) -> Iterator[None]:
+    """State a policy for this process and its workers."""
+    if policy is None:
+        yield
+        return
+    from storage.dirs.log_config import CLEANUP_POLICY_VARIABLE
+
+    before = os.environ.get(CLEANUP_POLICY_VARIABLE)
+    os.environ[CLEANUP_POLICY_VARIABLE] = policy.value
+    try:
+        yield
+    finally:
+        os.environ.pop(CLEANUP_POLICY_VARIABLE)
+        if before is not None:
+            os.environ[CLEANUP_POLICY_VARIABLE] = before

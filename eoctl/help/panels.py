@@ -39,7 +39,7 @@ _OPTIONS = {
         master conf split-bytes checkpoint spill-dir memory key-file index-interval-bytes
         index-max-bytes segment-bytes topic-id leader-epoch coordinator-epoch fsync preallocate
         transaction-max-timeout-ms transaction-timeout-ms transaction-version max-message-size
-        max-batch-bytes assume-hw
+        max-batch-bytes assume-hw cleanup-policy
         batch-bytes batch-messages batch-records block-size wait-ms in-flight fault acks-to
         base-sequence key-decoder-class value-decoder-class broker-version compare no-compare help
     """,

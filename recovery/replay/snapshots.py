@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from recovery.replay.bulk_state import BulkState, replay_segment
+from storage.dirs.offset_ledger import OffsetLedger
 from storage.log.segment import open_segment
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from storage.dirs.offset_ledger import Gap
     from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
@@ -46,6 +48,7 @@ class StateHistory:
         snapshots: by offset; grows as snapshots are taken.
         violations: what was met in the log on the way.
         stops: the `.log` files whose replay a bad place ended early, with that place.
+        gaps: offsets that no batch has, in the segments that were replayed.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class StateHistory:
         }
         self.violations: list[Violation] = []
         self.stops: dict[str, Verdict] = {}
+        self.gaps: set[Gap] = set()
 
     def load(self, offset: int) -> BulkState:
         """Return a new map from the newest snapshot at or below `offset`, less what has expired."""
@@ -101,6 +105,7 @@ class StateHistory:
                 continue
             if files.base_offset >= end_offset:
                 break
+            ledger = OffsetLedger(files.base_offset)
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 found = replay_segment(
                     segment,
@@ -108,7 +113,9 @@ class StateHistory:
                     start_offset=start_offset,
                     end_offset=end_offset,
                     is_active=following is None,
+                    on_table=ledger.take,
                 )
+            self.gaps.update(ledger.span.gaps)
             if found.stop is not None:
                 self.stops[files.log.path] = found.stop
         self.violations += state.violations

@@ -48,7 +48,8 @@ LOG = (
         fix="Take these offsets from a replica or a backup, if one has them.",
         excuse=(
             "None if cleanup.policy says compact: below what the cleaner has reached, or"
-            " anywhere if the topic has other replicas."
+            " anywhere if the topic has other replicas. --cleanup-policy states the policy if no"
+            " metadata are there."
         ),
         kafka="UnifiedLog",
         test="planted/segments.py",

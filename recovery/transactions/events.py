@@ -174,6 +174,7 @@ class _Stretches:
 
     def __init__(self, scan: BulkScan, before: Continuation) -> None:
         self.found: list[Stretch] = []
+        self.first_offset = -1
         self.end_offset = before.end_offset
         self.is_damaged, self.is_torn = before.is_damaged, before.is_torn
         self._scan = scan
@@ -222,6 +223,8 @@ class _Stretches:
         """Meet the next good batch."""
         self._look_at_verdicts(pos)
         start, is_damaged = self.end_offset, self.is_damaged or self.is_torn or bool(self._bad)
+        if start < 0 and not is_damaged:
+            self.first_offset = base_offset
         if 0 <= start < base_offset and magic >= MAGIC_V2 and not self._is_data(base_offset, pos):
             self.found.append(Stretch(start, base_offset, is_damaged))
         self._bad, self.is_damaged, self.is_torn = [], False, False
@@ -291,6 +294,11 @@ class EventWalk:
     def stretches(self) -> list[Stretch]:
         """Offsets before the last good batch so far that no good batch has."""
         return self._stretches.found
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first good batch; -1: something lies before it, or there was none."""
+        return self._stretches.first_offset
 
     @property
     def behind(self) -> Continuation:
@@ -381,6 +389,7 @@ class LogEvents(Generic[Named]):
     """Iterable of EventBlock over the segments of a log, those from the log start on.
 
     Attributes:
+        first_offset: of the first good batch; -1: damage lies before it, or there was none.
         end_offset: one above the last good batch that was passed; -1 if there was none.
         problems: of segments that could not be opened.
         stretches: offsets that no good batch has; complete after the iteration.
@@ -395,7 +404,7 @@ class LogEvents(Generic[Named]):
         ends: Ends | None = None,
     ) -> None:
         """`opener` opens what names a segment; all are given in order. `ends`: as `EventWalk`."""
-        self.end_offset = -1
+        self.first_offset = self.end_offset = -1
         self.problems: list[AccessError] = []
         self.stretches: list[Stretch] = []
         self._ends = ends
@@ -424,6 +433,7 @@ class LogEvents(Generic[Named]):
                     if kept.table.row_count:
                         yield kept
                 behind = walk.behind
+                self.first_offset = max(self.first_offset, walk.first_offset)
                 self.end_offset = max(self.end_offset, walk.end_offset)
         if behind.is_damaged:
             self.stretches.append(Stretch(behind.end_offset, INT64_MAX, is_damaged=True))

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.transactions.events import EventBlock, Stretch
+    from storage.dirs.offset_ledger import Gap
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
@@ -209,10 +210,14 @@ def find_ends_of_places(
 
 
 class EndedTransactions(NamedTuple):
-    """Ends of transactions in log order, and those among them whose outcome is unknown."""
+    """Ends of transactions in log order, and those among them whose outcome is unknown.
+
+    `gaps` are offsets that no batch has.
+    """
 
     blocks: list[EndedBlock]
     unknown: tuple[UnknownTransaction, ...]
+    gaps: frozenset[Gap]
 
 
 def read_ended(
@@ -241,7 +246,11 @@ def read_ended(
     if len(found.ends.offset):
         start = log.log_start_offset
         blocks = _ended(LogEvents(log.bases, log.opener, log_start_offset=start, ends=found.ends))
-    return EndedTransactions(blocks, found.unknown)
+    absent = (each for each in events.stretches if not each.is_damaged)
+    gaps = {(each.start_offset, each.end_offset - 1) for each in absent}
+    if log.bases and events.first_offset > log.bases[0]:
+        gaps.add((log.bases[0], events.first_offset - 1))
+    return EndedTransactions(blocks, found.unknown, frozenset(gaps))
 
 
 def _ended(events: LogEvents[int]) -> list[EndedBlock]:

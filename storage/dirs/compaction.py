@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.log_config import read_log_config
+from storage.dirs.log_config import read_log_config, stated_is_compacted
 from storage.errors import AccessError
 from storage.file_names import COMPACTED_TOPICS
 from storage.log.segment import open_segment
@@ -63,13 +63,15 @@ class Uncompacted(NamedTuple):
 
 
 def is_compacted(partition: Partition, image: ClusterImage | None) -> bool:
-    """Whether the topic is compacted, by the cluster's metadata, its cleaner, or its name."""
+    """Tell whether the topic is compacted: metadata, cleaner, name or user say so."""
     log_dir = partition.log_dir
     checkpoints = None if log_dir is None else log_dir.cleaner_offsets
     key = partition.directory.topic_partition
     if partition.topic in COMPACTED_TOPICS or (checkpoints and key in checkpoints):
         return True
-    return image is not None and read_log_config(image, partition.topic).is_compacted
+    if image is None or partition.topic not in image.topics:
+        return bool(stated_is_compacted())
+    return read_log_config(image, partition.topic).is_compacted
 
 
 def uncompacted(partition: Partition, image: ClusterImage | None) -> Uncompacted | None:

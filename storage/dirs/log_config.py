@@ -8,6 +8,7 @@ APP-2, message.timestamp.type APP-5, message.timestamp.before.max.ms and after.m
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.topic_settings import HOUR_MS, topic_setting
@@ -33,6 +34,10 @@ class LogConfig(NamedTuple):
     timestamp_after_max_ms: int = HOUR_MS
     is_compacted: bool = False
     compression_type: str = PRODUCER_COMPRESSION
+
+
+# What `--cleanup-policy` sets: worker processes inherit it.
+CLEANUP_POLICY_VARIABLE = "EOCTL_CLEANUP_POLICY"
 
 
 class _Settings:
@@ -88,5 +93,14 @@ def read_log_config(
 
 def is_compacted(image: ClusterImage, topic: str, *, broker_id: int | None = None) -> bool:
     """Tell whether the cleanup.policy of a topic says compact."""
-    policy = topic_setting(image, topic, "cleanup.policy", broker_id=broker_id).value
+    return _says_compact(topic_setting(image, topic, "cleanup.policy", broker_id=broker_id).value)
+
+
+def stated_is_compacted() -> bool | None:
+    """Tell what the user states of topics that no metadata know; None: nothing."""
+    policy = os.environ.get(CLEANUP_POLICY_VARIABLE)
+    return _says_compact(policy) if policy else None
+
+
+def _says_compact(policy: str) -> bool:
     return "compact" in {each.strip() for each in policy.split(",")}

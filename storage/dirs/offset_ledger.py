@@ -205,6 +205,17 @@ def joined(spans: Iterable[OffsetSpan], cleaned_offset: int | None = None) -> Of
     )
 
 
+def united(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    """Join gaps that overlap or touch, in any order; at most MAX_GAPS are returned."""
+    found: list[Gap] = []
+    for first, last in sorted(gaps):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return tuple(found[:MAX_GAPS])
+
+
 # --- which gaps are losses ------------------------------------------------------------------------
 
 
@@ -314,8 +325,8 @@ def not_given(
 
 def _missing(first: int, last: int, cleanup: Cleanup) -> Missing:
     why = {
-        None: "no batch has them, the cleanup.policy of the topic is not known, and nothing"
-        " shows that they were compacted",
+        None: "no batch has them, the cleanup.policy of the topic is not known"
+        " (--cleanup-policy states it), and nothing shows that they were compacted",
         False: "no batch has them, and the topic is not compacted",
         True: "no batch has them, and no cleaner has been there",
     }[cleanup.is_compacted]

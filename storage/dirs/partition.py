@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 from storage.dirs import lookup
 from storage.dirs.acknowledged import acknowledged, claimed_end
 from storage.dirs.log_dir import PartitionDir, StoppedState, read_log_dir, stopped_of
-from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given
+from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given, united
 from storage.dirs.partition_files import list_partition
 from storage.dirs.tiering import find_remote_range
 from storage.errors import AccessError, EoctlError, FormatError
@@ -41,7 +41,7 @@ from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from storage.dirs.acknowledged import Acknowledged, Missing
     from storage.dirs.cluster_image import ClusterImage
@@ -229,6 +229,7 @@ class Partition:
         told: Sequence[KnownRange] = (),
         *,
         end_offset: int | None = None,
+        gaps: Iterable[Gap] = (),
     ) -> tuple[Missing, ...]:
         """Return what a reader of the whole log cannot give, or a log start hides from it.
 
@@ -238,6 +239,7 @@ class Partition:
             span: what a walk over the log found; None: gaps are looked for between segments only.
             told: what that walk names as lost already.
             end_offset: where the log ends; None: it is looked for.
+            gaps: without a span: what a walk over a part of the log found.
         """
         if not self.segments:
             return self.acknowledged.not_given(None)
@@ -250,9 +252,12 @@ class Partition:
             if end is None:
                 return self.acknowledged.not_given(None)
             end_offset, is_end_read = end.offset, end.is_read
+        if span is None:
+            span = self.seams()
+            span = span._replace(gaps=united((*span.gaps, *gaps)))
         return not_given(
             self.acknowledged,
-            self.seams() if span is None else span,
+            span,
             self.cleanup,
             told,
             end_offset=end_offset,
@@ -667,7 +672,7 @@ def _around(path: str, changed_ns: int) -> LogDir:
 
 
 def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
-    """Look a topic up in its cluster's metadata.
+    """Look a topic up in its cluster's metadata; what they do not know, the user may state.
 
     Args:
         directory: of one of its partitions, or a URI, behind which nothing is read.
@@ -677,8 +682,10 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
 
     path = Path(directory).absolute()
     name = parse_partition_name(path.name)
+    from storage.dirs.log_config import is_compacted, stated_is_compacted
+
     if is_uri(directory) or name is None:
-        return Cleanup()
+        return Cleanup(is_compacted=stated_is_compacted())
     log_dir = None
     with suppress(OSError, EoctlError):
         log_dir = _around(str(path.parent), path.parent.stat().st_mtime_ns)
@@ -688,8 +695,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
     if topic == METADATA_TOPIC:
         return Cleanup(is_compacted=False)
     if image is None or topic not in image.topics:
-        return Cleanup(is_compacted=True if topic in COMPACTED_TOPICS else None)
-    from storage.dirs.log_config import is_compacted
+        return Cleanup(is_compacted=topic in COMPACTED_TOPICS or stated_is_compacted())
     from storage.dirs.tiering import is_tiered
 
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id

@@ -97,6 +97,25 @@ def test_each_reader_names_them(hole: Hole, is_crashed: bool, tmp_path: Path, eo
     assert {each["severity"] for each in gaps} == {"error"}
 
 
+@pytest.mark.parametrize("hole", HOLES, ids=lambda hole: hole.name)
+def test_commands_about_transactions_name_what_they_walked_over(
+    hole: Hole, tmp_path: Path, eoctl: Cli
+) -> None:
+    """After a crash they read the log as the next start does, with --all they read the whole log."""
+    told = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1})"
+    for is_crashed in (False, True):
+        log_dir = log_dir_with(tmp_path / str(is_crashed), hole, is_crashed=is_crashed)
+        calls = [
+            ("txn", "list", "--all", log_dir),
+            ("txn", "hanging", log_dir),
+            ("recover-state", log_dir / "t-0"),
+        ]
+        for call in calls if is_crashed else calls[:1]:
+            outcome = eoctl(*call)
+            assert (call, outcome.status) == (call, 5)
+            assert outcome.errors.count(told) == 1, outcome.errors
+
+
 def test_only_what_was_asked_for_is_missed(tmp_path: Path, eoctl: Cli) -> None:
     partition = log_dir_with(tmp_path, HOLES[2]) / "t-0"
     assert eoctl("consume", partition, "--from", "15").status == 0
@@ -130,3 +149,27 @@ def test_without_a_policy_a_gap_is_not_explained(tmp_path: Path, eoctl: Cli) -> 
     log = log_dir / "t-0" / f"{20:020d}.log"
     log.write_bytes(b"".join([thinned, *singles(23, 30)]))
     assert eoctl("consume", log_dir / "t-0").status == 0
+
+
+def test_a_policy_that_no_metadata_know_can_be_stated(tmp_path: Path, eoctl: Cli) -> None:
+    log_dir = log_dir_with(tmp_path, HOLES[2])
+    partition = log_dir / "t-0"
+    readers: list[tuple[int, tuple[object, ...]]] = [
+        (5, ("consume", partition)),
+        (5, ("spark-audit", log_dir, "--jobs", "2")),
+        (5, ("producers", partition)),
+        (1, ("describe", partition)),
+        (1, ("loss", log_dir)),
+        (1, ("check", log_dir, "--fail-on", "error")),
+        (5, ("txn", "list", "--all", log_dir)),
+    ]
+    compact, delete = (("--cleanup-policy", each) for each in ("compact", "delete"))
+    for status, call in readers:
+        assert eoctl(*call, *compact).status == status, "the metadata know better"
+    shutil.rmtree(log_dir / "__cluster_metadata-0")
+    (log_dir / "bootstrap.checkpoint").unlink()
+    for status, call in readers:
+        assert (call[0], eoctl(*call, *compact).status) == (call[0], 0)
+        assert (call[0], eoctl(*call, *delete).status) == (call[0], status)
+    assert "and the topic is not compacted" in eoctl("consume", partition, *delete).errors
+    assert eoctl("consume", partition).status == 5, "it is stated for one run"

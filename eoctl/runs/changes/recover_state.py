@@ -97,7 +97,8 @@ class _StateView:
             self.recovered = recover_state(
                 partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset
             )
-        within = (each.within(0, options.at_offset) for each in partition.not_given())
+        missing = partition.not_given(gaps=self.recovered.gaps)
+        within = (each.within(0, options.at_offset) for each in missing)
         not_given = [each for each in within if each is not None]
         self._is_short = any(not_given) or bool(selected.problems)
         on_disk = self.recovered.disk_entries

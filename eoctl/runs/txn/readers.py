@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
+    from storage.dirs.offset_ledger import Gap
     from storage.producers.pairs import EndedBlock
 
 TOLD_COUNT = 3  # of what hangs, in lines
@@ -127,6 +128,7 @@ class TxnWorld:
         self.is_unreadable |= bool(self.absent)
         self.notes = [VERIFIED, self.moment.describe(), *map(str, found.problems), *self.absent]
         self._logs: dict[str | None, CoordinatorLog] = {}
+        self._gaps: dict[str, frozenset[Gap]] = {}  # of partitions, by path
         for log_dir in self._log_dirs:
             if log_dir.lock.is_held:
                 self.notes.append(f"{log_dir.path}: a broker is running on it: this may change")
@@ -215,7 +217,7 @@ class TxnWorld:
             return
         self._tell(partition.problems)
         self.notes += partition.notes
-        for missing in partition.not_given():
+        for missing in partition.not_given(gaps=self._gaps.pop(path, ())):
             self.is_unreadable = True
             note = f"{path}: {missing}"
             self.notes += [note] if note not in self.notes else []
@@ -237,6 +239,7 @@ class TxnWorld:
             now_ms=self.moment.ms,
             max_timeout_ms=self.options.max_timeout_ms,
         )
+        self._note_gaps(partition, state.gaps)
         for path, verdict in state.damage.items():
             if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
                 self.is_corrupt |= verdict.kind is VerdictKind.CORRUPT
@@ -246,6 +249,10 @@ class TxnWorld:
                     " what is behind it was not looked at"
                 )
         return found, state
+
+    def _note_gaps(self, partition: Partition, gaps: frozenset[Gap]) -> None:
+        known = self._gaps.get(partition.path, frozenset())
+        self._gaps[partition.path] = known | gaps
 
     def open_transactions(self) -> Iterator[OpenTransactionReport]:
         """Find the open transactions of all partitions."""
@@ -286,6 +293,7 @@ class TxnWorld:
     ) -> list[EndedBlock]:
         """Read the ends of the transactions of a partition; names those of unknown outcome."""
         found = read_ended(partition, None if progress is None else progress.advance)
+        self._note_gaps(partition, found.gaps)
         for each in found.unknown:
             self.is_corrupt = True
             self.notes.append(f"{partition.path}: {each}")

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.recover_state import first_recovered
-from storage.dirs.log_config import read_log_config
+from storage.dirs.log_config import read_log_config, stated_is_compacted
 from storage.dirs.log_dir import StoppedState
 from storage.errors import AccessError
 from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC
@@ -69,6 +69,8 @@ class Circumstances:
             config = read_log_config(image, topic, broker_id=node_id)
             self.is_compacted = self.is_compacted or config.is_compacted
             self.interval_bytes = config.index_interval_bytes
+        else:
+            self.is_compacted = self.is_compacted or bool(stated_is_compacted())
         if log_dir is not None and log_dir.cleaner_offsets:
             key = partition.directory.topic_partition
             self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets

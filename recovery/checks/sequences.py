@@ -1,4 +1,4 @@
-"""Sequence numbers of producers, batch by batch: PRD-1 and PRD-2.
+"""Sequence numbers of producers, batch by batch: PRD-1, PRD-2 and PRD-6.
 
 Sequences continue within an epoch and begin at 0 in a new one (PROD-4). A batch that begins above
 what is expected follows a loss; one that begins below repeats what is there. A producer that is not
@@ -13,6 +13,7 @@ import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts
 from recovery.rules.findings import Severity
+from recovery.summaries.sequence_ranges import HALF_LAP
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ class SequenceCheck:
         expected = np.where(before_epoch == epoch, (before_last + 1) % _SEQUENCES_COUNT, 0)
         is_new = before_epoch == _UNKNOWN
         for place in np.flatnonzero(is_new & (first != 0)).tolist():
-            self._run_start[int(producer_id[place]), int(epoch[place])] = int(first[place])
+            producer = int(producer_id[place]), int(epoch[place])
+            self._run_start[producer] = int(first[place])
+            if self._is_whole_before(int(offset[place])) and first[place] < HALF_LAP:
+                self._never_came(path, producer, int(first[place]), table, int(rows[place]))
         is_wrong = ~is_new & (epoch >= before_epoch) & (first != expected)
         for place in np.flatnonzero(is_wrong).tolist():
             self._wrong(
@@ -70,6 +74,30 @@ class SequenceCheck:
                 offset_before=int(before_offset[place]),
                 place=(table, int(rows[place])),
             )
+
+    def _is_whole_before(self, offset: int) -> bool:
+        """Tell whether the log has all that was ever appended to it below an offset."""
+        known = self._circumstances
+        is_from_start = known.log_start_offset == 0 and not known.is_compacted
+        return is_from_start and not known.has_hole(-1, offset)
+
+    def _never_came(
+        self, path: str, producer: tuple[int, int], first: int, table: HeaderTable, row: int
+    ) -> None:
+        """Report a log with all that was ever appended to it, and a producer without its begin."""
+        pos = int(table.pos[row])
+        self._collector.add(
+            "PRD-6",
+            path,
+            f"producer {producer[0]}, epoch {producer[1]}: the log begins at offset 0, and the"
+            f" first {first} records of this producer are not in it",
+            start_pos=pos,
+            end_pos=pos + int(table.batch_bytes[row]),
+            base_offset=int(table.base_offset[row]),
+            last_offset=int(table.last_offset[row]),
+            expected="sequence 0",
+            found=f"sequence {first}",
+        )
 
     def _wrong(
         self,

@@ -18,6 +18,7 @@ from recovery.fsck.verdict import (
     is_live,
     is_log_damage,
     is_missing,
+    is_suspected,
     remedy_of,
 )
 from recovery.rules.catalogue import rule_of
@@ -55,7 +56,7 @@ class Found(NamedTuple):
 def next_call(found: Found) -> NextCall | None:
     """Choose it; None: there is nothing to do."""
     graver = (_unfinished, _refused, _rescued, _fetched, _repaired, _derived)
-    for choose in (*graver, _unread, _ended, _given, _other):
+    for choose in (*graver, _unread, _ended, _given, _listed, _other):
         call = choose(found)
         if call is not None:
             return call
@@ -177,6 +178,14 @@ def _given(found: Found) -> NextCall | None:
                 sentence = "check all log dirs of the node: --server-properties FILE"
                 return NextCall((), sentence, "whether it starts is not known before")
     return None
+
+
+def _listed(found: Found) -> NextCall | None:
+    directories = {each.directory for each in found.findings if is_suspected(each.finding)}
+    if not directories:
+        return None
+    words = ("eoctl", "loss", *_paths(found, directories))
+    return NextCall(words, "", "lists the records that are suspected to be lost")
 
 
 def _other(found: Found) -> NextCall | None:

@@ -178,6 +178,7 @@ class DirectoryVerdict(NamedTuple):
         not_served: partitions that it sets aside or deletes as none of its own.
         missing: findings of what was acknowledged and is not there; partitions that are gone.
         damaged: findings of logs that are damaged.
+        suspected: findings of sequences that no batch has, though no offset is missing.
         by_changes: findings of what changes of eoctl took from the logs.
         retention: what it deletes soon after the start.
         listed: all findings, consequences under their causes, the gravest first.
@@ -189,6 +190,7 @@ class DirectoryVerdict(NamedTuple):
     not_served: tuple[PartitionRow, ...]
     missing: tuple[Finding, ...]
     damaged: tuple[Finding, ...]
+    suspected: tuple[Finding, ...]
     by_changes: tuple[Finding, ...]
     held: tuple[Held, ...]
     listed: tuple[Folded, ...]
@@ -362,6 +364,12 @@ def is_missing(finding: Finding) -> bool:
     return is_held_back or finding.check_id in _MISSING
 
 
+def is_suspected(finding: Finding) -> bool:
+    """Tell whether records of a producer seem to be lost: `loss` suspects them too."""
+    is_gap = finding.check_id == "PRD-1" and finding.severity is not Severity.NOTE
+    return is_gap or finding.check_id == "PRD-6"
+
+
 def is_log_damage(finding: Finding) -> bool:
     """Tell whether records of a log are damaged by it, or can no longer be read."""
     return (
@@ -392,6 +400,7 @@ def verdict_of(
         not_served=tuple(row for row in rows if row.start in NOT_SERVED),
         missing=tuple(filter(is_missing, plain)),
         damaged=tuple(filter(is_log_damage, plain)),
+        suspected=tuple(filter(is_suspected, plain)),
         by_changes=tuple(each for each in plain if each.check_id == "JNL-3"),
         held=tuple(sorted(held, key=lambda each: (not each.is_late, each.since_ms or 0))),
         listed=tuple(fold(findings)),

@@ -126,6 +126,17 @@ PRODUCERS = (
         test="planted/producers.py",
     ),
     Rule(
+        check_id="PRD-6",
+        title="In a log that still has its first record, the first sequence of a producer is 0.",
+        severity=Severity.NOTE,
+        broker="nothing",
+        fix="None; says that batches were lost, or never arrived. eoctl loss lists the sequences.",
+        is_normal_when_compacted=True,
+        excuse="The coordinators' topics. Behind damage that is reported elsewhere.",
+        kafka="ProducerAppendInfo.checkSequence",
+        test="planted/producers.py",
+    ),
+    Rule(
         check_id="TXO-1",
         title="No transaction is open at the end of the log.",
         severity=Severity.NOTE,

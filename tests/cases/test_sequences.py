@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.terminal import on_terminal
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -33,3 +35,25 @@ def test_loss_names_producer_epoch_and_sequences(
     assert (found["producer_id"], found["producer_epoch"]) == (7, 0)
     assert (found["base_offset"], found["records_count"]) == (offset, count)
     assert found["reason"].startswith(f"no batch has sequences {sequences} of the producer")
+
+
+@pytest.mark.parametrize(
+    ("state", "check_id", "severity"),
+    [("sequence-gap", "PRD-1", "warning"), ("first-sequence-not-zero", "PRD-6", "note")],
+)
+def test_check_suspects_what_loss_suspects(
+    state: str,
+    check_id: str,
+    severity: str,
+    case: Callable[[str], Path],
+    eoctl: Callable[..., Outcome],
+) -> None:
+    log_dir = case(state)
+    checked = eoctl("check", log_dir, "--output", "jsonl")
+    rows = [json.loads(line) for line in checked.text.splitlines()]
+    [found] = [row for row in rows if row["kind"] == "finding"]
+    assert (found["check_id"], found["severity"]) == (check_id, severity)
+    assert "producer 7, epoch 0" in found["message"]
+    shown = on_terminal("check", str(log_dir))
+    assert "suspected: 1 producer with missing sequences" in shown.text
+    assert f"eoctl loss {log_dir}" in " ".join(shown.text.split())

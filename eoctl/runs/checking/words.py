@@ -302,14 +302,23 @@ def _nothing(verdict: DirectoryVerdict) -> list[str]:
     if _gaps_count(verdict):
         gaps = counted(_gaps_count(verdict), "gap")
         return [f"unknown: {gaps} between offsets, but no damaged batch", f"unknown: {gaps}"]
+    if verdict.suspected:
+        text = f"suspected: {counted(_producers_count(verdict), 'producer')} with missing sequences"
+        return [f"{text}, but no damaged batch", text]
     if not checked.unmarked_count:
         return [f"{how}, none missing below the high watermarks", how]
     unmarked = f"{checked.unmarked_count:,} of {checked.partitions_count:,} without high watermark"
     return [f"{how}; {unmarked}", unmarked]
 
 
+def _producers_count(verdict: DirectoryVerdict) -> int:
+    words = {(each.topic, each.partition, each.message.split(",")[0]) for each in verdict.suspected}
+    return len(words)
+
+
 def _nothing_rank(verdict: DirectoryVerdict) -> int:
-    return Severity.WARNING.rank if _gaps_count(verdict) else Severity.NOTE.rank
+    is_doubtful = bool(_gaps_count(verdict) or verdict.suspected)
+    return Severity.WARNING.rank if is_doubtful else Severity.NOTE.rank
 
 
 def _other_errors_count(verdict: DirectoryVerdict) -> int:

@@ -1,4 +1,4 @@
-"""Faults of producers: SNP-1 to SNP-6 in snapshots, PRD-1 to PRD-5 and TXO-1 to TXO-3 in logs."""
+"""Faults of producers: SNP-1 to SNP-6 in snapshots, PRD-1 to PRD-6 and TXO-1 to TXO-3 in logs."""
 
 from __future__ import annotations
 
@@ -231,6 +231,12 @@ def producer_epoch_falls(log_dir: Path) -> Expected:
 def other_batch_in_a_transaction(log_dir: Path) -> Expected:
     positions = _append_to_plain(log_dir, _transactional(801, 0), _data(801, 1), _commit(801))
     return Expected("PRD-4", PLAIN, positions[1], "error")
+
+
+@FAULTS.plants("clean", "plain-0")
+def first_sequences_never_came(log_dir: Path) -> Expected:
+    [position] = _append_to_plain(log_dir, _data(803, 17))
+    return Expected("PRD-6", PLAIN, position, "note")
 
 
 @FAULTS.plants("clean", "txn-0")

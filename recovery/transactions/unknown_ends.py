@@ -18,6 +18,7 @@ What shows that the next marker, or the next data, belongs to the same transacti
 What shows the outcome of a transaction that ended in a stretch:
   ABORT   a .txnindex entry whose marker lies in the stretch
   COMMIT  no entry in a .txnindex that knew the stretch
+  both    the coordinator has the transaction as complete (`coordinator_history`)
 
 A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
 segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
@@ -29,12 +30,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.transactions.coordinator_history import (
+    MarkedTransaction,
+    history_of,
+    outcome_of,
+)
 from recovery.transactions.events import Ends, LogEvents
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recovery.transactions.coordinator_history import CompletedTransaction
     from recovery.transactions.events import EventBlock, Stretch
     from storage.dirs.offset_ledger import Gap
     from storage.kernels.protocol import HeaderTable
@@ -74,6 +81,8 @@ class LogFiles(NamedTuple):
         read_index: reads its `.txnindex`; None: there is none, or it cannot be read.
         log_start_offset: where the log starts.
         gaps_are_losses: tells whether compaction does not explain absent offsets.
+        completed: returns what the coordinators have completed of a producer in this partition, and
+            whether they have all records of that producer.
     """
 
     bases: tuple[int, ...]
@@ -81,6 +90,7 @@ class LogFiles(NamedTuple):
     read_index: Callable[[int], bytes | None]
     log_start_offset: int
     gaps_are_losses: Callable[[], bool]
+    completed: Callable[[int], tuple[Sequence[CompletedTransaction], bool]]
 
     def matter(self, stretches: Sequence[Stretch]) -> list[Stretch]:
         """Leave out absent offsets that compaction may explain."""
@@ -155,6 +165,10 @@ class UnknownEnds(NamedTuple):
         return min((each.first_offset for each in self.unknown if each.may_be_open), default=None)
 
 
+def _nothing(_: int) -> tuple[Sequence[CompletedTransaction], bool]:
+    return (), False
+
+
 def log_files_of(partition: Partition) -> LogFiles:
     """Name the files of a partition directory, as listed."""
     files = {each.base_offset: each for each in partition.segments}
@@ -162,12 +176,20 @@ def log_files_of(partition: Partition) -> LogFiles:
     def read_index(base_offset: int) -> bytes | None:
         return partition.read_file(files[base_offset].txn_index)
 
+    def completed(producer_id: int) -> tuple[Sequence[CompletedTransaction], bool]:
+        history = history_of(partition)
+        if history is None:
+            return (), False
+        place = partition.topic, partition.partition
+        return history.completed(producer_id, place), history.has_all(producer_id)
+
     return LogFiles(
         bases=tuple(files),
         opener=lambda base_offset: open_segment(files[base_offset].log.path),
         read_index=read_index,
         log_start_offset=partition.local_log_start_offset or 0,
         gaps_are_losses=cache(lambda: gaps_are_losses(partition)),
+        completed=completed,
     )
 
 
@@ -198,6 +220,7 @@ def log_files_of_places(
         ),
         log_start_offset=0,
         gaps_are_losses=lambda: known is not None and known.gaps_are_losses(),
+        completed=_nothing if known is None else known.completed,
     )
 
 
@@ -340,12 +363,13 @@ class _Piece:
     def __init__(self, row: _Row) -> None:
         self.first_offset = self.last_offset = row.base_offset
         self.epoch, self.first_sequence, self.next_sequence = row.epoch, row.sequence, -1
+        self.timestamp_ms = row.timestamp_ms
         self.batches = self.records = 0
         self.add(row)
 
     def add(self, row: _Row) -> None:
         self.last_offset = row.last_offset
-        self.epoch = row.epoch
+        self.epoch, self.timestamp_ms = row.epoch, row.timestamp_ms
         sequences = row.last_offset - row.base_offset + 1
         self.next_sequence = -1
         if row.sequence >= 0:
@@ -363,6 +387,7 @@ class _Row(NamedTuple):
     epoch: int
     sequence: int
     records: int
+    timestamp_ms: int
 
 
 class _Ended(NamedTuple):
@@ -417,6 +442,7 @@ class _Decisions:
         columns = (
             *(table.producer_id, marker, table.base_offset, table.last_offset),
             *(table.producer_epoch, table.base_sequence, table.records_count),
+            table.max_timestamp_ms,
         )
         for producer_id, *values in zip(*(each[rows].tolist() for each in columns), strict=True):
             first, last = self._survey.spanned[producer_id]
@@ -478,6 +504,8 @@ class _Decisions:
                 kind = self._at_marker(producer_id, ended, relevant, next_data)
             else:
                 kind = self._at_data(producer_id, ended, piece, behind)
+            if kind == UNKNOWN:
+                kind = self._by_coordinator(producer_id, group)
             if kind == _CONTINUES:
                 continue
             self._decided.append(
@@ -520,6 +548,41 @@ class _Decisions:
         if kind != UNKNOWN or behind is None or behind.epoch != piece.epoch:
             return kind
         return _CONTINUES if self._has_own_epochs(producer_id, ended) else UNKNOWN
+
+    def _by_coordinator(self, producer_id: int, group: Sequence[_Piece]) -> int:
+        """Ask the coordinators what became of data."""
+        completed, has_all = self._log.completed(producer_id)
+        if not completed:
+            return UNKNOWN
+        marked = None
+        is_from_start = not self._log.log_start_offset and self._log.bases[0] == 0
+        if has_all and is_from_start and len(self._stretches) == 1:
+            marked = self._marked(producer_id)
+        return outcome_of(
+            completed,
+            marked,
+            first_offset=group[0].first_offset,
+            producer_epoch=group[-1].epoch,
+            timestamp_ms=group[-1].timestamp_ms,
+        )
+
+    def _marked(self, producer_id: int) -> list[MarkedTransaction]:
+        """Read the log for the transactions of a producer, by their markers."""
+        ended = self._all_ended
+        return [
+            MarkedTransaction(first, ABORT if is_abort else COMMIT)
+            for each in ended
+            for first, is_abort in zip(
+                each.first_offset[each.producer_id == producer_id].tolist(),
+                each.is_abort[each.producer_id == producer_id].tolist(),
+                strict=True,
+            )
+            if first != NO_DATA
+        ]
+
+    @cached_property
+    def _all_ended(self) -> list[EndedBlock]:
+        return _ended(LogEvents(self._log.bases, self._log.opener))
 
     def _has_own_epochs(self, producer_id: int, ended: _Ended) -> bool:
         """Tell whether a transaction is of version 2, so that no other one has its epoch.

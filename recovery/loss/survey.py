@@ -190,6 +190,9 @@ class LossSurvey:
         gaps = found.summary.gaps(is_from_start=is_from_start)
         # So many never came through one log: the producer began there near the end of a lap.
         rows = [row for row, count in enumerate(gaps.missing_count.tolist()) if count < HALF_LAP]
+        # The records before a batch that a change has removed are listed once, as that.
+        before = (gaps.next_offset - 1).tolist()
+        rows = [row for row in rows if not self._is_changed(directory.directory, before[row])]
         if not rows or cleanup_of(directory.directory).is_compacted:
             return
         self.is_lost = True
@@ -277,9 +280,14 @@ class LossSurvey:
         first, last = lost.base_offset, lost.last_offset
         if lost.check_id != GAP_CHECK_ID or first is None or last is None:
             return False
+        return self._is_changed(directory, first, last)
+
+    def _is_changed(self, directory: str, first: int, last: int | None = None) -> bool:
+        """Tell whether a change of eoctl explains that an offset, or all up to `last`, is absent."""
         path = os.path.realpath(directory)
         return any(
-            os.path.realpath(each.directory) == path and each.explains(first, last)
+            os.path.realpath(each.directory) == path
+            and each.explains(first, first if last is None else last)
             for each in self._changes
         )
 

@@ -80,3 +80,25 @@ def test_a_hole_makes_no_compacted_topic(tmp_path: Path, eoctl: Cli) -> None:
     described = eoctl("describe", tmp_path / "new" / "t-0")
     assert described.status == 1
     assert "the topic is not compacted" in described.errors
+
+
+def test_nobody_follows_a_hole_or_goes_on_behind_one(
+    copies: tuple[Path, Path, Hole], eoctl: Cli
+) -> None:
+    """Damage is refused in the same way; without the hole the copy follows."""
+    holed, whole, hole = copies
+    for follower, leader in ((holed, whole), (whole, holed)):
+        outcome = eoctl("replicas", "rejoin", follower / "t-0", "--leader", leader / "t-0")
+        assert outcome.status == 4, outcome.text
+        assert f"{holed / 't-0'}: is damaged behind offset {hole.first}" in outcome.errors
+
+
+def test_loss_and_advise_of_both_copies(copies: tuple[Path, Path, Hole], eoctl: Cli) -> None:
+    holed, whole, hole = copies
+    lost = rows_of(eoctl("loss", holed, whole, *JSONL), "lost")
+    assert [(row["path"], row["base_offset"]) for row in lost] == [(str(holed / "t-0"), hole.first)]
+    advised = eoctl("advise", holed, whole, "--topic", "t").errors
+    told = f"offsets {hole.first} to {hole.last} ({hole.last - hole.first + 1}) are missing"
+    is_between_segments = hole.last % 10 == 9
+    assert (told in advised) is is_between_segments
+    assert "not the batches below (eoctl replicas compare)" in advised

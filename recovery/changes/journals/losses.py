@@ -148,6 +148,7 @@ def lost_by_cut(price: Mapping[str, Any]) -> Lost:
     return Lost(
         offsets_count=price["cut_end_offset"] - price["cut_start_offset"],
         acknowledged_offsets_count=acknowledged,
+        records_count=None,
     )
 
 

@@ -283,7 +283,7 @@ class LossSurvey:
         return self._is_changed(directory, first, last)
 
     def _is_changed(self, directory: str, first: int, last: int | None = None) -> bool:
-        """Tell whether a change of eoctl explains that an offset, or all up to `last`, is absent."""
+        """Tell whether a change of eoctl has removed an offset, or all up to `last`."""
         path = os.path.realpath(directory)
         return any(
             os.path.realpath(each.directory) == path

@@ -129,7 +129,8 @@ def _transactions(lane: Lane, rows: list[TransactionMark], y: int) -> Iterator[s
         elif left - last >= WIDTH / MAX_MARKS:
             last = left
             end = each.first_offset if each.last_offset is None else each.last_offset
-            yield bar("aborted", left, scale.x(end), y + BAR, 4, f"aborted {each.first_offset}")
+            text = f"{each.state} {each.first_offset}"
+            yield bar(each.state, left, scale.x(end), y + BAR, 4, text)
 
 
 def _findings(lane: Lane, rows: list[FindingMark], y: int) -> Iterator[str]:

@@ -42,6 +42,7 @@ LEGEND = (
     ("volume", "written bytes"),
     ("committed", "committed"),
     ("aborted", "aborted"),
+    ("unknown", "unknown outcome: its marker is damaged or absent"),
     ("open", "open transaction"),
     ("hanging", "open, and older than any may be"),
     ("held", "held back from read_committed"),
@@ -275,7 +276,10 @@ def _transactions(model: Model) -> str:
     committed = sum(e.transactions for e in model.transactions if e.state == "committed")
     aborted = sum(each.transactions for each in rows if each.state == "aborted")
     opened = sum(each.transactions for each in rows if each.state == "open")
+    unknown = sum(each.transactions for each in rows if each.state == "unknown")
     counts = f"{committed:,} committed, {aborted:,} aborted, {opened:,} open"
+    if unknown:
+        counts += f", {unknown:,} with unknown outcome"
     link = _linked("first_offset")
     return paragraph(counts) + _table(
         _CAPTIONS["transaction"], _TRANSACTIONS, rows, limit=MAX_ROWS, link=link

@@ -35,6 +35,7 @@ class Glyphs(NamedTuple):
     held: str
     committed: str
     aborted: str
+    unknown: str
     open: str
     holder: str
     more: str  # behind what was cut off
@@ -47,6 +48,7 @@ UNICODE = Glyphs(
     held="░",
     committed="─",
     aborted="x",
+    unknown="?",
     open="▒",
     holder="█",
     more="…",
@@ -58,6 +60,7 @@ ASCII = Glyphs(
     held="~",
     committed="-",
     aborted="x",
+    unknown="?",
     open="o",
     holder="#",
     more="...",

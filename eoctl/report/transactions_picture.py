@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 26
 LEAST_CELLS = 8
-STATES = ("committed", "aborted", "open")
+STATES = ("committed", "aborted", "unknown", "open")
 HOLDER = "holder"
 # What is drawn over what, from the ground up; each with its style.
-LAYERS = {"committed": GOOD, "aborted": DOUBTFUL, "open": BAD, HOLDER: BAD}
+LAYERS = {"committed": GOOD, "aborted": DOUBTFUL, "unknown": DOUBTFUL, "open": BAD, HOLDER: BAD}
 LEGEND = (
     "{holder} open, and holds the last stable offset",
     "{open} open",
@@ -44,11 +44,11 @@ class _Lane(NamedTuple):
     counts: Counter[str]
 
     @property
-    def rank(self) -> tuple[bool, int, int, int]:
+    def rank(self) -> tuple[bool, int, int, int, int]:
         """The worst first."""
         holds = any(each.holds_last_stable_offset for each in self.rows)
-        committed, aborted, opened = (-self.counts[each] for each in STATES)
-        return not holds, opened, aborted, committed
+        committed, aborted, unknown, opened = (-self.counts[each] for each in STATES)
+        return not holds, opened, unknown, aborted, committed
 
 
 def draw_transactions(canvas: Canvas, model: Model, max_lanes: int, *, is_all: bool) -> None:
@@ -121,7 +121,10 @@ class _TransactionDrawing:
             canvas.add(f"without a time, and in no bar: {untimed:,}")
         glyphs = canvas.glyphs._asdict()
         canvas.add()
-        canvas.add_words([(each.format(**glyphs), FAINT) for each in LEGEND], indent=0)
+        legend = [*LEGEND]
+        if any(each.counts["unknown"] for each in shown):
+            legend.append("{unknown} unknown outcome (u): the marker is damaged or absent")
+        canvas.add_words([(each.format(**glyphs), FAINT) for each in legend], indent=0)
 
     def _scale(self, lanes: Sequence[_Lane], cells: int) -> Scale:
         """From the first record of what is drawn; to the log's end where something is open."""

@@ -10,6 +10,7 @@ import re
 import shutil
 import zlib
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,55 @@ def counted(rows: list[dict[str, Any]], names: list[str]) -> Counter[str]:
 def one_by_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     assert all(each["transactions"] == 1 for each in rows)
     return rows
+
+
+@pytest.mark.parametrize("has_coordinators", [True, False])
+def test_an_outcome_that_is_damaged_is_that_of_txn_list(
+    has_coordinators: bool,
+    golden: Callable[[str], Path],
+    eoctl: Callable[..., Outcome],
+    tmp_path: Path,
+) -> None:
+    """One bit in a COMMIT marker of producer 21, whose next marker is an ABORT marker."""
+    log_dir = tmp_path / "kafka"
+    source = golden("kafka-4.3.1") / "clean"
+    names = ["txn-0", "meta.properties", "recovery-point-offset-checkpoint"]
+    names += [f"__transaction_state-{n}" for n in range(4)] if has_coordinators else []
+    log_dir.mkdir()
+    for name in names:
+        copy = shutil.copytree if (source / name).is_dir() else shutil.copy2
+        copy(source / name, log_dir / name)
+    for path in log_dir.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    for path in (log_dir / "txn-0").glob("*.txnindex"):
+        path.unlink()
+
+    def of_producer(outcome: Outcome) -> list[tuple[int, int | None, str]]:
+        rows = [each for each in rows_of(outcome, "transaction") if each["producer_id"] == 21]
+        names = ("first_offset", "last_offset", "state")
+        return sorted(tuple(each[name] for name in names) for each in rows)
+
+    whole = of_producer(eoctl("txn", "list", log_dir, "--all", *JSONL))
+    at = next(
+        each[1]
+        for each, later in pairwise(whole)
+        if (each[2], later[2]) == ("committed", "aborted")
+    )
+    log = log_dir / "txn-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    [marker] = [each for each in read_batches(bytes(data)) if each.base_offset == at]
+    data[marker.end - 1] ^= 1
+    log.write_bytes(data)
+
+    listed = of_producer(eoctl("txn", "list", log_dir, "--all", *JSONL))
+    done = eoctl("report", log_dir, *JSONL, "--to", tmp_path / "r.html")
+    assert of_producer(done) == listed
+    assert [state for *_, state in listed].count("unknown") == (0 if has_coordinators else 1)
+    rows = rows_of(done, "transaction")
+    [row] = [each for each in rows_of(done, "partition") if each["topic"] == "txn"]
+    assert row["aborted_transactions"] == sum(each["state"] == "aborted" for each in rows)
+    page = (tmp_path / "r.html").read_text()
+    assert ("with unknown outcome" in page) is not has_coordinators
 
 
 @pytest.mark.share(1)

@@ -4,6 +4,7 @@
 const LOOKS = [
   { name: "committed", row: 1, color: "--committed" },
   { name: "aborted", row: 2, color: "--aborted", hatch: true },
+  { name: "unknown", row: 2, color: "--unread", hatch: true },
   { name: "epoch", row: 0, color: "--soft", tick: true },
   { name: "note", row: 4, color: "--mild", outline: true },
   { name: "suspected", row: 4, color: "--suspected", hatch: true },

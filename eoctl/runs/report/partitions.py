@@ -19,7 +19,23 @@ from eoctl.report.model import (
 from eoctl.runs.report import calls
 from eoctl.runs.txn.readers import offline_command
 from recovery.timeline.piece import VOLUME_COLUMNS
-from recovery.timeline.spans import COMMITTED_COLUMNS, MARKER_DTYPE, PART_DTYPE, settle
+from recovery.timeline.spans import (
+    COMMITTED_COLUMNS,
+    MARKER_DTYPE,
+    PART_DTYPE,
+    SpanEvents,
+    find_spans,
+    join_spans,
+    no_spans,
+    settle,
+)
+from recovery.transactions.events import LogEvents
+from recovery.transactions.unknown_ends import find_ends, log_files_of
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from storage.errors import EoctlError
+from storage.files.uris import is_uri
+from storage.formats.control_record import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +45,7 @@ if TYPE_CHECKING:
     from recovery.fsck.causes import PlacedFinding
     from recovery.fsck.look import PartitionLook
     from recovery.replay.snapshots import Clock
-    from recovery.timeline.spans import EndedSpans
+    from recovery.timeline.spans import EndedSpans, Spans
     from recovery.transactions.open_transactions import OpenTransactionReport
 
 FIRST_OFFSET, FIRST_MS, LAST_OFFSET, LAST_MS = map(
@@ -64,7 +80,7 @@ class PartitionStory(NamedTuple):
     ) -> PartitionStory:
         """Take what the log begins with for its beginning."""
         files = {base: path for base, path, _ in look.facts.segments}
-        return cls(look, broker, settle(look.timeline.spans), opened, owner_names, files)
+        return cls(look, broker, settle(_spans_of(look)), opened, owner_names, files)
 
     @property
     def path(self) -> str:
@@ -97,6 +113,41 @@ class PartitionStory(NamedTuple):
         return known_ms(bins.values[0, FIRST_MS]) if len(bins.key) else None
 
 
+def _spans_of(look: PartitionLook) -> Spans:
+    """Return the transactions of a log.
+
+    If it is damaged, the next marker behind a damaged or absent stretch may end another
+    transaction than the markers alone say: the log is read again with what is known of that.
+    """
+    row, spans = look.check.row, look.timeline.spans
+    if not row.errors or is_uri(row.path):
+        return spans
+    try:
+        log = log_files_of(Partition.of(select_partition(row.path)))
+        ends = find_ends(log).ends
+        if not len(ends.offset):
+            return spans
+        bases, spans = np.array(log.bases, np.int64), no_spans()
+        start = log.log_start_offset
+        for table, marker in LogEvents(log.bases, log.opener, log_start_offset=start, ends=ends):
+            events = SpanEvents(
+                producer_id=table.producer_id,
+                epoch=table.producer_epoch,
+                marker=marker,
+                base_offset=table.base_offset,
+                last_offset=table.last_offset,
+                records=np.maximum(table.records_count, 0).astype(np.int64),
+                batch_bytes=table.batch_bytes,
+                timestamp_ms=table.max_timestamp_ms,
+                segment=bases[np.searchsorted(bases, table.base_offset, "right") - 1],
+                pos=table.pos,
+            )
+            spans = join_spans(spans, find_spans(events))
+    except EoctlError:  # gone meanwhile
+        return look.timeline.spans
+    return spans
+
+
 def known_ms(time_ms: Any) -> int | None:
     """A time of a batch, which may have none."""
     return None if time_ms < 0 else int(time_ms)
@@ -125,7 +176,7 @@ def partition_row(story: PartitionStory) -> PartitionMark:
         last_timestamp_ms=story.last_ms(),
         producers_count=len(timeline.producers) if is_read else None,
         committed_transactions=_committed_count(story.ended) if is_read else None,
-        aborted_transactions=len(story.ended.aborted) if is_read else None,
+        aborted_transactions=_aborted_count(story.ended) if is_read else None,
         open_transactions=len(story.opened) if is_read and facts.is_end_read else None,
         errors=row.errors,
         warnings=row.warnings,
@@ -138,6 +189,10 @@ def partition_row(story: PartitionStory) -> PartitionMark:
 
 def _committed_count(ended: EndedSpans) -> int:
     return int(ended.committed.values[:, 0].sum())
+
+
+def _aborted_count(ended: EndedSpans) -> int:
+    return int(np.count_nonzero(ended.aborted["marker"]["kind"] != UNKNOWN))
 
 
 def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[VolumeMark]:
@@ -298,7 +353,7 @@ def _aborted(story: PartitionStory, request: ReportRequest) -> Iterator[Transact
         yield _ended(
             story,
             data | {f"marker_{name}": value for name, value in marker.items()},
-            state="aborted",
+            state="unknown" if marker["kind"] == UNKNOWN else "aborted",
             transactions=1,
             producer_id=producer_id,
             producer_epoch=marker["epoch"],

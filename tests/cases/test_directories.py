@@ -306,6 +306,11 @@ def test_a_stray_directory_that_holds_a_live_topic(
     assert verdict(eoctl, stray)[0] == 1  # by itself, too
     reclaimed = eoctl("check", "--reclaim", "--output", "jsonl", made).text
     assert '"reclaimable"' not in reclaimed
+    advised = eoctl("advise", made)
+    assert advised.status == 1
+    assert way_back in advised.errors
+    shown = on_terminal("advise", str(made)).text
+    assert shown.startswith("First   Stop the broker, rename")
     stray.rename(made / "t-0")
     assert verdict(eoctl, made)[0] == 0
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
+from recovery.cluster.absent import find_held_back
+from recovery.cluster.clusters import Clusters
 from recovery.elections.advice import advise, how_led, steps_of
 from recovery.elections.claims import TopicClaims, claims_of
 from recovery.elections.copies import UNREAD, read_cut
@@ -118,9 +120,14 @@ class AdviseRun:
         is_wanted = _wanted(topics)
         if topics and not any(map(is_wanted, image.topics)):
             raise UsageError(f"no topic {', '.join(topics)} in {cluster.metadata.path}")
+        given = [each for node in cluster.nodes.values() for each in node.log_dirs]
+        self.held_back = [
+            each for each in find_held_back(given, Clusters(given)) if is_wanted(each.key.topic)
+        ]
         with Progress("reading"):
             self.advice: Advice = advise(cluster, running=running, gone=gone, is_wanted=is_wanted)
-            self.notes = list(self.advice.notes)
+            self.notes = [f"{each.path}: {each.key}: {each.missing}" for each in self.held_back]
+            self.notes += self.advice.notes
             self.partitions = [_partition_row(each, self.advice) for each in self.advice.partitions]
             self.choices = [row for each in self.advice.partitions for row in self._choices(each)]
         self.orders = [
@@ -146,7 +153,7 @@ class AdviseRun:
 
     @property
     def status(self) -> int:
-        """1: something is lost, or needs an unclean election, or stays as it is."""
+        """1: something is lost or not served, needs an unclean election, or stays as it is."""
         best = self.advice.orders[0] if self.advice.orders else None
         partitions = [each.outcome for each in self.advice.partitions if each.outcome is not None]
         is_dear = best is not None and bool(
@@ -154,6 +161,7 @@ class AdviseRun:
         )
         if (
             is_dear
+            or self.held_back
             or self.advice.plan.missing_votes
             or any(not each.is_led or each.is_asked_for for each in partitions)
             or any(each.lower_to is not None for each in self.partitions)

@@ -26,10 +26,15 @@ TOLD_REQUESTS = 2  # partitions whose unclean election is spelled out
 def answer(run: AdviseRun) -> Iterator[Said]:
     """Say which broker to start first, and what comes of it."""
     advice = run.advice
-    yield from _wrapped(_start(advice), _why(advice), _lost(run), _doubt(advice), _disks(advice))
+    yield from _wrapped(_held_back(run), _start(advice), _why(advice), _lost(run), _doubt(advice))
+    yield from _wrapped(_disks(advice))
     yield from _wrapped(_writes(run), _reads(run))
     yield from _requests(advice)
-    yield from _wrapped(_next(advice))
+    if run.held_back:
+        text = "rename as First says, before you start another broker; then run this again"
+        yield from _wrapped([Said("Next", text)])
+    else:
+        yield from _wrapped(_next(advice))
 
 
 def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
@@ -40,6 +45,15 @@ def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
         yield said._replace(text=lines[0])
         for each in lines[1:]:
             yield Said("", each)
+
+
+def _held_back(run: AdviseRun) -> Iterator[Said]:
+    """Name the records that only a directory with a suffix has: they come back before a start."""
+    for each in run.held_back[:MAX_NAMES]:
+        what = f"It alone has {each.missing.offsets} of {each.key}"
+        yield Said("First", f"{each.way_back} {what}", BAD)
+    if (more := len(run.held_back) - MAX_NAMES) > 0:
+        yield Said("", f"{more:,} more of these: see the notes", BAD)
 
 
 def _doubt(advice: Advice) -> Iterator[Said]:

@@ -292,9 +292,13 @@ def count_intact(
 def _with_batch(found: RemovedRange, batch: Dropped, counts: tuple[int, int]) -> RemovedRange:
     is_lost = counts[0] > 0 or (batch.kept is not None and batch.batch.header.is_control)
     acknowledged = found.acknowledged_records_count
-    dropped = found.dropped_offsets
+    dropped, header = found.dropped_offsets, batch.batch.header
+    if found.last_offset is None and found.base_offset is not None:
+        end_pos = batch.batch.pos + header.batch_bytes
+        is_alone = (found.start_pos, found.end_pos) == (batch.batch.pos, end_pos)
+        if is_alone and header.last_offset < found.base_offset:  # it lies in a wrong place
+            found = found._replace(base_offset=None)
     if is_lost and found.base_offset is None:
-        header = batch.batch.header
         first, last = dropped or (header.base_offset, header.last_offset)
         dropped = min(first, header.base_offset), max(last, header.last_offset)
     return found._replace(

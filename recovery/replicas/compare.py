@@ -218,7 +218,7 @@ class _Pass:
         self.fingerprint: Fingerprint = no_fingerprint()
         self.extent = Extent()
         self.spans: list[OffsetSpan] = []
-        self.unread: list[Missing] = []  # segments with damage: their gaps are that
+        self.unread: list[Missing] = []  # what lies behind damage in its segment
         self.sound_end_offset: int | None = None  # None: no damage was met
         self.notes: list[str] = []
         self._partition = partition
@@ -237,7 +237,7 @@ class _Pass:
                 self.sound_end_offset = self._segment_start
         self._segment_start = before
         self._ledger = OffsetLedger(files.base_offset)
-        notes_count = len(self.notes)
+        notes_count, read_end_offset = len(self.notes), files.base_offset
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 scan = segment.scan_tables(**self._partition.bounds(files))
@@ -248,15 +248,17 @@ class _Pass:
                     self.notes.append(
                         f"{files.log.path}: position {bad.start_pos}: {bad.reason or bad.kind}"
                     )
+                    read_end_offset = _sound_end(segment, bad, before)
                     if self.sound_end_offset is None:
-                        self.sound_end_offset = _sound_end(segment, bad, before)
+                        self.sound_end_offset = read_end_offset
         except AccessError as error:
             self.notes.append(str(error))
             if self.sound_end_offset is None:
                 self.sound_end_offset = before
         self.spans.append(self._ledger.span)
         if len(self.notes) > notes_count:
-            self.unread.append(unread(files.base_offset, self._partition.end_of(files)))
+            end_offset = self._partition.end_of(files)
+            self.unread.append(unread(max(read_end_offset, files.base_offset), end_offset))
 
     def _take(self, table: HeaderTable) -> None:
         good = HeaderTable._make(column[table.crc_ok] for column in table)

@@ -125,8 +125,8 @@ CHANGES: tuple[Callable[[random.Random, list[Written]], str], ...] = (
 # --- a mutant -------------------------------------------------------------------------------------
 
 
-def absence(seed: int, out: Path) -> Absence:
-    """Write the mutant of a seed."""
+def absence(seed: int, out: Path, *, is_whole: bool = False) -> Absence:
+    """Write the mutant of a seed; or the log as it was before, `is_whole`."""
     draw = random.Random(seed)
     end = draw.choice((12, 40, 60))
     bases = sorted({0, *(draw.randrange(1, end) for _ in range(draw.choice((0, 2, 3))))})
@@ -136,8 +136,8 @@ def absence(seed: int, out: Path) -> Absence:
         for base, stop in zip(bases, [*bases[1:], end], strict=True)
     }
     offsets = frozenset(range(end))
-    story = []
-    for _ in range(draw.choice((1, 1, 1, 2))):
+    story: list[str] = []
+    for _ in range(0 if is_whole else draw.choice((1, 1, 1, 2))):
         base = draw.choice(bases)
         if len(bases) > 1 and draw.random() < 0.2:
             segments.pop(base, None)
@@ -197,10 +197,8 @@ def complaints(
         if offset in seen:
             told.append(f"offset {offset} was given twice")
         seen.add(offset)
-    ranges = [
-        (0 if first is None else first, max(mutant.offsets) if last is None else last)
-        for first, last in lost
-    ]
+    end = max(mutant.offsets)
+    ranges = [(first or 0, max(end, first or 0) if last is None else last) for first, last in lost]
     untold = sorted(
         each
         for each in mutant.offsets - seen

@@ -37,11 +37,32 @@ def told_ranges(text: str) -> Iterator[Range]:
         yield int(first), None if last == "unknown" else int(last)
 
 
+def ranges_in(outcome: Outcome, kind: str = "") -> list[Range]:
+    """The losses in the rows of a command."""
+    rows = [json.loads(line) for line in outcome.stdout.splitlines()]
+    return [
+        (row["base_offset"], row["last_offset"]) for row in rows if row["kind"] == kind or not kind
+    ]
+
+
 def exported(target: Path) -> Iterator[tuple[int, bytes | None]]:
     for path in sorted(target.rglob("*.jsonl")):
         if not path.name.startswith("_"):
             for row in map(json.loads, path.read_text().splitlines()):
                 yield row["offset"], base64.b64decode(row["value_base64"])
+
+
+def directory(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def consumed(eoctl: Cli, partition: Path) -> tuple[list[tuple[int, bytes]], list[Range]]:
+    """Return the records that `consume` gives, and the losses that it names."""
+    outcome = eoctl("consume", partition, "--skip-corrupt", "--output", "jsonl")
+    rows = map(json.loads, outcome.text.splitlines())
+    given = [(each["offset"], each["value"].encode()) for each in rows]
+    return given, [*told_ranges(outcome.errors)]
 
 
 PARTS = times(200, 5)  # each ends well within the limit of a test
@@ -50,14 +71,12 @@ PARTS = times(200, 5)  # each ends well within the limit of a test
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_in_silence(part: int, tmp_path: Path, eoctl: Cli) -> None:
     for seed in seeds()[part::PARTS]:
+        mutant = absence(seed, directory(tmp_path / str(seed)))
         out = tmp_path / str(seed)
-        out.mkdir()
-        mutant = absence(seed, out)
         lost_of = eoctl("loss", mutant.partition, "--output", "jsonl")
-        rows = [row for row in map(json.loads, lost_of.text.splitlines()) if row["kind"] == "lost"]
-        lost: list[Range] = [(row["base_offset"], row["last_offset"]) for row in rows]
-        consumed = eoctl("consume", mutant.partition, "--skip-corrupt", "--output", "jsonl")
-        records = map(json.loads, consumed.text.splitlines())
+        lost = ranges_in(lost_of, "lost")
+        reading = eoctl("consume", mutant.partition, "--skip-corrupt", "--output", "jsonl")
+        records = map(json.loads, reading.text.splitlines())
         given = [(each["offset"], each["value"].encode()) for each in records]
         call = ("export", mutant.partition, "--format", "jsonl", "--to", out / "to")
         exporting = eoctl(*call)
@@ -67,9 +86,42 @@ def test_nothing_is_lost_in_silence(part: int, tmp_path: Path, eoctl: Cli) -> No
         checked = eoctl("check", mutant.partition, "--fail-on", "error")
 
         assert complaints(mutant, given, lost) == [], mutant.story
-        assert complaints(mutant, given, told_ranges(consumed.errors)) == [], mutant.story
+        assert complaints(mutant, given, told_ranges(reading.errors)) == [], mutant.story
         assert complaints(mutant, files, listed) == [], mutant.story
         if {offset for offset, _ in given} != mutant.offsets:
-            statuses = [each.status for each in (lost_of, consumed, checked)]
+            statuses = [each.status for each in (lost_of, reading, checked)]
             assert statuses == [1, 5, 1], mutant.story
             assert exporting.status in {1, 5}, mutant.story  # damage, or nothing but absence
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_lost_in_silence_by_what_changes_or_sums_up(
+    part: int, tmp_path: Path, eoctl: Cli
+) -> None:
+    """An audit, a salvage, and `adopt` of the mutant and of a whole copy."""
+    for seed in seeds()[part::PARTS][:: times(1, 2)]:
+        mutant = absence(seed, directory(tmp_path / str(seed)))
+        given, _ = consumed(eoctl, mutant.partition)
+        log_dir = mutant.partition.parent
+        audited = eoctl("spark-audit", log_dir, "--report", "corrupt", "--output", "jsonl")
+        assert complaints(mutant, given, ranges_in(audited)) == [], mutant.story
+        is_whole = {offset for offset, _ in given} == mutant.offsets
+        assert is_whole or audited.status != 0, mutant.story
+
+        whole = absence(seed, directory(tmp_path / f"{seed}-whole"), is_whole=True)
+        meta = whole.partition.parent / "meta.properties"
+        meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+        target = tmp_path / f"{seed}-new"
+        adopted = eoctl("adopt", log_dir, meta.parent, "--to", target, "--apply")
+        # No record is lost with a leader epoch: either copy may lead, and damage is refused.
+        assert adopted.status == 0 or "EPC-3" in adopted.errors, (mutant.story, adopted.errors)
+        if adopted.status == 0:
+            taken, _ = consumed(eoctl, target / "t-0")
+            assert complaints(whole, taken, []) == [], mutant.story
+
+        repair = ("repair", mutant.partition, "--strategy", "salvage", "--single-copy", "--apply")
+        repaired = eoctl(*repair, "--output", "jsonl")
+        assert repaired.status in {0, 1, 5}, (mutant.story, repaired.errors)
+        kept, _ = consumed(eoctl, mutant.partition)
+        lost = ranges_in(eoctl("loss", log_dir, "--output", "jsonl"), "lost")
+        assert complaints(mutant, kept, lost) == [], mutant.story

@@ -57,8 +57,9 @@ CLEANUP_POLICY = Annotated[
 OFFSETS_COMMANDS = frozenset(
     {
         *("adopt", "advise", "check", "consume", "copy", "describe", "duplicates", "export"),
-        *("loss", "producers", "replicas", "report", "serve", "spark_audit"),
-        *("txn.look.list_transactions", "txn.look.hanging"),
+        *("loss", "producers", "rebuild", "recover_state", "repair", "replicas", "report"),
+        *("serve", "spark_audit", "truncate"),
+        *("txn.look.list_transactions", "txn.look.describe", "txn.look.hanging"),
     }
 )
 # What says how a change is undone, or has no end, is said at once: calls with one of these options,

@@ -268,7 +268,7 @@ class FindingsReader(SplitsReader):
         if listing is None:
             return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
         tasks: list[InputPartition] = [*_findings_tasks(splits, listing, self.options.task_bytes)]
-        problems = (*problem_rows(listing), *empty_rows(listing))
+        problems = (*problem_rows(listing), *empty_rows(listing, self.options))
         if problems:
             tasks.append(SplitsInput((), problems=problems))
         return tasks

@@ -444,7 +444,9 @@ def _violations_of(each: Audited) -> list[Row]:
         values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
         row_of = [*place, *values, *sequence, each.place.broker]
         rows.append(((offset, NAMES[kind], CHECK_IDS[kind]), row_of))
-    columns = (column[:MAX_GAPS_COUNT].tolist() for column in summary.gaps())
+    gaps = summary.gaps()
+    wanted = (gaps.producer_id, gaps.producer_epoch, gaps.first_sequence, gaps.missing_count)
+    columns = (column[:MAX_GAPS_COUNT].tolist() for column in (*wanted, gaps.next_offset))
     for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
         offset = _number(next_offset)
         values = ("sequence-gap", "PRD-1", offset, offset, producer_id, epoch)

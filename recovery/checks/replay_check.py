@@ -360,6 +360,7 @@ class ReplayCheck:
         """
         if self._files is None:
             return  # no segment could be opened
+        self._sequences.finish()
         end_offset = self._circumstances.end_offset
         for stable_offset, path, place in self._stable_offsets:
             if stable_offset > end_offset and not self._circumstances.has_damage:

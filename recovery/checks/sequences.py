@@ -7,10 +7,11 @@ known may begin anywhere: its earlier batches are gone, or its state had expired
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recovery.checks.grounds.collector import MAX_KEPT_COUNT
 from recovery.replay.producer_columns import group_rows, group_starts
 from recovery.rules.findings import Severity
 from recovery.summaries.sequence_ranges import HALF_LAP
@@ -37,10 +38,17 @@ class SequenceCheck:
         self._collector = collector
         # By producer id and epoch, where it is not 0: first sequence of the unbroken run.
         self._run_start: dict[tuple[int, int], int] = {}
+        self._never_came: list[dict[str, Any]] = []
+        self._is_thinned = False  # a batch has fewer records than offsets: a cleaner was here
 
     def take(self, table: HeaderTable, state: BulkState, path: str) -> None:
         """Compare with what `state` knows, and within the table."""
-        is_data = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK == 0)
+        is_v2 = table.magic >= MAGIC_V2
+        is_thin = (table.records_count >= 0) & (
+            table.records_count <= table.last_offset - table.base_offset
+        )
+        self._is_thinned |= bool((is_v2 & is_thin).any())
+        is_data = is_v2 & (table.attributes & CONTROL_MASK == 0)
         rows = np.flatnonzero(is_data & (table.producer_id >= 0) & (table.base_sequence >= 0))
         if not len(rows):
             return
@@ -62,7 +70,7 @@ class SequenceCheck:
             producer = int(producer_id[place]), int(epoch[place])
             self._run_start[producer] = int(first[place])
             if self._is_whole_before(int(offset[place])) and first[place] < HALF_LAP:
-                self._never_came(path, producer, int(first[place]), table, int(rows[place]))
+                self._note_first(path, producer, int(first[place]), table, int(rows[place]))
         is_wrong = ~is_new & (epoch >= before_epoch) & (first != expected)
         for place in np.flatnonzero(is_wrong).tolist():
             self._wrong(
@@ -75,28 +83,36 @@ class SequenceCheck:
                 place=(table, int(rows[place])),
             )
 
+    def finish(self) -> None:
+        """Report producers that begin above sequence 0, unless the log turned out compacted."""
+        if not (self._is_thinned or self._circumstances.is_compacted):
+            for each in self._never_came:
+                self._collector.add("PRD-6", **each)
+
     def _is_whole_before(self, offset: int) -> bool:
         """Tell whether the log has all that was ever appended to it below an offset."""
         known = self._circumstances
-        is_from_start = known.log_start_offset == 0 and not known.is_compacted
-        return is_from_start and not known.has_hole(-1, offset)
+        return known.log_start_offset == 0 and not known.has_hole(-1, offset)
 
-    def _never_came(
+    def _note_first(
         self, path: str, producer: tuple[int, int], first: int, table: HeaderTable, row: int
     ) -> None:
-        """Report a log with all that was ever appended to it, and a producer without its begin."""
+        """Note the first batch of a producer, in a log with all that was ever appended to it."""
+        if len(self._never_came) == MAX_KEPT_COUNT:
+            return
         pos = int(table.pos[row])
-        self._collector.add(
-            "PRD-6",
-            path,
-            f"producer {producer[0]}, epoch {producer[1]}: the log begins at offset 0, and the"
-            f" first {first} records of this producer are not in it",
-            start_pos=pos,
-            end_pos=pos + int(table.batch_bytes[row]),
-            base_offset=int(table.base_offset[row]),
-            last_offset=int(table.last_offset[row]),
-            expected="sequence 0",
-            found=f"sequence {first}",
+        self._never_came.append(
+            {
+                "path": path,
+                "message": f"producer {producer[0]}, epoch {producer[1]}: the log begins at offset"
+                f" 0, and the first {first} records of this producer are not in it",
+                "start_pos": pos,
+                "end_pos": pos + int(table.batch_bytes[row]),
+                "base_offset": int(table.base_offset[row]),
+                "last_offset": int(table.last_offset[row]),
+                "expected": "sequence 0",
+                "found": f"sequence {first}",
+            }
         )
 
     def _wrong(

@@ -190,9 +190,11 @@ class LossSurvey:
         gaps = found.summary.gaps(is_from_start=is_from_start)
         # So many never came through one log: the producer began there near the end of a lap.
         rows = [row for row, count in enumerate(gaps.missing_count.tolist()) if count < HALF_LAP]
-        # The records before a batch that a change has removed are listed once, as that.
-        before = (gaps.next_offset - 1).tolist()
-        rows = [row for row in rows if not self._is_changed(directory.directory, before[row])]
+        between = [*zip(gaps.before_offset.tolist(), gaps.next_offset.tolist(), strict=True)]
+        absent = found.span.gaps
+        rows = [
+            row for row in rows if not self._was_removed(directory.directory, between[row], absent)
+        ]
         if not rows or cleanup_of(directory.directory).is_compacted:
             return
         self.is_lost = True
@@ -280,16 +282,26 @@ class LossSurvey:
         first, last = lost.base_offset, lost.last_offset
         if lost.check_id != GAP_CHECK_ID or first is None or last is None:
             return False
-        return self._is_changed(directory, first, last)
+        return any(each.explains(first, last) for each in self._changes_of(directory))
 
-    def _is_changed(self, directory: str, first: int, last: int | None = None) -> bool:
-        """Tell whether a change of eoctl has removed an offset, or all up to `last`."""
-        path = os.path.realpath(directory)
+    def _was_removed(
+        self, directory: str, between: tuple[int, int], absent: Sequence[tuple[int, int]]
+    ) -> bool:
+        """Tell whether a change of eoctl removed batches between two, which are still absent.
+
+        Such records are listed once, as lost by the change.
+        """
+        low, high = between
+        removed = [each for change in self._changes_of(directory) for each in change.ranges]
         return any(
-            os.path.realpath(each.directory) == path
-            and each.explains(first, first if last is None else last)
-            for each in self._changes
+            max(first, begin, low + 1) <= min(end if last is None else last, end, high - 1)
+            for first, last in removed
+            for begin, end in absent
         )
+
+    def _changes_of(self, directory: str) -> list[JournalLoss]:
+        path = os.path.realpath(directory)
+        return [each for each in self._changes if os.path.realpath(each.directory) == path]
 
     def _by_changes(self) -> Iterator[LossRow]:
         """Tell of what the journals beside the log dirs say: the logs do not tell it any more."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from recovery.replay.snapshots import Clock, Snapshots, StateHistory
-    from storage.dirs.offset_ledger import Gap
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.dirs.partition import LogEnd, Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
@@ -49,7 +49,7 @@ class RecoveredState(NamedTuple):
         has_bad_snapshot: one on disk does not parse (SNP-1); a note tells of it.
         is_lacking: the broker was stopped cleanly and left no valid snapshot here of producers that
             it knew (SNP-3, SNP-4).
-        gaps: offsets that no batch has, in the segments that were replayed.
+        spans: the offsets of the segments that were replayed, by base offset.
     """
 
     offset: int
@@ -62,7 +62,7 @@ class RecoveredState(NamedTuple):
     problems: tuple[str, ...]
     has_bad_snapshot: bool
     is_lacking: bool
-    gaps: frozenset[Gap] = frozenset()
+    spans: Mapping[int, OffsetSpan]
 
     @property
     def content(self) -> bytes:
@@ -176,7 +176,7 @@ def recover_state(
         problems=tuple(dict.fromkeys(map(str, partition.problems))),
         has_bad_snapshot=has_bad_snapshot,
         is_lacking=is_clean and at_offset is None and bool(entries) and offset not in disk,
-        gaps=frozenset(history.gaps),
+        spans=history.spans,
     )
 
 

@@ -16,7 +16,7 @@ from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from storage.dirs.offset_ledger import Gap
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
@@ -48,7 +48,7 @@ class StateHistory:
         snapshots: by offset; grows as snapshots are taken.
         violations: what was met in the log on the way.
         stops: the `.log` files whose replay a bad place ended early, with that place.
-        gaps: offsets that no batch has, in the segments that were replayed.
+        spans: the offsets of the segments that were replayed, by base offset.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StateHistory:
         }
         self.violations: list[Violation] = []
         self.stops: dict[str, Verdict] = {}
-        self.gaps: set[Gap] = set()
+        self.spans: dict[int, OffsetSpan] = {}
 
     def load(self, offset: int) -> BulkState:
         """Return a new map from the newest snapshot at or below `offset`, less what has expired."""
@@ -115,7 +115,7 @@ class StateHistory:
                     is_active=following is None,
                     on_table=ledger.take,
                 )
-            self.gaps.update(ledger.span.gaps)
+            self.spans[files.base_offset] = ledger.span
             if found.stop is not None:
                 self.stops[files.log.path] = found.stop
         self.violations += state.violations

@@ -24,7 +24,7 @@ from storage.dirs.offset_ledger import OffsetSpan, joined, not_given, unread
 from storage.dirs.partition import cleanup_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from storage.dirs.acknowledged import Acknowledged, Missing
     from storage.dirs.offset_ledger import KnownRange
@@ -113,10 +113,18 @@ def _missing_from(
     """
     if any(each.is_unreadable and each.path == segments[-1].path for each in findings):
         span = span._replace(end_offset=known.end_offset)
-    lost: list[KnownRange] = [each for each in findings if each.is_lost]
+    ends = {each.path: each.end_offset for each in segments}
+    lost: list[KnownRange] = [_bounded(each, ends) for each in findings if each.is_lost]
     gone = {each.path for each in findings if each.is_gone}
     lost += (unread(e.base_offset, e.end_offset) for e in segments if e.path in gone)
     return not_given(known, span, partial(cleanup_of, directory), lost)
+
+
+def _bounded(finding: ReadFinding, ends: Mapping[str, int | None]) -> ReadFinding:
+    """Let damage at the end of a segment reach up to the next segment, no further."""
+    end = ends.get(finding.path)
+    is_open = finding.last_offset is None and end is not None
+    return finding._replace(last_offset=end - 1) if is_open and end is not None else finding
 
 
 def absent_from(pieces: Sequence[ReadPiece], known: Acknowledged) -> list[ReadFinding]:

@@ -27,6 +27,7 @@ class Gaps(NamedTuple):
     Attributes:
         first_sequence, missing_count: of what is missing.
         next_offset: base offset of the batch behind the gap; -1 if it has sequence 0.
+        before_offset: of a batch of the producer before the gap; -1: there is none.
     """
 
     producer_id: Ints
@@ -34,6 +35,7 @@ class Gaps(NamedTuple):
     first_sequence: Ints
     missing_count: Ints
     next_offset: Ints
+    before_offset: Ints
 
 
 def find_gaps(
@@ -66,4 +68,5 @@ def find_gaps(
         first_sequence=gap_start[rows] % LAP,
         missing_count=missing_count[rows],
         next_offset=ranges.base_offset[rows],
+        before_offset=np.where(is_first, -1, np.roll(ranges.base_offset, 1))[rows],
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from storage.dirs.lookup import END_KINDS, DoubtfulOffsets
+from storage.dirs.offset_ledger import OffsetLedger
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, KEY_BYTES, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.log.segment import Segment
 
@@ -172,9 +174,9 @@ def read_marker_kinds(
 class _Stretches:
     """Finds the stretches of a log, table by table."""
 
-    def __init__(self, scan: BulkScan, before: Continuation) -> None:
+    def __init__(self, scan: BulkScan, before: Continuation, base_offset: int) -> None:
+        self._base_offset = base_offset  # of the segment; -1: the scan does not begin with it
         self.found: list[Stretch] = []
-        self.first_offset = -1
         self.end_offset = before.end_offset
         self.is_damaged, self.is_torn = before.is_damaged, before.is_torn
         self._scan = scan
@@ -223,8 +225,8 @@ class _Stretches:
         """Meet the next good batch."""
         self._look_at_verdicts(pos)
         start, is_damaged = self.end_offset, self.is_damaged or self.is_torn or bool(self._bad)
-        if start < 0 and not is_damaged:
-            self.first_offset = base_offset
+        if start < 0 and is_damaged and 0 <= self._base_offset < base_offset:
+            self.found.append(Stretch(self._base_offset, base_offset, is_damaged))
         if 0 <= start < base_offset and magic >= MAGIC_V2 and not self._is_data(base_offset, pos):
             self.found.append(Stretch(start, base_offset, is_damaged))
         self._bad, self.is_damaged, self.is_torn = [], False, False
@@ -243,6 +245,10 @@ class _Stretches:
         return bool(self._bad) and (offset, pos) == (end_offset, end_pos)
 
 
+def _rows_of(table: HeaderTable, rows: Flags) -> HeaderTable:
+    return HeaderTable._make(column[rows] for column in table)
+
+
 class EventWalk:
     """Iterable of EventBlock over a stretch of a segment; never raises for bad bytes.
 
@@ -258,6 +264,7 @@ class EventWalk:
         end_pos: int | None = None,
         before: Continuation | None = None,
         ends: Ends | None = None,
+        ledger: OffsetLedger | None = None,
     ) -> None:
         """Prepare.
 
@@ -267,13 +274,16 @@ class EventWalk:
             end_pos: where to end; None: at the end of the file.
             before: what lies before; None: not known.
             ends: given among the events, each where its stretch lies.
+            ledger: takes the good batches; None: their offsets are not wanted.
         """
         self.end_offset = -1
+        self._ledger = ledger
         self._segment = segment
         self._scan = BulkScan(segment, with_bodies=False, start_pos=start_pos, end_pos=end_pos)
         self._doubtful = DoubtfulOffsets(self._scan)
         before = before or Continuation()
-        self._stretches = _Stretches(self._scan, before)
+        base_offset = -1 if start_pos or segment.base_offset is None else segment.base_offset
+        self._stretches = _Stretches(self._scan, before, base_offset)
         self._ends = Ends.none() if ends is None else ends
         first = before.end_offset
         if first < 0:
@@ -296,11 +306,6 @@ class EventWalk:
         return self._stretches.found
 
     @property
-    def first_offset(self) -> int:
-        """Offset of the first good batch; -1: something lies before it, or there was none."""
-        return self._stretches.first_offset
-
-    @property
     def behind(self) -> Continuation:
         """What the walk over what follows takes over."""
         found = self._stretches
@@ -318,6 +323,9 @@ class EventWalk:
             self._stretches.take_window(table)
         if is_placed.any():
             self.end_offset = int(table.last_offset[is_placed][-1]) + 1
+            if self._ledger is not None:
+                good = table if is_placed.all() else _rows_of(table, is_placed)
+                self._ledger.take(good)
         is_control = is_control_of_producer(table)
         rows = np.flatnonzero(is_control | is_data_of_transaction(table))
         found = HeaderTable._make(column[rows] for column in table)
@@ -389,10 +397,10 @@ class LogEvents(Generic[Named]):
     """Iterable of EventBlock over the segments of a log, those from the log start on.
 
     Attributes:
-        first_offset: of the first good batch; -1: damage lies before it, or there was none.
         end_offset: one above the last good batch that was passed; -1 if there was none.
         problems: of segments that could not be opened.
         stretches: offsets that no good batch has; complete after the iteration.
+        spans: the offsets of each segment by its base offset, if they are wanted.
     """
 
     def __init__(
@@ -402,9 +410,12 @@ class LogEvents(Generic[Named]):
         *,
         log_start_offset: int = 0,
         ends: Ends | None = None,
+        has_spans: bool = False,
     ) -> None:
         """`opener` opens what names a segment; all are given in order. `ends`: as `EventWalk`."""
-        self.first_offset = self.end_offset = -1
+        self.end_offset = -1
+        self.spans: dict[int, OffsetSpan] = {}
+        self._has_spans = has_spans
         self.problems: list[AccessError] = []
         self.stretches: list[Stretch] = []
         self._ends = ends
@@ -425,7 +436,8 @@ class LogEvents(Generic[Named]):
                 behind = behind._replace(is_damaged=True)
                 continue
             with segment:
-                walk = EventWalk(segment, before=behind, ends=self._ends)
+                ledger = OffsetLedger(segment.base_offset) if self._has_spans else None
+                walk = EventWalk(segment, before=behind, ends=self._ends, ledger=ledger)
                 for block in walk:
                     kept = block.from_offset(log_start_offset)
                     self.stretches += walk.stretches
@@ -433,7 +445,8 @@ class LogEvents(Generic[Named]):
                     if kept.table.row_count:
                         yield kept
                 behind = walk.behind
-                self.first_offset = max(self.first_offset, walk.first_offset)
+                if ledger is not None and segment.base_offset is not None:
+                    self.spans[segment.base_offset] = ledger.span
                 self.end_offset = max(self.end_offset, walk.end_offset)
         if behind.is_damaged:
             self.stretches.append(Stretch(behind.end_offset, INT64_MAX, is_damaged=True))

@@ -18,7 +18,7 @@ What shows that the next marker, or the next data, belongs to the same transacti
 What shows the outcome of a transaction that ended in a stretch:
   ABORT   a .txnindex entry whose marker lies in the stretch
   COMMIT  no entry in a .txnindex that knew the stretch
-  both    the coordinator has the transaction as complete (`coordinator_history`)
+  both    the coordinator has the transaction as complete, and its epoch is no other's
 
 A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
 segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
@@ -30,19 +30,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.transactions.coordinator_history import (
-    MarkedTransaction,
-    history_of,
-    outcome_of,
-)
+from recovery.transactions.coordinator_history import history_of
 from recovery.transactions.events import Ends, LogEvents
 from storage.dirs.discovery import select_partition
+from storage.dirs.offset_ledger import unread
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.files.uris import is_uri
@@ -54,13 +51,13 @@ from storage.log.segment import open_segment
 from storage.producers.pairs import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from recovery.transactions.coordinator_history import CompletedTransaction
     from recovery.transactions.events import EventBlock, Stretch
-    from storage.dirs.offset_ledger import Gap
+    from storage.dirs.acknowledged import Missing
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
@@ -81,8 +78,8 @@ class LogFiles(NamedTuple):
         read_index: reads its `.txnindex`; None: there is none, or it cannot be read.
         log_start_offset: where the log starts.
         gaps_are_losses: tells whether compaction does not explain absent offsets.
-        completed: returns what the coordinators have completed of a producer in this partition, and
-            whether they have all records of that producer.
+        coordinated: returns what coordinators show of data by producer id and epoch: COMMIT, ABORT
+            or UNKNOWN.
     """
 
     bases: tuple[int, ...]
@@ -90,7 +87,7 @@ class LogFiles(NamedTuple):
     read_index: Callable[[int], bytes | None]
     log_start_offset: int
     gaps_are_losses: Callable[[], bool]
-    completed: Callable[[int], tuple[Sequence[CompletedTransaction], bool]]
+    coordinated: Callable[[int, int], int]
 
     def matter(self, stretches: Sequence[Stretch]) -> list[Stretch]:
         """Leave out absent offsets that compaction may explain."""
@@ -165,10 +162,6 @@ class UnknownEnds(NamedTuple):
         return min((each.first_offset for each in self.unknown if each.may_be_open), default=None)
 
 
-def _nothing(_: int) -> tuple[Sequence[CompletedTransaction], bool]:
-    return (), False
-
-
 def log_files_of(partition: Partition) -> LogFiles:
     """Name the files of a partition directory, as listed."""
     files = {each.base_offset: each for each in partition.segments}
@@ -176,12 +169,11 @@ def log_files_of(partition: Partition) -> LogFiles:
     def read_index(base_offset: int) -> bytes | None:
         return partition.read_file(files[base_offset].txn_index)
 
-    def completed(producer_id: int) -> tuple[Sequence[CompletedTransaction], bool]:
-        history = history_of(partition)
-        if history is None:
-            return (), False
-        place = partition.topic, partition.partition
-        return history.completed(producer_id, place), history.has_all(producer_id)
+    history = cache(lambda: history_of(partition))
+
+    def coordinated(producer_id: int, epoch: int) -> int:
+        found = history()
+        return UNKNOWN if found is None else found.outcome(producer_id, epoch)
 
     return LogFiles(
         bases=tuple(files),
@@ -189,7 +181,7 @@ def log_files_of(partition: Partition) -> LogFiles:
         read_index=read_index,
         log_start_offset=partition.local_log_start_offset or 0,
         gaps_are_losses=cache(lambda: gaps_are_losses(partition)),
-        completed=completed,
+        coordinated=coordinated,
     )
 
 
@@ -220,7 +212,7 @@ def log_files_of_places(
         ),
         log_start_offset=0,
         gaps_are_losses=lambda: known is not None and known.gaps_are_losses(),
-        completed=_nothing if known is None else known.completed,
+        coordinated=lambda *epoch: UNKNOWN if known is None else known.coordinated(*epoch),
     )
 
 
@@ -235,12 +227,15 @@ def find_ends_of_places(
 class EndedTransactions(NamedTuple):
     """Ends of transactions in log order, and those among them whose outcome is unknown.
 
-    `gaps` are offsets that no batch has.
+    Attributes:
+        spans: the offsets of each segment, by its base offset.
+        damaged: offsets that damage has.
     """
 
     blocks: list[EndedBlock]
     unknown: tuple[UnknownTransaction, ...]
-    gaps: frozenset[Gap]
+    spans: Mapping[int, OffsetSpan]
+    damaged: tuple[Missing, ...]
 
 
 def read_ended(
@@ -260,20 +255,21 @@ def read_ended(
             if on_bytes is not None:
                 on_bytes(sizes[base_offset])
 
-    events = LogEvents(one_by_one(), log.opener, log_start_offset=log.log_start_offset)
+    start = log.log_start_offset
+    events = LogEvents(one_by_one(), log.opener, log_start_offset=start, has_spans=True)
     blocks = _ended(events)
     partition.problems += events.problems
     found = UnknownEnds(Ends.none())
     if log.matter(events.stretches):
         found = find_ends(log)
     if len(found.ends.offset):
-        start = log.log_start_offset
         blocks = _ended(LogEvents(log.bases, log.opener, log_start_offset=start, ends=found.ends))
-    absent = (each for each in events.stretches if not each.is_damaged)
-    gaps = {(each.start_offset, each.end_offset - 1) for each in absent}
-    if log.bases and events.first_offset > log.bases[0]:
-        gaps.add((log.bases[0], events.first_offset - 1))
-    return EndedTransactions(blocks, found.unknown, frozenset(gaps))
+    damaged = tuple(
+        unread(each.start_offset, None if each.end_offset == INT64_MAX else each.end_offset)
+        for each in events.stretches
+        if each.is_damaged
+    )
+    return EndedTransactions(blocks, found.unknown, events.spans, damaged)
 
 
 def _ended(events: LogEvents[int]) -> list[EndedBlock]:
@@ -363,13 +359,12 @@ class _Piece:
     def __init__(self, row: _Row) -> None:
         self.first_offset = self.last_offset = row.base_offset
         self.epoch, self.first_sequence, self.next_sequence = row.epoch, row.sequence, -1
-        self.timestamp_ms = row.timestamp_ms
         self.batches = self.records = 0
         self.add(row)
 
     def add(self, row: _Row) -> None:
         self.last_offset = row.last_offset
-        self.epoch, self.timestamp_ms = row.epoch, row.timestamp_ms
+        self.epoch = row.epoch
         sequences = row.last_offset - row.base_offset + 1
         self.next_sequence = -1
         if row.sequence >= 0:
@@ -387,7 +382,6 @@ class _Row(NamedTuple):
     epoch: int
     sequence: int
     records: int
-    timestamp_ms: int
 
 
 class _Ended(NamedTuple):
@@ -442,7 +436,6 @@ class _Decisions:
         columns = (
             *(table.producer_id, marker, table.base_offset, table.last_offset),
             *(table.producer_epoch, table.base_sequence, table.records_count),
-            table.max_timestamp_ms,
         )
         for producer_id, *values in zip(*(each[rows].tolist() for each in columns), strict=True):
             first, last = self._survey.spanned[producer_id]
@@ -505,7 +498,7 @@ class _Decisions:
             else:
                 kind = self._at_data(producer_id, ended, piece, behind)
             if kind == UNKNOWN:
-                kind = self._by_coordinator(producer_id, group)
+                kind = self._by_coordinator(producer_id, group, ended, behind)
             if kind == _CONTINUES:
                 continue
             self._decided.append(
@@ -549,40 +542,21 @@ class _Decisions:
             return kind
         return _CONTINUES if self._has_own_epochs(producer_id, ended) else UNKNOWN
 
-    def _by_coordinator(self, producer_id: int, group: Sequence[_Piece]) -> int:
-        """Ask the coordinators what became of data."""
-        completed, has_all = self._log.completed(producer_id)
-        if not completed:
+    def _by_coordinator(
+        self, producer_id: int, group: Sequence[_Piece], ended: _Ended, behind: _Piece | None
+    ) -> int:
+        """Ask the coordinators what became of data.
+
+        Behind it the transaction goes on with its epoch, and its own marker has the next epoch.
+        """
+        epoch = group[0].epoch
+        kind = self._log.coordinated(producer_id, epoch)
+        if kind == UNKNOWN or any(each.epoch != epoch for each in group):
             return UNKNOWN
-        marked = None
-        is_from_start = not self._log.log_start_offset and self._log.bases[0] == 0
-        if has_all and is_from_start and len(self._stretches) == 1:
-            marked = self._marked(producer_id)
-        return outcome_of(
-            completed,
-            marked,
-            first_offset=group[0].first_offset,
-            producer_epoch=group[-1].epoch,
-            timestamp_ms=group[-1].timestamp_ms,
-        )
-
-    def _marked(self, producer_id: int) -> list[MarkedTransaction]:
-        """Read the log for the transactions of a producer, by their markers."""
-        ended = self._all_ended
-        return [
-            MarkedTransaction(first, ABORT if is_abort else COMMIT)
-            for each in ended
-            for first, is_abort in zip(
-                each.first_offset[each.producer_id == producer_id].tolist(),
-                each.is_abort[each.producer_id == producer_id].tolist(),
-                strict=True,
-            )
-            if first != NO_DATA
-        ]
-
-    @cached_property
-    def _all_ended(self) -> list[EndedBlock]:
-        return _ended(LogEvents(self._log.bases, self._log.opener))
+        if behind is not None:
+            return _CONTINUES if behind.epoch == epoch else kind
+        marker = ended.marker
+        return _CONTINUES if marker is not None and marker.epoch == epoch + 1 else kind
 
     def _has_own_epochs(self, producer_id: int, ended: _Ended) -> bool:
         """Tell whether a transaction is of version 2, so that no other one has its epoch.

@@ -193,27 +193,32 @@ def joined(spans: Iterable[OffsetSpan], cleaned_offset: int | None = None) -> Of
         if first is None:
             first, is_wrapped = each.first_offset, each.is_wrapped
         end = each.end_offset if end is None else max(end, each.end_offset)
-    if len(gaps) > MAX_GAPS:
-        gaps[MAX_GAPS - 1 :] = [(gaps[MAX_GAPS - 1][0], gaps[-1][1])]
     return OffsetSpan(
         first_offset=first,
         end_offset=None if first is None else end,
-        gaps=tuple(gaps),
+        gaps=tuple(_bounded_count(gaps)),
         cleaned_end=cleaned_end,
         is_wrapped=is_wrapped,
         begin_offset=begin,
     )
 
 
+def _bounded_count(gaps: list[Gap]) -> list[Gap]:
+    """Make one gap of the last ones, if there are too many."""
+    if len(gaps) <= MAX_GAPS:
+        return gaps
+    return [*gaps[: MAX_GAPS - 1], (gaps[MAX_GAPS - 1][0], gaps[-1][1])]
+
+
 def united(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Join gaps that overlap or touch, in any order; at most MAX_GAPS are returned."""
+    """Join gaps that overlap or touch, in any order; of more than MAX_GAPS the last ones too."""
     found: list[Gap] = []
     for first, last in sorted(gaps):
         if found and first <= found[-1][1] + 1:
             found[-1] = (found[-1][0], max(last, found[-1][1]))
         else:
             found.append((first, last))
-    return tuple(found[:MAX_GAPS])
+    return tuple(_bounded_count(found))
 
 
 # --- which gaps are losses ------------------------------------------------------------------------

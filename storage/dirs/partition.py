@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
@@ -41,7 +42,7 @@ from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from storage.dirs.acknowledged import Acknowledged, Missing
     from storage.dirs.cluster_image import ClusterImage
@@ -229,7 +230,7 @@ class Partition:
         told: Sequence[KnownRange] = (),
         *,
         end_offset: int | None = None,
-        gaps: Iterable[Gap] = (),
+        walked: Mapping[int, OffsetSpan] = MappingProxyType({}),
     ) -> tuple[Missing, ...]:
         """Return what a reader of the whole log cannot give, or a log start hides from it.
 
@@ -239,7 +240,7 @@ class Partition:
             span: what a walk over the log found; None: gaps are looked for between segments only.
             told: what that walk names as lost already.
             end_offset: where the log ends; None: it is looked for.
-            gaps: without a span: what a walk over a part of the log found.
+            walked: without a span: those of the segments that were read, by base offset.
         """
         if not self.segments:
             return self.acknowledged.not_given(None)
@@ -253,8 +254,7 @@ class Partition:
                 return self.acknowledged.not_given(None)
             end_offset, is_end_read = end.offset, end.is_read
         if span is None:
-            span = self.seams()
-            span = span._replace(gaps=united((*span.gaps, *gaps)))
+            span = self._seams_and(walked)
         return not_given(
             self.acknowledged,
             span,
@@ -263,6 +263,17 @@ class Partition:
             end_offset=end_offset,
             is_end_read=is_end_read,
         )
+
+    def _seams_and(self, walked: Mapping[int, OffsetSpan]) -> OffsetSpan:
+        """Add to the seams what is known of segments that were read."""
+        span = self.seams()
+        for each in walked.values():
+            span = span._replace(
+                gaps=united((*span.gaps, *each.gaps)),
+                end_offset=max(span.end_offset or 0, each.end_offset or 0),
+                cleaned_end=max(span.cleaned_end, each.cleaned_end),
+            )
+        return span
 
     def cleanup(self) -> Cleanup:
         """Return what the metadata say of the topic's cleanup; they are read once."""
@@ -678,30 +689,30 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
         directory: of one of its partitions, or a URI, behind which nothing is read.
         image: of the cluster; None: the one in the log dir around the directory.
     """
-    from storage.files.uris import is_uri
-
-    path = Path(directory).absolute()
-    name = parse_partition_name(path.name)
     from storage.dirs.log_config import is_compacted, stated_is_compacted
+    from storage.files.uris import Uri, is_uri
 
-    if is_uri(directory) or name is None:
-        return Cleanup(is_compacted=stated_is_compacted())
+    path = Path(Uri.parse(directory).path if is_uri(directory) else directory).absolute()
+    name = parse_partition_name(path.name)
+    topic = None if name is None else name.topic
+    if topic == METADATA_TOPIC:
+        return Cleanup(is_compacted=False)
+    unknown = Cleanup(is_compacted=topic in COMPACTED_TOPICS or stated_is_compacted())
+    if name is None or is_uri(directory):
+        return unknown
     log_dir = None
     with suppress(OSError, EoctlError):
         log_dir = _around(str(path.parent), path.parent.stat().st_mtime_ns)
     if image is None and log_dir is not None:
         image = own_image(log_dir)
-    topic = name.topic
-    if topic == METADATA_TOPIC:
-        return Cleanup(is_compacted=False)
-    if image is None or topic not in image.topics:
-        return Cleanup(is_compacted=topic in COMPACTED_TOPICS or stated_is_compacted())
+    if image is None or name.topic not in image.topics:
+        return unknown
     from storage.dirs.tiering import is_tiered
 
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
-    found = image.partition(topic, name.partition)
+    found = image.partition(name.topic, name.partition)
     return Cleanup(
-        is_compacted=is_compacted(image, topic, broker_id=node_id),
+        is_compacted=is_compacted(image, name.topic, broker_id=node_id),
         has_other_replicas=None if found is None else len(found.replicas) > 1,
-        is_tiered=is_tiered(image, topic),
+        is_tiered=is_tiered(image, name.topic),
     )

@@ -94,10 +94,10 @@ def test_an_outcome_that_is_damaged_is_that_of_txn_list(
     eoctl: Callable[..., Outcome],
     tmp_path: Path,
 ) -> None:
-    """One bit in a COMMIT marker of producer 21, whose next marker is an ABORT marker."""
+    """One bit in a COMMIT marker, and the next marker of the producer is an ABORT marker."""
     log_dir = tmp_path / "kafka"
-    source = golden("kafka-4.3.1") / "clean"
-    names = ["txn-0", "meta.properties", "recovery-point-offset-checkpoint"]
+    source = golden("kafka-4.3.1") / "tv2-clean"
+    names = ["t2-0", "meta.properties", "recovery-point-offset-checkpoint"]
     names += [f"__transaction_state-{n}" for n in range(4)] if has_coordinators else []
     log_dir.mkdir()
     for name in names:
@@ -105,13 +105,15 @@ def test_an_outcome_that_is_damaged_is_that_of_txn_list(
         copy(source / name, log_dir / name)
     for path in log_dir.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    for path in (log_dir / "txn-0").glob("*.txnindex"):
+    for path in (log_dir / "t2-0").glob("*.txnindex"):
         path.unlink()
 
     def of_producer(outcome: Outcome) -> list[tuple[int, int | None, str]]:
-        rows = [each for each in rows_of(outcome, "transaction") if each["producer_id"] == 21]
+        """Those that have ended: open is what the next start leaves open."""
+        rows = [each for each in rows_of(outcome, "transaction") if each["producer_id"] == 1002]
         names = ("first_offset", "last_offset", "state")
-        return sorted(tuple(each[name] for name in names) for each in rows)
+        found = [tuple(each[name] for name in names) for each in rows]
+        return sorted(each for each in found if each[2] != "open")
 
     whole = of_producer(eoctl("txn", "list", log_dir, "--all", *JSONL))
     at = next(
@@ -119,7 +121,7 @@ def test_an_outcome_that_is_damaged_is_that_of_txn_list(
         for each, later in pairwise(whole)
         if (each[2], later[2]) == ("committed", "aborted")
     )
-    log = log_dir / "txn-0" / f"{0:020d}.log"
+    log = log_dir / "t2-0" / f"{0:020d}.log"
     data = bytearray(log.read_bytes())
     [marker] = [each for each in read_batches(bytes(data)) if each.base_offset == at]
     data[marker.end - 1] ^= 1
@@ -130,7 +132,7 @@ def test_an_outcome_that_is_damaged_is_that_of_txn_list(
     assert of_producer(done) == listed
     assert [state for *_, state in listed].count("unknown") == (0 if has_coordinators else 1)
     rows = rows_of(done, "transaction")
-    [row] = [each for each in rows_of(done, "partition") if each["topic"] == "txn"]
+    [row] = [each for each in rows_of(done, "partition") if each["topic"] == "t2"]
     assert row["aborted_transactions"] == sum(each["state"] == "aborted" for each in rows)
     page = (tmp_path / "r.html").read_text()
     assert ("with unknown outcome" in page) is not has_coordinators

@@ -97,7 +97,7 @@ class _StateView:
             self.recovered = recover_state(
                 partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset
             )
-        missing = partition.not_given(gaps=self.recovered.gaps)
+        missing = partition.not_given(walked=self.recovered.spans)
         within = (each.within(0, options.at_offset) for each in missing)
         not_given = [each for each in within if each is not None]
         self._is_short = any(not_given) or bool(selected.problems)

@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
+    from storage.dirs.acknowledged import Missing
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
-    from storage.dirs.offset_ledger import Gap
+    from storage.dirs.offset_ledger import OffsetSpan
     from storage.producers.pairs import EndedBlock
 
 TOLD_COUNT = 3  # of what hangs, in lines
@@ -128,7 +129,8 @@ class TxnWorld:
         self.is_unreadable |= bool(self.absent)
         self.notes = [VERIFIED, self.moment.describe(), *map(str, found.problems), *self.absent]
         self._logs: dict[str | None, CoordinatorLog] = {}
-        self._gaps: dict[str, frozenset[Gap]] = {}  # of partitions, by path
+        self._walked: dict[str, dict[int, OffsetSpan]] = {}  # of partitions, by path
+        self._damaged: dict[str, tuple[Missing, ...]] = {}
         for log_dir in self._log_dirs:
             if log_dir.lock.is_held:
                 self.notes.append(f"{log_dir.path}: a broker is running on it: this may change")
@@ -217,7 +219,8 @@ class TxnWorld:
             return
         self._tell(partition.problems)
         self.notes += partition.notes
-        for missing in partition.not_given(gaps=self._gaps.pop(path, ())):
+        walked, damaged = self._walked.pop(path, {}), self._damaged.pop(path, ())
+        for missing in partition.not_given(None, damaged, walked=walked):
             self.is_unreadable = True
             note = f"{path}: {missing}"
             self.notes += [note] if note not in self.notes else []
@@ -239,7 +242,7 @@ class TxnWorld:
             now_ms=self.moment.ms,
             max_timeout_ms=self.options.max_timeout_ms,
         )
-        self._note_gaps(partition, state.gaps)
+        self._walked.setdefault(partition.path, {}).update(state.spans)
         for path, verdict in state.damage.items():
             if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
                 self.is_corrupt |= verdict.kind is VerdictKind.CORRUPT
@@ -249,10 +252,6 @@ class TxnWorld:
                     " what is behind it was not looked at"
                 )
         return found, state
-
-    def _note_gaps(self, partition: Partition, gaps: frozenset[Gap]) -> None:
-        known = self._gaps.get(partition.path, frozenset())
-        self._gaps[partition.path] = known | gaps
 
     def open_transactions(self) -> Iterator[OpenTransactionReport]:
         """Find the open transactions of all partitions."""
@@ -293,7 +292,8 @@ class TxnWorld:
     ) -> list[EndedBlock]:
         """Read the ends of the transactions of a partition; names those of unknown outcome."""
         found = read_ended(partition, None if progress is None else progress.advance)
-        self._note_gaps(partition, found.gaps)
+        self._walked.setdefault(partition.path, {}).update(found.spans)
+        self._damaged[partition.path] = found.damaged
         for each in found.unknown:
             self.is_corrupt = True
             self.notes.append(f"{partition.path}: {each}")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from eoctl.spark.rows.source_options import SourceOptions
     from recovery.records.counting import PieceCounts
     from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
@@ -196,11 +197,11 @@ def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
         yield (*place, path, kind, check_id, *unknown, str(each))
 
 
-def empty_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
+def empty_rows(listing: Listing, options: SourceOptions) -> Iterator[tuple[Any, ...]]:
     """Give the rows of kafka-log-findings for directories without a segment that had offsets."""
     filled = {each.directory for each in listing.places}
     for each in listing.directories:
-        if each.directory not in filled:
+        if each.directory not in filled and options.kafka.choice.holds(each):
             for missing in listing.acknowledged_of(each.directory).not_given(None):
                 place = (each.broker, each.topic, each.partition, each.directory, each.directory)
                 offsets = (None, None, missing.base_offset, missing.last_offset)

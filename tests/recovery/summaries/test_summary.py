@@ -205,7 +205,7 @@ def cut(batches: list[Batch], places: list[int]) -> list[Piece]:
 
 def found_in(summary: Summary) -> tuple[list[tuple[int, ...]], list[tuple[int, str]]]:
     gaps = summary.gaps()
-    rows = [tuple(row) for row in zip(*(column.tolist() for column in gaps), strict=True)]
+    rows = [tuple(row) for row in zip(*(column.tolist() for column in gaps[:5]), strict=True)]
     violations = summary.violations
     names = [NAMES[kind] for kind in violations["kind"].tolist()]
     return rows, sorted(zip(violations["offset"].tolist(), names, strict=True))

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from recovery.transactions.coordinator_history import (
-    CompletedTransaction,
-    MarkedTransaction,
-    outcome_of,
-)
+from recovery.cluster.coordinator_log import IdRecord
+from recovery.transactions.coordinator_history import CoordinatorHistory
 from recovery.transactions.unknown_ends import find_ends, log_files_of, read_ended
 from storage.dirs.discovery import discover
+from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
-from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
+from storage.formats.control_record import ABORT, COMMIT, UNKNOWN
+from storage.formats.transaction_state import TransactionState, TransactionStatus
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def markers_of(directory: Path) -> Iterator[Marker]:
 
 @pytest.mark.parametrize("how", ["flip", "cut"])
 @pytest.mark.parametrize(
-    ("state", "name", "least"), [("clean", "txn-0", 20), ("tv2-clean", "t2-0", 5)]
+    ("state", "name", "least"), [("clean", "txn-0", 0), ("tv2-clean", "t2-0", 5)]
 )
 def test_the_outcome_is_that_of_the_marker(
     state: str, name: str, least: int, how: str, golden: Callable[[str], Path], tmp_path: Path
@@ -106,38 +105,82 @@ def test_without_the_coordinators_nothing_is_shown(
     assert first.first_offset in {each.first_offset for each in found.unknown}
 
 
-def completed(*kinds: int) -> list[CompletedTransaction]:
-    """One each 10 s, of producer epoch 0."""
-    return [
-        CompletedTransaction(0, kind, (("t", 0),), n * 10_000, n * 10_000 + 100, False)
-        for n, kind in enumerate(kinds)
-    ]
+def state(
+    status: TransactionStatus, epoch: int, *, start: int = 100, version: int = 2, **more: int
+) -> TransactionState:
+    values = {"producer_id": 7, "previous_producer_id": -1, "next_producer_id": -1, **more}
+    return TransactionState(
+        transactional_id="id",
+        version=1,
+        **values,
+        producer_epoch=epoch,
+        next_producer_epoch=-1,
+        timeout_ms=60_000,
+        transaction_status=status,
+        partitions=(("t", 0),),
+        last_update_timestamp_ms=start + 10,
+        start_timestamp_ms=-1 if status is TransactionStatus.EMPTY else start,
+        client_transaction_version=version,
+    )
+
+
+EMPTY, ONGOING = TransactionStatus.EMPTY, TransactionStatus.ONGOING
+COMMITTED, ABORTED = TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT
+NEW = state(EMPTY, 5)
 
 
 @pytest.mark.parametrize(
-    ("known", "marked", "first_offset", "expected"),
+    ("records", "expected"),
     [
-        ((COMMIT, ABORT, COMMIT), ((0, COMMIT), (10, COMMIT)), 10, ABORT),
-        ((COMMIT, ABORT), ((0, COMMIT),), 10, ABORT),
-        ((COMMIT, COMMIT), ((0, COMMIT), (10, COMMIT)), 10, NO_MARKER),
-        # It is open: the coordinator has not ended it.
-        ((COMMIT,), ((0, COMMIT),), 10, UNKNOWN),
-        # What the coordinator has is another history.
-        ((COMMIT, ABORT, ABORT), ((0, COMMIT), (10, COMMIT)), 10, UNKNOWN),
-        ((COMMIT, ABORT, COMMIT, COMMIT), ((0, COMMIT), (10, COMMIT)), 10, UNKNOWN),
+        ([NEW, state(ONGOING, 5), state(COMMITTED, 6)], COMMIT),
+        ([NEW, state(ONGOING, 5), state(ABORTED, 6)], ABORT),
+        # Each transaction has the epoch that the one before left.
+        (
+            [state(EMPTY, 4), state(ONGOING, 4, start=1), state(COMMITTED, 5, start=1),
+             state(ONGOING, 5), state(ABORTED, 6)],
+            ABORT,
+        ),
+        # A coordinator that aborts writes its own version; the client shares epochs.
+        ([NEW, state(ONGOING, 5, version=0), state(ABORTED, 6)], UNKNOWN),
+        ([NEW, state(ONGOING, 5, version=0), state(COMMITTED, 5, version=0)], UNKNOWN),
+        # Records before it are compacted away: another transaction may have had its epoch.
+        ([state(ONGOING, 5), state(COMMITTED, 6)], UNKNOWN),
+        ([state(COMMITTED, 6)], UNKNOWN),
+        # A client that has come to the new version goes on with an epoch that was used.
+        (
+            [state(ONGOING, 5, start=1, version=0), state(COMMITTED, 5, start=1, version=0),
+             state(ONGOING, 5), state(ABORTED, 6)],
+            UNKNOWN,
+        ),
+        # Records between the two are lost.
+        ([NEW, state(ONGOING, 5), state(ABORTED, 8, start=900)], UNKNOWN),
+        ([NEW, state(ONGOING, 5), state(EMPTY, 7), state(ABORTED, 6)], UNKNOWN),
+        # It has not ended.
+        ([NEW, state(ONGOING, 5), state(TransactionStatus.PREPARE_COMMIT, 6)], UNKNOWN),
+        # The epochs of the producer id have run out.
+        (
+            [NEW, state(ONGOING, 5), state(COMMITTED, 0, producer_id=8, previous_producer_id=7)],
+            COMMIT,
+        ),
+        ([NEW, state(ONGOING, 5), state(COMMITTED, 6, producer_id=9)], UNKNOWN),
     ],
-)
-def test_transactions_are_counted(
-    known: tuple[int, ...], marked: tuple[tuple[int, int], ...], first_offset: int, expected: int
+)  # fmt: skip
+def test_an_epoch_that_no_other_transaction_has(
+    records: list[TransactionState],
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    def found(known: list[CompletedTransaction], timestamp_ms: int) -> int:
-        return outcome_of(
-            known,
-            [MarkedTransaction(*each) for each in marked],
-            first_offset=first_offset,
-            producer_epoch=0,
-            timestamp_ms=timestamp_ms,
-        )
+    class Given:
+        def __init__(self, _: object, __: object, take: Callable[[IdRecord], None]) -> None:
+            for offset, each in enumerate(records):
+                take(IdRecord("id", 0, offset, each))
 
-    assert found(completed(*known), first_offset * 1000) == expected
-    assert found(completed(*known), 10_000_000) in {NO_MARKER, UNKNOWN}
+        @staticmethod
+        def knows(_: int) -> bool:
+            return True
+
+    monkeypatch.setattr("recovery.cluster.coordinator_log.CoordinatorLog", Given)
+    history = CoordinatorHistory(read_log_dir(str(tmp_path)))
+    assert history.outcome(7, 5) == expected
+    assert history.outcome(7, 6) == UNKNOWN

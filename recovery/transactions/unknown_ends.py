@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.transactions.coordinator_history import history_of
 from recovery.transactions.events import Ends, LogEvents
 from storage.dirs.discovery import select_partition
 from storage.dirs.offset_ledger import unread
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recovery.transactions.coordinator_history import CoordinatorHistory
     from recovery.transactions.events import EventBlock, Stretch
     from storage.dirs.acknowledged import Missing
     from storage.dirs.offset_ledger import OffsetSpan
@@ -169,10 +169,14 @@ def log_files_of(partition: Partition) -> LogFiles:
     def read_index(base_offset: int) -> bytes | None:
         return partition.read_file(files[base_offset].txn_index)
 
-    history = cache(lambda: history_of(partition))
+    history: list[CoordinatorHistory | None] = []
 
     def coordinated(producer_id: int, epoch: int) -> int:
-        found = history()
+        if not history:
+            from recovery.transactions.coordinator_history import history_of
+
+            history.append(history_of(partition))
+        [found] = history
         return UNKNOWN if found is None else found.outcome(producer_id, epoch)
 
     return LogFiles(

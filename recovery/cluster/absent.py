@@ -110,6 +110,26 @@ def lost_partitions(
     return [*(each for each in absent if each.missing is not None), *map(_of_held_back, held)]
 
 
+def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters | None = None) -> list[str]:
+    """Say which metadata logs have records that this release of eoctl does not understand.
+
+    What the metadata say of topics and settings may then be of an older state.
+    """
+    if clusters is None:
+        from recovery.cluster.clusters import Clusters as NewClusters
+
+        clusters = NewClusters(log_dirs)
+    images = [clusters.image_for(each) for each in log_dirs]
+    return [
+        f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read:"
+        " topics and settings may be of an older state"
+        for path, count in {
+            each.path: each.unknown_records_count for each in images if each is not None
+        }.items()
+        if count
+    ]
+
+
 def _of_held_back(held: HeldBack) -> AbsentPartition:
     return AbsentPartition(
         key=held.key,

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.absent import lost_partitions
+from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.remote_segments import tell_remote
 from recovery.export.options import PATH_COLUMNS, ExportFormat, Until
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
@@ -86,6 +86,7 @@ class ExportPlan(NamedTuple):
         bounds: of the offsets that are wanted of each directory; the second excluded, None: none.
         acknowledged: how far the logs are known to have reached, by directory.
         absent: partitions that should be there and have no directory.
+        doubts: what of the metadata was not understood; among the notes.
     """
 
     pieces: tuple[ExportPiece, ...]
@@ -95,6 +96,7 @@ class ExportPlan(NamedTuple):
     bounds: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({})
     acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
     absent: tuple[AbsentPartition, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def known_of(self, directory: str) -> Acknowledged:
         """What is known of the log of a directory, beside what is in it."""
@@ -161,6 +163,8 @@ def plan_export(
         )
     notes += _remote(by_directory, options)
     notes += _copies(directories)
+    doubts = not_understood(listing.log_dirs)
+    notes += doubts
     return ExportPlan(
         pieces=tuple(pieces),
         directories=tuple(directories),
@@ -169,6 +173,7 @@ def plan_export(
         bounds=bounds,
         acknowledged=listing.acknowledged,
         absent=tuple(lost_partitions(listing.log_dirs)),
+        doubts=tuple(doubts),
     )
 
 

@@ -182,6 +182,7 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         is_corrupt=VerdictKind.CORRUPT in kinds
         or any(isinstance(each, FormatError) for each in plan.problems),
         is_unreadable=VerdictKind.UNREADABLE in kinds
+        or bool(plan.doubts)
         or any(each.kind == VerdictKind.MISSING for each in lost)
         or any(each.unknown for each in summaries)
         or any(isinstance(each, AccessError) for each in plan.problems),

@@ -94,7 +94,8 @@ class LossSurvey:
         self.notes: list[str] = [*map(str, self._plan.problems), *self._plan.notes]
         self.is_lost = False
         self.suspected_records = 0
-        self.is_short = any(isinstance(each, FormatError) for each in self._plan.problems)
+        self.is_short = bool(self._plan.doubts)
+        self.is_short |= any(isinstance(each, FormatError) for each in self._plan.problems)
         self.total_bytes = sum(
             each.split.end_pos - each.split.start_pos for each in self._plan.pieces
         )

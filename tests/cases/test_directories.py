@@ -86,6 +86,20 @@ def test_a_foreign_name_in_a_delete_directory_keeps_a_broker_from_starting(
     assert ("DIR-9", "error", "refuses to start") in findings_of(outcome, beside)
 
 
+def test_readers_of_a_log_dir_say_that_a_metadata_record_is_unknown(
+    case: Callable[[str], Path], eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = case("unknown-metadata-record")
+    for call in (
+        ("loss", made), ("export", made, "--to", tmp_path / "to"), ("duplicates", made),
+        ("producers", made), ("spark-audit", made), ("txn", "list", made), ("describe", made),
+        ("txn", "hanging", made), ("groups", "list", made), ("advise", made),
+    ):  # fmt: skip
+        outcome = eoctl(*call)
+        assert (call, outcome.status) == (call, 5), outcome.errors
+        assert str(made / "__cluster_metadata-0") in outcome.errors
+
+
 def test_an_unknown_metadata_record_is_the_end_of_a_start(
     case: Callable[[str], Path], eoctl: Callable[..., Any]
 ) -> None:

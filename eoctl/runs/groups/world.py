@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
 from eoctl.runs.notes import first_of, notes_in_use
-from recovery.cluster.absent import lost_partitions
+from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.groups.expiry import is_expired
 from recovery.groups.group_log import GroupLog
@@ -84,7 +84,9 @@ class GroupWorld:
             if each.key.topic == GROUPS_TOPIC
         ]  # fmt: skip
         self._tell([*found.problems, *self.log.problems])
-        self.notes += map(str, absent)
+        doubts = not_understood(self.log_dirs, clusters)
+        self.is_unreadable |= bool(doubts)
+        self.notes += (*map(str, absent), *doubts)
         self.notes += self.log.told()
         self.commits = self._chosen(paths)
         asked = {self.log.home_of(each) for each in options.groups}

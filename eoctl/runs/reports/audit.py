@@ -19,7 +19,7 @@ from eoctl.runs.reports.engine import (
 from recovery.audit.checkpoint import AuditCheckpoint, by_directory, waves_of
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditState
-from recovery.cluster.absent import lost_partitions
+from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.remote_segments import tell_remote
 from recovery.cluster.transactional_ids import read_transactional_ids
 from recovery.export.options import DEFAULT_SPLIT_BYTES, split_bytes_for
@@ -165,8 +165,8 @@ def run_audit(
     notes += first_of(unknown, "transactions of unknown outcome")
     notes += _remote_notes(listing)
     problems = listing.problems
-    absent = lost_partitions(listing.log_dirs)
-    notes += map(str, absent)
+    absent = [*map(str, lost_partitions(listing.log_dirs)), *not_understood(listing.log_dirs)]
+    notes += absent
     return AuditResult(
         audit=Audit(audited, ids),
         notes=notes,

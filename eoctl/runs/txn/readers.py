@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.clock import format_time_ms, resolve_now
 from eoctl.progress import Progress, log_bytes
 from eoctl.runs.notes import first_of
-from recovery.cluster.absent import lost_partitions
+from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.transactions.open_transactions import (
@@ -126,8 +126,10 @@ class TxnWorld:
             [each.path for each in found.log_dirs],
         )
         self.absent = [*map(str, lost_partitions(found.whole, self._clusters))]
-        self.is_unreadable |= bool(self.absent)
+        doubts = not_understood(found.whole, self._clusters)
+        self.is_unreadable |= bool(self.absent or doubts)
         self.notes = [VERIFIED, self.moment.describe(), *map(str, found.problems), *self.absent]
+        self.notes += doubts
         self._logs: dict[str | None, CoordinatorLog] = {}
         self._walked: dict[str, dict[int, OffsetSpan]] = {}  # of partitions, by path
         self._damaged: dict[str, tuple[Missing, ...]] = {}

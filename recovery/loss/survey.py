@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from recovery.summaries.read_findings import ReadFinding
     from recovery.summaries.sequence_gaps import Gaps
     from recovery.transactions.unknown_ends import UnknownTransaction
-    from storage.dirs.offset_ledger import OffsetSpan
+    from storage.dirs.offset_ledger import Gap, OffsetSpan
     from storage.places.listing import DirectoryPlace
 
 PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
@@ -192,10 +192,8 @@ class LossSurvey:
         # So many never came through one log: the producer began there near the end of a lap.
         rows = [row for row, count in enumerate(gaps.missing_count.tolist()) if count < HALF_LAP]
         between = [*zip(gaps.before_offset.tolist(), gaps.next_offset.tolist(), strict=True)]
-        absent = found.span.gaps
-        rows = [
-            row for row in rows if not self._was_removed(directory.directory, between[row], absent)
-        ]
+        removed = self._removed_from(directory.directory, found.span.gaps)
+        rows = [row for row in rows if not _is_within(removed, between[row])]
         if not rows or cleanup_of(directory.directory).is_compacted:
             return
         self.is_lost = True
@@ -285,20 +283,15 @@ class LossSurvey:
             return False
         return any(each.explains(first, last) for each in self._changes_of(directory))
 
-    def _was_removed(
-        self, directory: str, between: tuple[int, int], absent: Sequence[tuple[int, int]]
-    ) -> bool:
-        """Tell whether a change of eoctl removed batches between two, which are still absent.
-
-        Such records are listed once, as lost by the change.
-        """
-        low, high = between
-        removed = [each for change in self._changes_of(directory) for each in change.ranges]
-        return any(
-            max(first, begin, low + 1) <= min(end if last is None else last, end, high - 1)
-            for first, last in removed
-            for begin, end in absent
-        )
+    def _removed_from(self, directory: str, absent: Sequence[Gap]) -> list[Gap]:
+        """Return what changes of eoctl removed and is still absent: it is listed once, as that."""
+        found = []
+        for first, last in (each for one in self._changes_of(directory) for each in one.ranges):
+            for begin, end in absent:
+                low, high = max(first, begin), end if last is None else min(last, end)
+                if low <= high:
+                    found.append((low, high))
+        return found
 
     def _changes_of(self, directory: str) -> list[JournalLoss]:
         path = os.path.realpath(directory)
@@ -421,6 +414,12 @@ def _of_aborted(directory: DirectoryPlace, found: Aborted) -> LossRow:
         end_pos=None,
         path=directory.directory,
     )
+
+
+def _is_within(ranges: Sequence[Gap], between: tuple[int, int]) -> bool:
+    """Tell whether one of the ranges has an offset between two."""
+    low, high = between
+    return any(first < high and last > low for first, last in ranges)
 
 
 def _of_sequences(directory: DirectoryPlace, gaps: Gaps, row: int) -> LossRow:

@@ -177,6 +177,7 @@ class _Stretches:
     def __init__(self, scan: BulkScan, before: Continuation, base_offset: int) -> None:
         self._base_offset = base_offset  # of the segment; -1: the scan does not begin with it
         self.found: list[Stretch] = []
+        self.damaged: list[Stretch] = []  # those that hold no marker, too
         self.end_offset = before.end_offset
         self.is_damaged, self.is_torn = before.is_damaged, before.is_torn
         self._scan = scan
@@ -225,8 +226,8 @@ class _Stretches:
         """Meet the next good batch."""
         self._look_at_verdicts(pos)
         start, is_damaged = self.end_offset, self.is_damaged or self.is_torn or bool(self._bad)
-        if start < 0 and is_damaged and 0 <= self._base_offset < base_offset:
-            self.found.append(Stretch(self._base_offset, base_offset, is_damaged))
+        if is_damaged and base_offset > (first := self._base_offset if start < 0 else start) >= 0:
+            self.damaged.append(Stretch(first, base_offset, is_damaged=True))
         if 0 <= start < base_offset and magic >= MAGIC_V2 and not self._is_data(base_offset, pos):
             self.found.append(Stretch(start, base_offset, is_damaged))
         self._bad, self.is_damaged, self.is_torn = [], False, False
@@ -304,6 +305,11 @@ class EventWalk:
     def stretches(self) -> list[Stretch]:
         """Offsets before the last good batch so far that no good batch has."""
         return self._stretches.found
+
+    @property
+    def damaged(self) -> list[Stretch]:
+        """Damaged stretches before the last good batch so far, those without markers too."""
+        return self._stretches.damaged
 
     @property
     def behind(self) -> Continuation:
@@ -400,6 +406,7 @@ class LogEvents(Generic[Named]):
         end_offset: one above the last good batch that was passed; -1 if there was none.
         problems: of segments that could not be opened.
         stretches: offsets that no good batch has; complete after the iteration.
+        damaged: damaged stretches up to the last good batch, those without markers too.
         spans: the offsets of each segment by its base offset, if they are wanted.
     """
 
@@ -414,6 +421,7 @@ class LogEvents(Generic[Named]):
     ) -> None:
         """`opener` opens what names a segment; all are given in order. `ends`: as `EventWalk`."""
         self.end_offset = -1
+        self.damaged: list[Stretch] = []
         self.spans: dict[int, OffsetSpan] = {}
         self._has_spans = has_spans
         self.problems: list[AccessError] = []
@@ -445,6 +453,7 @@ class LogEvents(Generic[Named]):
                     if kept.table.row_count:
                         yield kept
                 behind = walk.behind
+                self.damaged += walk.damaged
                 if ledger is not None and segment.base_offset is not None:
                     self.spans[segment.base_offset] = ledger.span
                 self.end_offset = max(self.end_offset, walk.end_offset)

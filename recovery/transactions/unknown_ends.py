@@ -233,7 +233,7 @@ class EndedTransactions(NamedTuple):
 
     Attributes:
         spans: the offsets of each segment, by its base offset.
-        damaged: offsets that damage has.
+        damaged: offsets that lie in damaged bytes, up to the last good batch.
     """
 
     blocks: list[EndedBlock]
@@ -268,11 +268,7 @@ def read_ended(
         found = find_ends(log)
     if len(found.ends.offset):
         blocks = _ended(LogEvents(log.bases, log.opener, log_start_offset=start, ends=found.ends))
-    damaged = tuple(
-        unread(each.start_offset, None if each.end_offset == INT64_MAX else each.end_offset)
-        for each in events.stretches
-        if each.is_damaged
-    )
+    damaged = tuple(unread(each.start_offset, each.end_offset) for each in events.damaged)
     return EndedTransactions(blocks, found.unknown, events.spans, damaged)
 
 

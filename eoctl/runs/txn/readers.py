@@ -222,6 +222,9 @@ class TxnWorld:
         self._tell(partition.problems)
         self.notes += partition.notes
         walked, damaged = self._walked.pop(path, {}), self._damaged.pop(path, ())
+        self.is_corrupt |= bool(damaged)
+        told = [f"{path}: {each.offsets} lie in damaged bytes" for each in damaged]
+        self.notes += first_of(told, "damaged places there")
         for missing in partition.not_given(None, damaged, walked=walked):
             self.is_unreadable = True
             note = f"{path}: {missing}"

@@ -269,7 +269,9 @@ def read_ended(
     if len(found.ends.offset):
         blocks = _ended(LogEvents(log.bases, log.opener, log_start_offset=start, ends=found.ends))
     damaged = tuple(unread(each.start_offset, each.end_offset) for each in events.damaged)
-    return EndedTransactions(blocks, found.unknown, events.spans, damaged)
+    return EndedTransactions(
+        blocks=blocks, unknown=found.unknown, spans=events.spans, damaged=damaged
+    )
 
 
 def _ended(events: LogEvents[int]) -> list[EndedBlock]:

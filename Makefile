@@ -66,10 +66,7 @@ check-fast: lint
 		$(PYTEST) -q -x -m "not broker and not slow" $$names; }
 
 lint: env
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	! cargo fmt --version >/dev/null 2>&1 || cargo fmt --manifest-path native/Cargo.toml --check
+	scripts/lint.sh
 
 rules: env
 	$(BIN)/python -m tests.rule_pages

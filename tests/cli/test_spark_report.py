@@ -134,6 +134,7 @@ def test_a_partition_without_records_and_an_empty_directory(
     assert ours == theirs
 
 
+@pytest.mark.exhaustive
 def test_equal_calls_give_equal_bytes(
     crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ def test_later_runs_read_what_is_new(eoctl: Callable[..., Any], tmp_path: Path) 
     write_indexes(root)
     words = ("spark-audit", "--report", "all", "--output", "jsonl", root)
     state = ("--state", tmp_path / "state", "--engine", "spark", "--split-bytes", 2_000)
-    eoctl(*words, *state)
+    eoctl("spark-audit", "--report", "topics", root, *state)
     world.logs[0].write(root)
     outcome = eoctl(*words, *state)
     assert outcome.stdout == eoctl(*words, "--engine", "local", "--jobs", "1").stdout

@@ -275,6 +275,7 @@ def always_dying(split: Split) -> PieceSummary:
     return read_split(split)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("workers_pay")
 def test_a_killed_process_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EOCTL_TEST_DIED", str(tmp_path / "died"))

@@ -66,7 +66,10 @@ check-fast: lint
 		$(PYTEST) -q -x -m "not broker and not slow" $$names; }
 
 lint: env
-	scripts/lint.sh
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	! cargo fmt --version >/dev/null 2>&1 || cargo fmt --manifest-path native/Cargo.toml --check
 
 rules: env
 	$(BIN)/python -m tests.rule_pages

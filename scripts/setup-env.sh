@@ -67,7 +67,7 @@ if [ "$found" != "$home" ]; then
     rm -rf .venv
     "$python" -m venv .venv
 fi
-rm -f .venv/eoctl-demo .venv/eoctl-all .venv/eoctl-packages
+rm -f .venv/eoctl-demo .venv/eoctl-all
 
 echo "installing into .venv (the first time takes a few minutes)" >&2
 # Building needs only setuptools, so it is pinned and installed like everything else.
@@ -76,7 +76,6 @@ pip_install setuptools
 make_native &
 native=$!
 pip_install --no-build-isolation --editable ".$extras" && status=0 || status=$?
-[ $status != 0 ] || echo "$key" >.venv/eoctl-packages
 wait $native
 [ $status = 0 ] || exit $status
 echo "$key" >".venv/eoctl-$scope"

@@ -19,30 +19,17 @@ fetch() {
     scripts/fetch-kafka-libs.sh
 }
 
-# The linters need no kernel, and pip leaves a processor idle while that compiles.
-lint() {
-    until [ .venv/eoctl-packages -nt .cache/env-begun ] || [ -f .cache/env-ended ]; do
-        sleep 1
-    done
-    exec scripts/lint.sh
-}
-
 after() { echo "$1: $(($(date +%s) - started)) s after the start" >&2; }
 
-rm -f .cache/env-ended
-touch .cache/env-begun
 fetch &
 fetching=$!
-lint >$lint_log 2>&1 &
-linting=$!
-make --no-print-directory env
-made=$?
-touch .cache/env-ended
-[ $made = 0 ] || exit 1
+make --no-print-directory env || exit 1
 wait $fetching || :
 .venv/bin/python -m tests.kafka.classes || :
 after "environment, kernel and jars are ready"
 
+make --no-print-directory lint >$lint_log 2>&1 &
+linting=$!
 # Tests make 100,000 small files and sync many: in memory that takes a fifth of the time.
 memory=/dev/shm
 files=

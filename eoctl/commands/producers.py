@@ -133,12 +133,11 @@ def _row(counted: Counted, clock: Clock) -> Sequence[object]:
 def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
     """Read all partitions; those that cannot be listed become problems."""
     from eoctl.progress import Progress, log_bytes
-    from recovery.cluster.absent import lost_partitions, not_understood
+    from recovery.cluster.absent import doubts_around
     from recovery.look.census import read_producers
     from storage.dirs.partition import Partition
 
-    problems = [*map(str, found.problems), *map(str, lost_partitions(found.whole))]
-    problems += not_understood(found.whole)
+    problems = [*map(str, found.problems), *doubts_around(found.whole)]
     counted = []
     with Progress("reading", lambda: log_bytes(found.selected)) as progress:
         for selected in found.selected:

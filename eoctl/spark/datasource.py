@@ -262,7 +262,7 @@ class FindingsReader(SplitsReader):
         """Take segments whole, for damage is judged by what is around it.
 
         Of a topic that may be compacted, one task reads the whole directory: any of its batches may
-        explain absent offsets. A task is added for what could not even be listed.
+        explain absent offsets. Another task has directories that cannot be listed or are empty.
         """
         splits, listing = read_splits(self.options, self.wanted)
         if listing is None:
@@ -312,6 +312,7 @@ def _findings_tasks(
 
     apart: list[Split] = []
     together: list[Split] = []
+    size = 0  # of those together
 
     def task_of(splits: Iterable[Split], *, is_by_directory: bool) -> SplitsInput:
         task = tuple(splits)
@@ -323,10 +324,12 @@ def _findings_tasks(
         if cleanup_of(directory).is_compacted is False:
             apart += group
             continue
-        together += group
-        if sum(each.end_pos - each.start_pos for each in together) >= task_bytes:
+        own = [*group]
+        together += own
+        size += sum(each.end_pos - each.start_pos for each in own)
+        if size >= task_bytes:
             yield task_of(together, is_by_directory=True)
-            together = []
+            together, size = [], 0
     if together:
         yield task_of(together, is_by_directory=True)
     for task in tasks_of(apart, task_bytes):

@@ -15,6 +15,7 @@ from recovery.checks.grounds.collector import MAX_KEPT_COUNT
 from recovery.replay.producer_columns import group_rows, group_starts
 from recovery.rules.findings import Severity
 from recovery.summaries.sequence_ranges import HALF_LAP
+from storage.dirs.offset_ledger import is_thinned
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE
 
 if TYPE_CHECKING:
@@ -39,16 +40,12 @@ class SequenceCheck:
         # By producer id and epoch, where it is not 0: first sequence of the unbroken run.
         self._run_start: dict[tuple[int, int], int] = {}
         self._never_came: list[dict[str, Any]] = []
-        self._is_thinned = False  # a batch has fewer records than offsets: a cleaner was here
+        self._is_thinned = False
 
     def take(self, table: HeaderTable, state: BulkState, path: str) -> None:
         """Compare with what `state` knows, and within the table."""
-        is_v2 = table.magic >= MAGIC_V2
-        is_thin = (table.records_count >= 0) & (
-            table.records_count <= table.last_offset - table.base_offset
-        )
-        self._is_thinned |= bool((is_v2 & is_thin).any())
-        is_data = is_v2 & (table.attributes & CONTROL_MASK == 0)
+        self._is_thinned = self._is_thinned or bool(is_thinned(table).any())
+        is_data = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK == 0)
         rows = np.flatnonzero(is_data & (table.producer_id >= 0) & (table.base_sequence >= 0))
         if not len(rows):
             return

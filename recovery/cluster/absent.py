@@ -110,15 +110,11 @@ def lost_partitions(
     return [*(each for each in absent if each.missing is not None), *map(_of_held_back, held)]
 
 
-def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters | None = None) -> list[str]:
+def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
     """Say which metadata logs have records that this release of eoctl does not understand.
 
     What the metadata say of topics and settings may then be of an older state.
     """
-    if clusters is None:
-        from recovery.cluster.clusters import Clusters as NewClusters
-
-        clusters = NewClusters(log_dirs)
     images = [clusters.image_for(each) for each in log_dirs]
     return [
         f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read:"
@@ -128,6 +124,15 @@ def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters | None = None)
         }.items()
         if count
     ]
+
+
+def doubts_around(log_dirs: Sequence[LogDir]) -> list[str]:
+    """Say both of log dirs: which partitions are lost, and which metadata are not understood."""
+    from recovery.cluster.clusters import Clusters as NewClusters
+
+    clusters = NewClusters(log_dirs)
+    lost = lost_partitions(log_dirs, clusters)
+    return [*map(str, lost), *not_understood(log_dirs, clusters)]
 
 
 def _of_held_back(held: HeldBack) -> AbsentPartition:

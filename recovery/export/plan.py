@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.absent import lost_partitions, not_understood
+from recovery.cluster.clusters import Clusters
 from recovery.cluster.remote_segments import tell_remote
 from recovery.export.options import PATH_COLUMNS, ExportFormat, Until
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
@@ -163,7 +164,8 @@ def plan_export(
         )
     notes += _remote(by_directory, options)
     notes += _copies(directories)
-    doubts = not_understood(listing.log_dirs)
+    clusters = Clusters(listing.log_dirs)
+    doubts = not_understood(listing.log_dirs, clusters)
     notes += doubts
     return ExportPlan(
         pieces=tuple(pieces),
@@ -172,7 +174,7 @@ def plan_export(
         notes=tuple(notes),
         bounds=bounds,
         acknowledged=listing.acknowledged,
-        absent=tuple(lost_partitions(listing.log_dirs)),
+        absent=tuple(lost_partitions(listing.log_dirs, clusters)),
         doubts=tuple(doubts),
     )
 

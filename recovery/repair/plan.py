@@ -226,7 +226,7 @@ def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
 
 
 def lost_ranges(repaired: Iterable[Repaired]) -> list[dict[str, Any]]:
-    """Return what goes as names and JSON values, as `recovery.changes.journals.losses` reads it."""
+    """Return removed ranges as JSON values, for `recovery.changes.journals.losses`."""
     return [
         {
             "file": str(Path(*Path(lost.path).parts[-2:])),

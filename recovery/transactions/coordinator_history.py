@@ -19,7 +19,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import AccessError
+from storage.dirs.log_dir import read_log_dir
+from storage.errors import EoctlError
 from storage.file_names import TRANSACTION_STATE_TOPIC, DirState
 from storage.formats.control_record import ABORT, COMMIT, UNKNOWN
 from storage.formats.transaction_state import TransactionStatus
@@ -115,25 +116,13 @@ def history_of(partition: Partition) -> CoordinatorHistory | None:
     live = [each.path for each in found if each.name.state is DirState.LIVE]
     try:
         sizes = tuple((each, list_partition(each).log_bytes) for each in live)
-    except AccessError:
+        return _read(log_dir.path, sizes) if live else None
+    except EoctlError:
         return None
-    return _read(_Kept(sizes, log_dir)) if live else None
-
-
-class _Kept:
-    """A log dir, which is the same as long as its coordinators' logs have the same sizes."""
-
-    def __init__(self, sizes: tuple[tuple[str, int], ...], log_dir: LogDir) -> None:
-        self.log_dir = log_dir
-        self._sizes = sizes
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept) and other._sizes == self._sizes
-
-    def __hash__(self) -> int:
-        return hash(self._sizes)
 
 
 @lru_cache(maxsize=8)
-def _read(kept: _Kept) -> CoordinatorHistory:
-    return CoordinatorHistory(kept.log_dir)
+def _read(log_dir: str, sizes: tuple[tuple[str, int], ...]) -> CoordinatorHistory:
+    """Read the coordinators' logs as they are with those sizes."""
+    del sizes
+    return CoordinatorHistory(read_log_dir(log_dir))

@@ -87,6 +87,10 @@ class Continuation(NamedTuple):
     is_torn: bool = False
 
 
+def _rows_of(table: HeaderTable, rows: Flags | NDArray[np.int64]) -> HeaderTable:
+    return HeaderTable._make(column[rows] for column in table)
+
+
 class EventBlock(NamedTuple):
     """Transactional data batches and end markers in log order.
 
@@ -101,9 +105,7 @@ class EventBlock(NamedTuple):
         is_kept = self.table.last_offset >= offset
         if is_kept.all():
             return self
-        return EventBlock(
-            HeaderTable._make(column[is_kept] for column in self.table), self.marker[is_kept]
-        )
+        return EventBlock(_rows_of(self.table, is_kept), self.marker[is_kept])
 
 
 def is_data_of_transaction(table: HeaderTable) -> Flags:
@@ -177,7 +179,7 @@ class _Stretches:
     def __init__(self, scan: BulkScan, before: Continuation, base_offset: int) -> None:
         self._base_offset = base_offset  # of the segment; -1: the scan does not begin with it
         self.found: list[Stretch] = []
-        self.damaged: list[Stretch] = []  # those that hold no marker, too
+        self.damaged: list[Stretch] = []  # stretches without a marker, too
         self.end_offset = before.end_offset
         self.is_damaged, self.is_torn = before.is_damaged, before.is_torn
         self._scan = scan
@@ -246,10 +248,6 @@ class _Stretches:
         return bool(self._bad) and (offset, pos) == (end_offset, end_pos)
 
 
-def _rows_of(table: HeaderTable, rows: Flags) -> HeaderTable:
-    return HeaderTable._make(column[rows] for column in table)
-
-
 class EventWalk:
     """Iterable of EventBlock over a stretch of a segment; never raises for bad bytes.
 
@@ -308,7 +306,7 @@ class EventWalk:
 
     @property
     def damaged(self) -> list[Stretch]:
-        """Damaged stretches before the last good batch so far, those without markers too."""
+        """Damaged stretches before the last good batch so far, with or without a marker."""
         return self._stretches.damaged
 
     @property
@@ -334,15 +332,15 @@ class EventWalk:
                 self._ledger.take(good)
         is_control = is_control_of_producer(table)
         rows = np.flatnonzero(is_control | is_data_of_transaction(table))
-        found = HeaderTable._make(column[rows] for column in table)
+        found = _rows_of(table, rows)
         marker = np.zeros(len(rows), np.int8)
         controls = np.flatnonzero(is_control[rows])
         if len(controls):
-            control_table = HeaderTable._make(column[controls] for column in found)
+            control_table = _rows_of(found, controls)
             marker[controls] = read_marker_kinds(self._segment, control_table, window)
             is_event = ~is_control[rows] | (marker != NO_MARKER)
             if not is_event.all():
-                found = HeaderTable._make(column[is_event] for column in found)
+                found = _rows_of(found, is_event)
                 marker = marker[is_event]
         if len(self._ends.offset) and is_placed.any():
             return self._with_ends(table, is_placed, EventBlock(found, marker))
@@ -406,7 +404,7 @@ class LogEvents(Generic[Named]):
         end_offset: one above the last good batch that was passed; -1 if there was none.
         problems: of segments that could not be opened.
         stretches: offsets that no good batch has; complete after the iteration.
-        damaged: damaged stretches up to the last good batch, those without markers too.
+        damaged: damaged stretches up to the last good batch, with or without a marker.
         spans: the offsets of each segment by its base offset, if they are wanted.
     """
 

@@ -26,6 +26,9 @@ from storage.formats.record_batch import CODEC_MASK, DELETE_HORIZON_MASK, MAGIC_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
 
@@ -54,6 +57,13 @@ class OffsetSpan(NamedTuple):
     cleaned_end: int = 0
     is_wrapped: bool = False
     begin_offset: int | None = None
+
+
+def is_thinned(table: HeaderTable) -> NDArray[np.bool_]:
+    """Tell which batches have fewer records than offsets, as only a cleaner leaves them."""
+    count = table.records_count
+    is_less = (count >= 0) & (count <= table.last_offset - table.base_offset)
+    return is_less & (table.magic >= MAGIC_V2)
 
 
 class OffsetLedger:
@@ -96,7 +106,7 @@ class OffsetLedger:
         ends = np.maximum.accumulate(np.concatenate(([before], last + 1)))
         is_v2 = table.magic >= MAGIC_V2
         is_gap = base > ends[:-1]
-        is_cleaned = is_v2 & (table.records_count >= 0) & (table.records_count <= last - base)
+        is_cleaned = is_thinned(table)
         is_cleaned |= is_v2 & (table.attributes & DELETE_HORIZON_MASK != 0)
         if is_gap.any():
             # A compressed message of an old format has the offset of the last one in it.

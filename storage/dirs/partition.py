@@ -267,13 +267,14 @@ class Partition:
     def _seams_and(self, walked: Mapping[int, OffsetSpan]) -> OffsetSpan:
         """Add to the seams what is known of segments that were read."""
         span = self.seams()
-        for each in walked.values():
-            span = span._replace(
-                gaps=united((*span.gaps, *each.gaps)),
-                end_offset=max(span.end_offset or 0, each.end_offset or 0),
-                cleaned_end=max(span.cleaned_end, each.cleaned_end),
-            )
-        return span
+        if not walked:
+            return span
+        spans = (span, *walked.values())
+        return span._replace(
+            gaps=united(gap for each in spans for gap in each.gaps),
+            end_offset=max(each.end_offset or 0 for each in spans),
+            cleaned_end=max(each.cleaned_end for each in spans),
+        )
 
     def cleanup(self) -> Cleanup:
         """Return what the metadata say of the topic's cleanup; they are read once."""

@@ -109,7 +109,7 @@ def test_an_outcome_that_is_damaged_is_that_of_txn_list(
         path.unlink()
 
     def of_producer(outcome: Outcome) -> list[tuple[int, int | None, str]]:
-        """Those that have ended: open is what the next start leaves open."""
+        """Return ended transactions. Those that the next start leaves open are listed apart."""
         rows = [each for each in rows_of(outcome, "transaction") if each["producer_id"] == 1002]
         names = ("first_offset", "last_offset", "state")
         found = [tuple(each[name] for name in names) for each in rows]

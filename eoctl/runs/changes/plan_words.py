@@ -244,8 +244,8 @@ def compared_lines(
     Args:
         others_count: of files that differ.
         files_count: of all.
-        instead: of a log that is damaged, the words of what comes first.
-        is_changeable: some of those that differ are not of `__cluster_metadata`.
+        instead: if a log is damaged, what to do first, in words.
+        is_changeable: a partition that differs is not `__cluster_metadata`.
     """
     files = counted(files_count, "derived file")
     equal = f"{files_count - others_count:,} of {files} equal what the log says"

@@ -117,7 +117,8 @@ def _spans_of(look: PartitionLook) -> Spans:
     """Return the transactions of a log.
 
     If it is damaged, the next marker behind a damaged or absent stretch may end another
-    transaction than the markers alone say: the log is read again with what is known of that.
+    transaction than the markers alone say. Then the log is read again with the outcomes that
+    `unknown_ends` decides.
     """
     row, spans = look.check.row, look.timeline.spans
     if not row.errors or is_uri(row.path):

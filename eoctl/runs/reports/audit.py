@@ -19,7 +19,7 @@ from eoctl.runs.reports.engine import (
 from recovery.audit.checkpoint import AuditCheckpoint, by_directory, waves_of
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditState
-from recovery.cluster.absent import lost_partitions, not_understood
+from recovery.cluster.absent import doubts_around
 from recovery.cluster.remote_segments import tell_remote
 from recovery.cluster.transactional_ids import read_transactional_ids
 from recovery.export.options import DEFAULT_SPLIT_BYTES, split_bytes_for
@@ -165,8 +165,8 @@ def run_audit(
     notes += first_of(unknown, "transactions of unknown outcome")
     notes += _remote_notes(listing)
     problems = listing.problems
-    absent = [*map(str, lost_partitions(listing.log_dirs)), *not_understood(listing.log_dirs)]
-    notes += absent
+    doubts = doubts_around(listing.log_dirs)
+    notes += doubts
     return AuditResult(
         audit=Audit(audited, ids),
         notes=notes,
@@ -174,7 +174,7 @@ def run_audit(
         or any(each.is_corrupt for each in damages),
         is_unreadable=any(isinstance(each, AccessError) for each in problems)
         or any(each.is_unreadable for each in damages)
-        or bool(absent)
+        or bool(doubts)
         or bool(unknown),
         has_wrong_end=any(each.has_wrong_end for each in damages),
         state=state,

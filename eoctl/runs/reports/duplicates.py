@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.runs.notes import notes_in_use
-from recovery.cluster.absent import lost_partitions, not_understood
+from recovery.cluster.absent import doubts_around
 from recovery.duplicates.contents import RecordFinder
 from recovery.duplicates.groups import DuplicateGroup, groups_of
 from recovery.duplicates.rows import DuplicateKind
@@ -55,11 +55,11 @@ class DuplicatesRun:
         self._limit = limit
         self._fail_on = fail_on
         is_decoded = DuplicateKind.SUSPECTED in options.kinds
-        absent = [*map(str, lost_partitions(found.whole)), *not_understood(found.whole)]
+        doubts = doubts_around(found.whole)
         self.notes: list[str] = [DECODED if is_decoded else VERIFIED, *map(str, found.problems)]
-        self.notes += (*absent, *notes_in_use(found.log_dirs))
+        self.notes += (*doubts, *notes_in_use(found.log_dirs))
         # What is no partition to a broker may hold records, too, that nobody has looked at.
-        self._is_skipped = bool(found.problems or absent)
+        self._is_skipped = bool(found.problems or doubts)
         self._is_all_skipped = False
         self._counts = dict.fromkeys(DuplicateKind, 0)
 

@@ -77,10 +77,6 @@ def _unpack(archive_path: Path, target: Path) -> _Golden:
         if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 does not have it yet
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(target)
-    for directory, _, files in os.walk(target, topdown=False):
-        for name in [*files, "."]:
-            path = Path(directory, name)
-            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
     return _Golden(target, _inventory(target))
 
 
@@ -89,8 +85,8 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     """A function from an archive's name (without `.tar.xz`) to the directory it is unpacked in.
 
     Each archive is unpacked once per test run, mtimes kept, whatever the number of xdist workers.
-    It is there to be read: copy what a test wants to change. File modes do not stop root, so the
-    end of the session compares names, modes, sizes and mtimes with what was unpacked.
+    It is there to be read: copy what a test wants to change. Files stay writable, so that a copy
+    is, too; the end of the session compares names, modes, sizes and mtimes with what was unpacked.
     """
     used: dict[str, _Golden] = {}
 

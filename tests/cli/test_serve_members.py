@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -85,6 +86,25 @@ def test_who_joins_is_not_held_against_each_member() -> None:
     asyncio.run(asyncio.wait_for(join_all(members, group), DEADLINE_S))
     # A round looks at all of them some times; each of those who join at one.
     assert counted.seen_count < 30 * MEMBERS
+
+
+async def meet_deadlines(members: Members) -> None:
+    wishes = asked("", "0", ("range",))._replace(session_ms=45_000, rebalance_ms=700_000)
+    before_s = time.monotonic()
+    joined = await members.join("g", wishes)
+    group = members.groups["g"]
+    session_s = group.members[joined.member_id].deadline_s
+    assert before_s + 45 <= session_s <= time.monotonic() + 45
+
+    before_s = time.monotonic()
+    second = asyncio.ensure_future(members.join("g", asked("", "1", ("range",))))
+    await asyncio.sleep(0)  # it waits for the first one to come again
+    assert before_s + 700 <= group.join_until_s <= time.monotonic() + 700
+    second.cancel()
+
+
+def test_a_session_and_a_round_last_for_the_milliseconds_asked() -> None:
+    asyncio.run(meet_deadlines(Members()))
 
 
 async def come_again(members: Members, group: Group, counted: Counted) -> None:

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.errors import AccessError, RefusedError
-from storage.files.broker_lock import LockHeldError, LockKind, LockState, TakenLocks, probe, take
+from storage.files import broker_lock
+from storage.files.broker_lock import (
+    LockHeldError,
+    LockKind,
+    LockState,
+    TakenLocks,
+    probe,
+    take,
+    take_in_turn,
+)
 from storage.files.fsio import FileSystem, OpenFile
 from tests.kafka.broker import Broker, BrokerError
 
@@ -258,6 +267,34 @@ def test_a_second_process_of_ours_is_refused(log_dirs: list[Path]) -> None:
     with take(log_dirs):
         assert second() == str(os.getpid())
     assert second() == "taken"
+
+
+class Clock:
+    """A clock that moves when somebody sleeps."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += max(seconds, 1e-4)
+
+
+def test_waiting_for_the_lock_ends_after_the_milliseconds_given(
+    log_dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = log_dirs[0] / ".lock"
+    lock.touch()
+    clock = Clock()
+    monkeypatch.setattr(broker_lock, "time", clock)
+    with (
+        holder(python_holder(lock)),
+        pytest.raises(LockHeldError),
+        take_in_turn(log_dirs, 250),
+    ):
+        pytest.fail("taken")
+    assert 0.25 <= clock.now_s - Clock.now_s <= 0.3
 
 
 def test_a_shared_lock_of_another_process_is_in_the_way(log_dirs: list[Path]) -> None:

@@ -6,7 +6,7 @@ up in the columns of its tables.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,23 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, Verdict
 
 DAY_MS = 86_400_000
+
+
+class FarBatches(NamedTuple):
+    """Batches above the limit of their segment, which the scan takes for right (SEG-3).
+
+    They are good where the log is known to go so far: a broker splits the segment.
+
+    Attributes:
+        before_offset: behind the batches before them.
+    """
+
+    start_pos: int
+    end_pos: int
+    batches_count: int
+    before_offset: int
+
+
 _MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
 FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds
 
@@ -65,6 +82,8 @@ class BatchCheck:
         self._is_active = is_active
         self._end_offset_before = circumstances.reach_offset
         self._ranges: dict[str, tuple[int, int]] = {}  # of misplaced offsets, by rule
+        self._count = 0  # of batches with right checksums
+        self.far: FarBatches | None = None
 
     def take(self, table: HeaderTable, doubtful: set[int]) -> None:
         """Look at the next batches; those with a wrong checksum have a verdict and no more.
@@ -75,6 +94,7 @@ class BatchCheck:
             table = type(table)._make(column[table.crc_ok] for column in table)
         if not table.row_count:
             return
+        self._count += table.row_count
         is_doubtful = np.isin(table.pos, list(doubtful))
         self._look_for_gaps(table)
         self._look_for_misplaced(table)
@@ -115,26 +135,41 @@ class BatchCheck:
                 self._add(each, each.base_offset, each.last_offset, severity=severity)
 
         for check_id, those in misplaced.items():
-            self._tell_misplaced(check_id, those)
+            pos = those[0].start_pos, those[-1].end_pos
+            self._tell_misplaced(check_id, len(those), pos, self._range(check_id, those))
+        if self.far is not None and "SEG-3" not in misplaced:
+            pos = self.far.start_pos, self.far.end_pos
+            fix = "None: a broker splits the segment when it recovers it."
+            stated = self._ranges["SEG-3"]
+            self._tell_misplaced("SEG-3", self.far.batches_count, pos, stated, Severity.NOTE, fix)
 
-    def _tell_misplaced(self, check_id: str, found: list[ReadFinding]) -> None:
+    def _range(self, check_id: str, found: list[ReadFinding]) -> tuple[int | None, int | None]:
+        """Return the offsets that misplaced batches state; beside others, those that are lost."""
+        if self._count == len(found):
+            return self._ranges.get(check_id, (None, None))
+        ends = [each.last_offset for each in found if each.last_offset is not None]
+        return found[0].base_offset, max(ends) if len(ends) == len(found) else None
+
+    def _tell_misplaced(
+        self,
+        check_id: str,
+        count: int,
+        pos: tuple[int, int],
+        offsets: tuple[int | None, int | None],
+        severity: Severity | None = None,
+        fix: str = "",
+    ) -> None:
         """Note in one finding what has one cause: the name of the segment, or a split to come."""
         base_offset = self._files.base_offset
         limit = base_offset + MAX_RELATIVE_OFFSET
-        claimed = self._circumstances.claimed_end_offset or 0
-        severity, fix = None, ""
-        if check_id == "SEG-3" and claimed > limit + 1:
-            severity = Severity.NOTE  # as acknowledged: a broker splits it and loses nothing
-            fix = "None: a broker splits the segment when it recovers it."
-        first, last = self._ranges.get(check_id, (None, None))
-        count = len(found)
+        first, last = offsets
         what = f"{count} batches" if count > 1 else "1 batch"
         if check_id == "SEG-3":
             does = "have offsets" if count > 1 else "has an offset"
             message = f"{what} {does} above the limit {limit} of the segment"
         else:
             message = f"{what} below base offset {base_offset} of the segment's name"
-            if not found[0].start_pos and first is not None:
+            if self._count == count and first is not None:
                 name = f"{first:020d}.log"
                 message = f"{message}: its batches begin at {first}, its right name is {name}"
         self._collector.add(
@@ -142,8 +177,8 @@ class BatchCheck:
             self._path,
             message,
             severity=severity,
-            start_pos=found[0].start_pos,
-            end_pos=found[-1].end_pos,
+            start_pos=pos[0],
+            end_pos=pos[1],
             base_offset=first,
             last_offset=last,
             fix=fix,
@@ -216,6 +251,19 @@ class BatchCheck:
                 )
                 known = self._ranges.get(check_id, (first, last))
                 self._ranges[check_id] = min(first, known[0]), max(last, known[1])
+                if check_id == "SEG-3":
+                    self._note_far(table, np.flatnonzero(is_wrong))
+
+    def _note_far(self, table: HeaderTable, rows: NDArray[np.intp]) -> None:
+        end_pos = int(table.pos[rows[-1]]) + int(table.batch_bytes[rows[-1]])
+        if self.far is not None:
+            count = self.far.batches_count + len(rows)
+            self.far = self.far._replace(end_pos=end_pos, batches_count=count)
+            return
+        before = self._circumstances.end_offset
+        if rows[0]:
+            before = int(table.last_offset[rows[0] - 1]) + 1
+        self.far = FarBatches(int(table.pos[rows[0]]), end_pos, len(rows), before)
 
     def _look_at_counts(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
         delta = table.last_offset - table.base_offset

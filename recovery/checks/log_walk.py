@@ -152,6 +152,10 @@ class CheckWalk:
         found.look_at(scan)
         found.finish()
         self._batches.tell(found.found)
+        far = self._batches.far
+        if far is not None and (self.stop is None or far.start_pos < self.stop.pos):
+            self.stop = RecoveryStop(far.start_pos, far.before_offset, "SEG-3")
+            self.is_doubtful = True
         for verdict in scan.suspicions:
             self._batches.take_suspicion(verdict)
 

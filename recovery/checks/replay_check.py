@@ -310,13 +310,26 @@ class ReplayCheck:
                 continue
             # A coordinator's epoch is forgotten when the producer's state has expired.
             is_slight = set(each.fields) == {"coordinator_epoch"}
+            is_richer = self._knows_lost_batches(each, offset)
             self._collector.add(
                 "SNP-6",
                 path,
                 f"producer {each.producer_id} {what}",
-                severity=Severity.NOTE if is_slight else None,
+                severity=Severity.NOTE if is_slight or is_richer else None,
                 base_offset=offset,
+                fix="None: it tells of batches that the log has lost." if is_richer else "",
             )
+
+    def _knows_lost_batches(self, each: EntryDifference, offset: int) -> bool:
+        """Tell whether a snapshot is ahead of the log in a hole that is told elsewhere (FIX-6)."""
+        disk, recovered = each.disk, each.recovered
+        if disk is None:
+            return False
+        before = -1 if recovered is None else recovered.last_offset
+        # In a gap that is not passed yet.
+        is_behind = self._circumstances.reach_offset <= disk.last_offset < offset
+        has_hole = is_behind or self._circumstances.has_hole(before, disk.last_offset)
+        return before < disk.last_offset and has_hole
 
     def _difference(self, each: EntryDifference) -> str:
         """Tell what is wrong with one producer of a snapshot; "": nothing."""

@@ -34,6 +34,7 @@ from storage.formats.record_batch import (
     MAGIC_V2,
 )
 from storage.kernels.protocol import in_words
+from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 from storage.producers.producer_state import AppendError
 
@@ -143,15 +144,26 @@ def read_producers(
     for files in partition.segments:
         ledger = OffsetLedger(files.base_offset, cleaned_offset=cleaned_offset)
 
-        def take(table: HeaderTable, ledger: OffsetLedger = ledger) -> None:
+        end_offset = partition.end_of(files)
+
+        def take(
+            table: HeaderTable,
+            ledger: OffsetLedger = ledger,
+            most: int = MAX_OFFSET if end_offset is None else end_offset - 1,
+        ) -> None:
             seen.add(table)
-            ledger.take(table)
+            if table.last_offset[-1] > most:  # behind the segment: its offset cannot be right
+                is_own = table.last_offset <= most
+                table = type(table)._make(column[is_own] for column in table)
+            if table.row_count:
+                ledger.take(table)
 
         known_count = len(notes)
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+                is_far = partition.goes_beyond_limit(files)
                 found = replay_segment(
-                    segment,
+                    segment.of_any_offset() if is_far else segment,
                     state,
                     start_offset=partition.local_log_start_offset,
                     is_active=partition.is_active(files),
@@ -163,7 +175,6 @@ def read_producers(
                     if stop.check_id in CUT_CHECK_IDS:  # no end marker, whatever is wrong with it
                         stop = stop._replace(check_id=REFUSED_CHECK_ID)
                 verdicts = found.verdicts
-                end_offset = partition.end_of(files)
                 if stop is None and end_offset is not None and found.last_offset >= end_offset:
                     verdicts = all_verdicts(segment, is_active=False, end_offset=end_offset)
         except (AccessError, AppendError, FormatError) as error:

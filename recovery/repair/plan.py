@@ -103,9 +103,9 @@ def _splits(partition: Partition) -> tuple[str, ...]:
         return ()
     found = []
     for files in partition.segments:
-        following = partition.end_of(files)
-        end_offset = claimed if following is None else min(claimed, following)
-        if end_offset > files.base_offset + MAX_RELATIVE_OFFSET + 1:
+        if partition.goes_beyond_limit(files):
+            following = partition.end_of(files)
+            end_offset = claimed if following is None else min(claimed, following)
             checked = CheckedSegment(
                 files=files,
                 log_bytes=files.log.file_bytes,

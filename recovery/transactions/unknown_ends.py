@@ -442,9 +442,11 @@ class _Decisions:
         for producer_id, *values in zip(*(each[rows].tolist() for each in columns), strict=True):
             first, last = self._survey.spanned[producer_id]
             row = _Row._make(values)
-            if row.base_offset < first or (
-                row.base_offset > last and producer_id not in self._waiting
-            ):
+            if row.base_offset < first:
+                continue
+            if row.kind == NO_MARKER and producer_id in self._waiting:
+                self._decide(producer_id, self._waiting.pop(producer_id), row)
+            if row.base_offset > last:  # no stretch lies behind it
                 continue
             if row.kind == NO_MARKER:
                 self._take_data(producer_id, row)
@@ -452,9 +454,6 @@ class _Decisions:
                 self._take_marker(producer_id, row)
 
     def _take_data(self, producer_id: int, row: _Row) -> None:
-        waiting = self._waiting.pop(producer_id, None)
-        if waiting is not None:
-            self._decide(producer_id, waiting, row)
         pieces = self._pieces.setdefault(producer_id, [])
         if pieces and not self._between(pieces[-1].last_offset, row.base_offset):
             pieces[-1].add(row)

@@ -168,11 +168,12 @@ def lost_range(
 
     That is the room between the good batches around it, `first` to `last` (None: no good batch
     follows). If there is no room it lies in a wrong place, and the `stated` offsets count: those
-    in its own header. Where no good batch follows they count if its checksum `is_proven`.
+    in its own header. Where no good batch follows they count if its checksum `is_proven` and it
+    begins where it should, or below.
     """
     is_elsewhere = last is not None and last < first
     if stated is not None and last is None:
-        is_elsewhere = is_proven and stated[0] < first
+        is_elsewhere = is_proven and stated[0] <= first
     if stated is not None and is_elsewhere:
         return stated
     return first, last

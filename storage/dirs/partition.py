@@ -422,13 +422,21 @@ class Partition:
         """
         return self._retrying(self._log_end)
 
+    def goes_beyond_limit(self, files: SegmentFiles) -> bool:
+        """Tell whether offsets too far from the base offset of a segment are right (SEG-3).
+
+        They are where so many were acknowledged: a broker splits the segment.
+        """
+        following = self.end_of(files)
+        claimed = self.acknowledged.end_offset or 0
+        end_offset = claimed if following is None else min(claimed, following)
+        return end_offset > files.base_offset + MAX_RELATIVE_OFFSET + 1
+
     def _log_end(self) -> LogEnd | None:
         if not self.segments:
             return None
         files = self.segments[-1]
-        # Offsets that are too far from the base offset are right where so many were acknowledged.
-        claimed = self.acknowledged.end_offset or 0
-        is_far = claimed > files.base_offset + MAX_RELATIVE_OFFSET + 1
+        is_far = self.goes_beyond_limit(files)
         check_ids = lookup.ENDED_CHECK_IDS if is_far else lookup.OFFSET_CHECK_IDS
         with open_segment(files.log.path) as segment:
             end = lookup.find_end(

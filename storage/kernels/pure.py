@@ -82,12 +82,18 @@ class Neighbours:
 
     __slots__ = ("end_offset", "last_offset", "leader_epoch", "max_offset", "min_offset")
 
-    def __init__(self, base_offset: int | None, end_offset: int | None = None) -> None:
-        """`base_offset` of the segment, None if unknown: then any offset >= 0 is in range."""
+    def __init__(
+        self, base_offset: int | None, end_offset: int | None = None, reached_offset: int = 0
+    ) -> None:
+        """`base_offset` of the segment, None if unknown: then any offset >= 0 is in range.
+
+        Where the log is known to have `reached_offset`, offsets above the limit of the segment are
+        right: a broker splits it and loses nothing (LocalLog.splitOverflowedSegment).
+        """
         self.end_offset = end_offset
         self.min_offset = base_offset or 0
         self.max_offset = MAX_OFFSET
-        if base_offset is not None:
+        if base_offset is not None and reached_offset <= base_offset + MAX_RELATIVE_OFFSET + 1:
             self.max_offset = min(MAX_OFFSET, base_offset + MAX_RELATIVE_OFFSET)
         if end_offset is not None:
             self.max_offset = min(self.max_offset, end_offset - 1)

@@ -110,7 +110,8 @@ class Scan:
         self._verify_crc = verify_crc
         self._is_active = is_active
         self._resume = resume
-        self._neighbours = Neighbours(base_offset, end_offset)
+        reached_offset = end_offset or (0 if claimed_end is None else claimed_end.offset)
+        self._neighbours = Neighbours(base_offset, end_offset, reached_offset)
         left = max(self._range.end_pos - start_pos, 0)
         self._window = ReadWindow(self._range, min(WINDOW_BYTES, left))
         self._crcs = CrcReader(self._range)

@@ -118,6 +118,8 @@ class Here:
 
     def __init__(self, log_dir: Path, *, skips: bool) -> None:
         self.told: list[str] = []
+        self.aborted: set[tuple[int, int]] = set()  # producer id, first offset
+        self.stable_offset = -1
         options = ServeOptions(ServeRules(skips_damage=skips))
         self.catalogue: Catalogue = open_catalogue(discover([str(log_dir)]), options)
         self.catalogue.tell = self.told.append
@@ -144,6 +146,9 @@ class Here:
         )
         found.fetched.close()
         ((answered,),) = (each["partitions"] for each in found.fetched.value["responses"])
+        self.stable_offset = answered["lastStableOffset"]
+        aborted = answered["abortedTransactions"] or ()
+        self.aborted |= {(each["producerId"], each["firstOffset"]) for each in aborted}
         return answered["errorCode"], wire.batches_in(data), answered["highWatermark"]
 
     def read(self, topic: str, *, is_committed: bool = False) -> tuple[Batches, list[int]]:

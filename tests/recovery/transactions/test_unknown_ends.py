@@ -179,6 +179,28 @@ def test_a_marker_is_gone(tmp_path: Path, version: int, how: str, first: str, in
         assert not unknown.may_be_open
 
 
+def test_what_follows_a_decided_transaction_is_not_drawn_into_it(tmp_path: Path) -> None:
+    """Behind its marker the producer has a whole transaction, and another stretch follows."""
+    log = Log()
+    log.send(23, 2)
+    log.finish(23, "abort", 2)
+    log.send(23, 3)
+    log.finish(23, "commit", 2)
+    log.send(23)
+    log.finish(23, "commit", 2)
+    log.send(21)
+    log.finish(21, "commit")
+    log.send(23)
+    log.plain(2)
+    batches = [flipped(each) if each.offset in {2, 10} else each for each in log.batches]
+    left = [each for each in log.batches if each.offset not in {2, 10}]
+    found = answers(write(tmp_path / "made", log, batches, index_of(log.batches)))
+    require_true(log, left, found)
+    assert [found.outcomes[each] for each in (0, 3, 7, 11)] == [
+        *("aborted", "committed", "committed", "open")
+    ]
+
+
 # --- at random ------------------------------------------------------------------------------------
 
 

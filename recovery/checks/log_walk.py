@@ -134,7 +134,7 @@ class CheckWalk:
                 if self._records is not None:
                     self._records.take_window(part)
             else:
-                found.passed_batch(part)
+                found.passed_batch(part, segment)
                 self._singles.append(part)
                 # What the scan has told of is told once.
                 if self._records is not None and not lost.has(part):

@@ -169,7 +169,7 @@ class PieceReader(Generic[RowsT]):
                 yield from self._read_window(part)
                 self._floor_offset = int(part.table.last_offset[-1]) + 1
             else:
-                notes.passed_batch(part)
+                notes.passed_batch(part, self._segment)
                 yield from self._read_single(part)
                 if not notes.is_lost(part.pos):
                     self._floor_offset = part.header.last_offset + 1

@@ -17,13 +17,14 @@ from storage.dirs.offset_ledger import OffsetLedger, lost_range
 from storage.errors import AccessError
 from storage.kernels.protocol import Verdict, VerdictKind, in_words
 from storage.limits import MAX_OFFSET
-from storage.log.decoded_records import lost_base_offset
+from storage.log.decoded_records import first_offset, lost_base_offset
 
 if TYPE_CHECKING:
     from storage.dirs.acknowledged import Missing
     from storage.errors import FormatError
     from storage.kernels.numpy_kernel import BulkScan
     from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.log.segment import Segment
     from storage.places.splits import Split
 
 GONE = "gone"
@@ -200,24 +201,25 @@ class FindingsList:
         self.ledger.take(table)
         self._next_offset = int(table.last_offset[-1]) + 1
 
-    def passed_batch(self, batch: ScannedBatch) -> None:
+    def passed_batch(self, batch: ScannedBatch, segment: Segment) -> None:
         """Take a batch that was given by itself; its offsets count if its records do."""
         if batch.crc_ok is False or self.is_lost(batch.pos):
             if 0 <= batch.header.base_offset <= MAX_OFFSET:
                 stated = batch.header.base_offset, batch.header.last_offset
                 self._stated[batch.pos] = stated, batch.crc_ok is not False
             return
+        first = first_offset(batch, segment)
+        base_offset = batch.header.base_offset if first is None else first
         still = []
         for each in self._waiting:
             if each.end_pos <= batch.pos:
-                last_offset = batch.header.base_offset - 1
-                self.found.append(each._replace(last_offset=last_offset))
+                self.found.append(each._replace(last_offset=base_offset - 1))
             elif each.start_pos > batch.pos:
                 still.append(each._replace(base_offset=batch.header.last_offset + 1))
             else:
                 still.append(each)
         self._waiting = still
-        self.ledger.take_batch(batch.header)
+        self.ledger.take_batch(batch.header, first)
         self._next_offset = batch.header.last_offset + 1
 
     def add_error(

@@ -163,7 +163,7 @@ class _Reading:
         self._notes.look_at(self._scan)
         if not self._singles:
             self._floor_offset = self._notes.end_offset
-        self._notes.passed_batch(batch)
+        self._notes.passed_batch(batch, self._segment)
         self._singles.append(batch)
         if len(self._singles) >= MAX_SINGLES_COUNT:
             self._take_singles()

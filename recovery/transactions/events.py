@@ -278,7 +278,14 @@ class EventWalk:
         self.end_offset = -1
         self._ledger = ledger
         self._segment = segment
-        self._scan = BulkScan(segment, with_bodies=False, start_pos=start_pos, end_pos=end_pos)
+        self._scan = BulkScan(
+            segment,
+            with_bodies=False,
+            start_pos=start_pos,
+            end_pos=end_pos,
+            end_offset=segment.end_offset,
+            claimed_end=segment.claimed_end if end_pos is None else None,
+        )
         self._doubtful = DoubtfulOffsets(self._scan)
         before = before or Continuation()
         base_offset = -1 if start_pos or segment.base_offset is None else segment.base_offset

@@ -46,7 +46,6 @@ from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.formats.txn_index import AbortedTxn, parse_entries, problems
 from storage.limits import INT64_MAX
-from storage.log.segment import open_segment
 from storage.producers.pairs import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ def log_files_of(partition: Partition) -> LogFiles:
 
     return LogFiles(
         bases=tuple(files),
-        opener=lambda base_offset: open_segment(files[base_offset].log.path),
+        opener=lambda base_offset: partition.open(files[base_offset]),
         read_index=read_index,
         log_start_offset=partition.local_log_start_offset or 0,
         gaps_are_losses=cache(lambda: gaps_are_losses(partition)),

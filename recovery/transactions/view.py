@@ -31,7 +31,6 @@ from recovery.transactions.unknown_ends import UnknownEnds, find_ends, log_files
 from storage.errors import AccessError
 from storage.formats.control_record import NO_MARKER
 from storage.limits import INT64_MAX
-from storage.log.segment import open_segment
 from storage.producers.pairs import NO_DATA, TransactionPairs
 from storage.producers.transactions import OpenTransaction
 
@@ -150,7 +149,7 @@ class TransactionView:
         self._base_offset, self._pos = files.base_offset, start_pos
         self.log_end_offset = max(self.log_end_offset, files.base_offset)
         try:
-            segment = open_segment(files.log.path)
+            segment = self._partition.open(files)
         except AccessError as exc:
             self.problems.append(exc.without_frames())
             self._behind = self._behind._replace(is_damaged=True)

@@ -122,11 +122,12 @@ class OffsetLedger:
         is_wrapped = not is_v2[0] and bool(table.attributes[0] & CODEC_MASK)
         self._went_on(int(base[0]), int(ends[-1]), is_wrapped=is_wrapped)
 
-    def take_batch(self, header: BatchHeader) -> None:
-        """Take one good batch."""
+    def take_batch(self, header: BatchHeader, first_offset: int | None = None) -> None:
+        """Take one good batch; `first_offset` is known of a wrapper of an old format, too."""
         base, end = header.base_offset, header.last_offset + 1
         is_v2 = header.magic >= MAGIC_V2
-        is_wrapped = not is_v2 and bool(header.codec)
+        is_wrapped = not is_v2 and bool(header.codec) and first_offset is None
+        base = base if first_offset is None else first_offset
         if self._end is not None and base > self._end and not is_wrapped:
             self._add(self._end, base - 1)
         is_short = 0 <= header.records_count < end - base

@@ -5,9 +5,10 @@ Consumers and exports take the same batches for whole.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from storage.errors import CorruptError
+from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.compression import Codec
 from storage.formats.record_batch import MAGIC_V2
 from storage.limits import MAX_OFFSET
@@ -75,6 +76,20 @@ def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) 
             _require_order(record.offset, floor_offset, batch.header)
             floor_offset = record.offset + 1
         yield record
+
+
+def first_offset(batch: ScannedBatch, segment: Segment) -> int | None:
+    """Return the first offset of a good batch; None: a wrapper of an old format hides it.
+
+    The header of such a wrapper has the last offset: its messages are decoded, as far as they can.
+    """
+    header = batch.header
+    if header.magic >= MAGIC_V2 or header.codec == Codec.NONE:
+        return header.base_offset
+    with suppress(FormatError, AccessError):
+        for record in segment.records(batch):
+            return min(record.offset, header.last_offset)
+    return None
 
 
 def lost_base_offset(header: BatchHeader, floor_offset: int | None) -> int:

@@ -109,9 +109,12 @@ class Segment:
         base_offset: as given, or from the name; 0 if the name states none, and then no offset is
             judged by it (SEG-2, SEG-3).
         max_batch_bytes: most that a batch may decompress to, unless `records` is told another.
+        end_offset, claimed_end: what `within` was told of its log.
     """
 
     max_batch_bytes = DEFAULT_MAX_BATCH_BYTES
+    end_offset: int | None = None
+    claimed_end: ClaimedEnd | None = None
 
     def __init__(self, file: PositionedFile, base_offset: int | None = None) -> None:
         self._file = file
@@ -150,6 +153,11 @@ class Segment:
     def file_bytes(self) -> int:
         """The size of the file now."""
         return self._file.file_bytes
+
+    def within(self, end_offset: int | None, claimed_end: ClaimedEnd | None) -> Self:
+        """Note where it lies in its log, as of `scan`, for who is handed the segment alone."""
+        self.end_offset, self.claimed_end = end_offset, claimed_end
+        return self
 
     def of_any_offset(self) -> Segment:
         """Return the same open file as a segment that no offset is judged by (SEG-2, SEG-3)."""

@@ -97,7 +97,10 @@ def open_place(place: SegmentPlace | str, base_offset: int | None = None) -> Seg
         base_offset = place.base_offset
     if base_offset is None and is_uri(path):
         base_offset = parse_base_offset(Uri.parse(path).name)
-    return Segment(open_file(path), base_offset)
+    segment = Segment(open_file(path), base_offset)
+    if isinstance(place, SegmentPlace):
+        segment.within(place.end_offset, place.claimed_end)
+    return segment
 
 
 def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPlace]) -> list[T]:

@@ -294,6 +294,7 @@ class EventWalk:
         first = before.end_offset
         if first < 0:
             first = segment.base_offset if not start_pos else -1
+        self._begin_offset = first
         self._ends_from = first  # those of lower offsets were given; -1: known with the first batch
 
     def __iter__(self) -> Iterator[EventBlock]:
@@ -329,7 +330,8 @@ class EventWalk:
                 is_placed = is_placed & ~np.isin(table.pos, list(self._doubtful.positions))
             self._stretches.take_singles(table, is_placed)
             if self._doubtful.positions:
-                table = self._doubtful.put_right(table, self.end_offset)
+                floor = self._begin_offset if self.end_offset < 0 else self.end_offset
+                table = self._doubtful.put_right(table, floor)
         else:
             self._stretches.take_window(table)
         if is_placed.any():

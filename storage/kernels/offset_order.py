@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from storage.formats.record_batch import MAGIC_V2
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -38,17 +40,23 @@ class ClaimedEnd(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A batch, or several back to back: positions half open, in bytes, offsets both included."""
+    """A batch, or several back to back: positions half open, in bytes, offsets both included.
+
+    `is_message`: it is one message of an old format.
+    """
 
     start_pos: int
     end_pos: int
     base_offset: int
     last_offset: int
+    is_message: bool = False
 
     @classmethod
     def of(cls, pos: int, header: BatchHeader) -> Span:
         """Return that of a batch; the header of a legacy wrapper has its last offset only."""
-        return cls(pos, pos + header.batch_bytes, header.base_offset, header.last_offset)
+        is_message = header.magic < MAGIC_V2 and not header.codec
+        end_pos = pos + header.batch_bytes
+        return cls(pos, end_pos, header.base_offset, header.last_offset, is_message)
 
     @property
     def offsets_count(self) -> int:
@@ -145,8 +153,9 @@ class OffsetOrder:
         wanted = LOOK_COUNT - len(behind)
         last = behind[-1].last_offset if behind else batch.last_offset
         if self._search.goes_on(pos, wanted, last):
-            is_last = not behind and self._search.is_end(pos)
-            return self._doubt_last(batch, before) if is_last else ""
+            if not behind and self._search.is_end(pos):
+                return self._doubt_last(batch, before)
+            return self._doubt_message(batch, before, behind) if batch.is_message else ""
         found = [*behind, *self._search.followers(pos, wanted, before)]
         if not found:
             # The last good batch: a damaged one may still say where it begins.
@@ -175,6 +184,16 @@ class OffsetOrder:
         room = f"{first} to {last}" if first <= last else "none"
         words = f"contradicts the batches behind it, which leave {room} for it"
         return f"offset {batch.base_offset} {words}"
+
+    def _doubt_message(self, batch: Span, before: int, behind: Sequence[Span]) -> str:
+        """Compare a message of an old format with what is in a wrapper behind it."""
+        found = behind[:1] or self._search.followers(batch.end_pos, 1, before)
+        if not found or found[0].is_message:
+            return ""
+        first = self._search.whole_span(found[0]).base_offset
+        if not before < first <= batch.last_offset:
+            return ""
+        return f"offset {batch.base_offset} contradicts the messages from {first} on behind it"
 
     def _doubt_last(self, batch: Span, before: int) -> str:
         """Compare the last batch of a log with what its checkpoints say of the end.

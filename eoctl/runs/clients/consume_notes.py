@@ -59,7 +59,7 @@ def _tell_open(view: TransactionView) -> None:
     if len(transactions) > SHOWN_TRANSACTIONS:
         output.message(f"and {len(transactions) - SHOWN_TRANSACTIONS} more open transactions")
     stable_offset, end_offset = view.last_stable_offset, view.log_end_offset
-    if transactions and stable_offset < end_offset:
+    if stable_offset < end_offset:
         held_count = end_offset - stable_offset
         output.message(
             f"the last stable offset is {stable_offset}, {held_count} offsets before the log end"

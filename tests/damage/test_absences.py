@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     Range = tuple[int | None, int | None]
 
 
-def seeds() -> range:
+def seeds(count: int = 20_000) -> range:
     wanted = re.fullmatch(r"(\d+)-(\d+)", os.environ.get("EOCTL_ABSENCES", ""))
-    return range(int(wanted[1]), int(wanted[2]) + 1) if wanted else range(times(20_000, 20))
+    return range(int(wanted[1]), int(wanted[2]) + 1) if wanted else range(times(count, 20))
 
 
 def told_ranges(text: str) -> Iterator[Range]:

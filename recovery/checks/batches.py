@@ -263,7 +263,12 @@ class BatchCheck:
         before = self._circumstances.end_offset
         if rows[0]:
             before = int(table.last_offset[rows[0] - 1]) + 1
-        self.far = FarBatches(int(table.pos[rows[0]]), end_pos, len(rows), before)
+        self.far = FarBatches(
+            start_pos=int(table.pos[rows[0]]),
+            end_pos=end_pos,
+            batches_count=len(rows),
+            before_offset=before,
+        )
 
     def _look_at_counts(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
         delta = table.last_offset - table.base_offset

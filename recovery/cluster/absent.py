@@ -115,7 +115,11 @@ def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
 
     What the metadata say of topics and settings may then be of an older state.
     """
-    images = [clusters.image_for(each) for each in log_dirs]
+    return not_understood_of(clusters.image_for(each) for each in log_dirs)
+
+
+def not_understood_of(images: Iterable[ClusterImage | None]) -> list[str]:
+    """Do what `not_understood` does, for what was read of metadata logs."""
     return [
         f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read:"
         " topics and settings may be of an older state"

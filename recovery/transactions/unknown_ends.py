@@ -180,7 +180,7 @@ def log_files_of(partition: Partition) -> LogFiles:
 
     return LogFiles(
         bases=tuple(files),
-        opener=lambda base_offset: partition.open(files[base_offset]),
+        opener=lambda base_offset: partition.segment_at(files[base_offset]),
         read_index=read_index,
         log_start_offset=partition.local_log_start_offset or 0,
         gaps_are_losses=cache(lambda: gaps_are_losses(partition)),

@@ -149,7 +149,7 @@ class TransactionView:
         self._base_offset, self._pos = files.base_offset, start_pos
         self.log_end_offset = max(self.log_end_offset, files.base_offset)
         try:
-            segment = self._partition.open(files)
+            segment = self._partition.segment_at(files)
         except AccessError as exc:
             self.problems.append(exc.without_frames())
             self._behind = self._behind._replace(is_damaged=True)

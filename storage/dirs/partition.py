@@ -333,7 +333,7 @@ class Partition:
             claimed_end=self._claimed_end() if is_active else None,
         )
 
-    def open(self, files: SegmentFiles) -> Segment:
+    def segment_at(self, files: SegmentFiles) -> Segment:
         """Open a segment that knows where it lies in the log. Raises AccessError."""
         claimed_end = self._claimed_end() if self.is_active(files) else None
         return open_segment(files.log.path).within(self.end_of(files), claimed_end)

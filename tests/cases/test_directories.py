@@ -14,6 +14,7 @@ from storage.formats.cluster_metadata import PARTITION, TOPIC, encode_record
 from storage.formats.partition_metadata import format_uuid
 from tests.cases.files import HandLogDir, batch, singles, unpack_golden
 from tests.cases.states import ID
+from tests.serving import Served
 from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
@@ -98,6 +99,9 @@ def test_readers_of_a_log_dir_say_that_a_metadata_record_is_unknown(
         outcome = eoctl(*call)
         assert (call, outcome.status) == (call, 5), outcome.errors
         assert str(made / "__cluster_metadata-0") in outcome.errors
+    with Served(made) as served:
+        ended = served.stop()
+    assert "metadata record of a newer release" in ended.stderr
 
 
 def test_an_unknown_metadata_record_is_the_end_of_a_start(

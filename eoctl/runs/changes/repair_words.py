@@ -151,7 +151,7 @@ def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
 def _loses(cost: RepairCost) -> tuple[str, ...]:
     text = cost.lost.text
     opened = f"; {counted(cost.opened_count, 'transaction')} without a marker"
-    return (f"{text}{opened}" if cost.opened_count else text, text)
+    return (f"{text}{opened}" if cost.opened_count else text, text, text.partition(";")[0])
 
 
 def compared_lines(

@@ -25,7 +25,8 @@ from eoctl.progress import Progress
 from eoctl.runs.appended import AppendAnswer, places_text
 from eoctl.runs.clients.produce import first_error
 from eoctl.runs.told import counted
-from recovery.cluster.absent import AbsentPartition, lost_partitions
+from recovery.cluster.absent import lost_partitions, not_understood
+from recovery.cluster.clusters import Clusters
 from recovery.replay.recover_state import exposed_text
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
@@ -131,17 +132,17 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
     Raises:
         RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
     """
-    pairs, absent = _pairs(source, destination, options.topic)
+    pairs, doubts = _pairs(source, destination, options.topic)
     if options.consume.follow and not options.write.change.apply:
         raise UsageError("--follow goes with --apply: a plan has an end")
     targets = [resolve_target(each.destination, options.target) for each in pairs]
     if not options.write.change.apply:
-        return _CopyRun(pairs, targets, options, None, absent).run()
+        return _CopyRun(pairs, targets, options, None, doubts).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with appending(log_dirs, options.write.change, "copy") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        run = _CopyRun(pairs, targets, options, journal, absent)
+        run = _CopyRun(pairs, targets, options, journal, doubts)
         return run.run()._replace(journal=journal)
 
 
@@ -160,30 +161,31 @@ def answer_of(reports: Sequence[CopyReport]) -> AppendAnswer:
     return AppendAnswer(("copy", "copied"), (f"{where}, from {only.source}", where, short))
 
 
-def _pairs(
-    source: str, destination: str, topic: str | None
-) -> tuple[list[Pair], list[AbsentPartition]]:
-    """Pair the partitions, and tell which ones of the topic the source has lost as a whole."""
-    absent: list[AbsentPartition] = []
+def _pairs(source: str, destination: str, topic: str | None) -> tuple[list[Pair], list[str]]:
+    """Pair the partitions; tell what the source has lost of the topic, and what is unknown."""
+    doubts: list[str] = []
     if topic is None:
         pairs = [Pair(source, destination)]
     else:
         require_legal(topic)
         log_dir = read_log_dir(source)
-        absent = [each for each in lost_partitions([log_dir]) if each.key.topic == topic]
+        clusters = Clusters([log_dir])
+        absent = lost_partitions([log_dir], clusters)
+        doubts = [str(each) for each in absent if each.key.topic == topic]
+        doubts += not_understood([log_dir], clusters)
         numbers = sorted(
             each.name.partition
             for each in log_dir.partitions
             if each.name.topic == topic and each.name.state is DirState.LIVE
         )
         if not numbers:
-            more = "".join(f"; {each}" for each in absent)
+            more = "".join(f"; {each}" for each in doubts)
             raise UsageError(f"{source}: has no partition of {topic}{more}")
         names = [f"{topic}-{number}" for number in numbers]
         pairs = [Pair(str(Path(source, each)), str(Path(destination, each))) for each in names]
     for each in pairs:
         require_apart(Partition.of(select_partition(each.source)), each.destination)
-    return pairs, absent
+    return pairs, doubts
 
 
 class _CopyRun:
@@ -193,12 +195,12 @@ class _CopyRun:
         targets: Sequence[WriteTarget],
         options: CopyOptions,
         journal: AppendJournal | None,
-        absent: Sequence[AbsentPartition],
+        doubts: Sequence[str],
     ) -> None:
         self.options = options
         self.journal = journal
         self.notes: list[str] = []
-        self.absent = absent
+        self.doubts = doubts
         self.is_applied = options.write.change.apply
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
@@ -350,13 +352,13 @@ class _CopyRun:
 
     def _status(self) -> int:
         found = {each.consumer.status(each.consumer.not_given()) for each in self.copiers}
-        if self.absent or EXIT_SKIPPED in found:
+        if self.doubts or EXIT_SKIPPED in found:
             return EXIT_SKIPPED
         return max(found, default=EXIT_OK)
 
     def _more_notes(self) -> Iterator[str]:
         yield from self.notes
-        yield from map(str, self.absent)
+        yield from self.doubts
         for each in self.copiers:
             partition = each.consumer.partition
             yield from each.consumer.told(each.consumer.not_given())

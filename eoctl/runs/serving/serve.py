@@ -19,6 +19,7 @@ from eoctl.serve.server import Address, Server
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
 from eoctl.serve.state.commit_file import CommitFile
 from eoctl.serve.state.members import Members
+from recovery.cluster.absent import not_understood_of
 from recovery.cluster.clusters import Clusters, find_metadata
 from storage.dirs.discovery import discover, is_foreign
 from storage.errors import (
@@ -90,8 +91,9 @@ def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> in
             next_step="--topic GLOB, or --internal for the brokers' own topics",
         )
     run = _Run(catalogue, options, form)
-    problems = [each for each in found.problems if not is_foreign(each)]
-    run.notes += first_of([str(each) for each in problems], "problems")
+    problems = [str(each) for each in found.problems if not is_foreign(each)]
+    problems += not_understood_of([catalogue.image])
+    run.notes += first_of(problems, "problems")
     run.is_lacking = bool(problems)
     for each in found.log_dirs:
         if each.lock.is_held:

@@ -31,7 +31,8 @@ class LostRange(NamedTuple):
     """What could not be read; a line of the list of losses.
 
     `base_offset` to `last_offset`, both included, is the most that is missing, by the good batches
-    around it; `missing_offsets` is their number. None is unknown: it is not bounded on a side.
+    around it; `missing_offsets` is their number. None is unknown: it is not bounded on a side, or
+    (with 0 offsets) there is no room between those batches.
     """
 
     broker: str
@@ -108,14 +109,15 @@ def _with_missing(
     from_offset, to_offset = plan.bounds.get(path, (None, None))
     known = plan.known_of(path)
     span = joined((each.span for each in results), known.cleaned_offset)
-    unbounded = [each for each in lost if each.last_offset is None]
+    placed = [each for each in lost if each.missing_offsets != 0]
+    unbounded = [each for each in placed if each.last_offset is None]
     # What retention has deleted meanwhile is no loss.
     gone = [
         unread(place.base_offset, place.end_offset)
         for place, findings in ((each.piece.split.place, each.findings) for each in results)
         if any(each.is_gone for each in findings)
     ]
-    for found in not_given(known, span, partial(cleanup_of, path), [*lost, *gone]):
+    for found in not_given(known, span, partial(cleanup_of, path), [*placed, *gone]):
         if found.is_on_disk and from_offset is not None:
             continue  # with a first offset of its own an export does not begin at the log start
         missing = found.within(from_offset or 0, to_offset)
@@ -212,6 +214,8 @@ def _lost_ranges(results: Sequence[PieceRead]) -> Iterator[LostRange]:
             missing = None
             if base_offset is not None and last_offset is not None:
                 missing = max(last_offset - base_offset + 1, 0)
+                if not missing:  # no room is left for it: what is absent is told by itself
+                    base_offset = last_offset = None
             yield LostRange(
                 broker=place.broker,
                 topic=place.topic,

@@ -297,8 +297,10 @@ class Partition:
                     end = lookup.find_end(segment, self.index_entries(files), is_active=False)
             except AccessError:
                 continue
-            if end.last is not None and end.verdict.kind == VerdictKind.OK:
-                gaps.append((end.last.header.last_offset + 1, later.base_offset - 1))
+            if end.verdict.kind == VerdictKind.OK:
+                at_end = end.last
+                first = files.base_offset if at_end is None else at_end.header.last_offset + 1
+                gaps.append((first, later.base_offset - 1))
         gaps = [each for each in gaps if each[0] <= each[1]]
         first, last = self.segments[0].base_offset, self.segments[-1].base_offset
         return OffsetSpan(

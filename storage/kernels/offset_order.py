@@ -202,8 +202,11 @@ class OffsetOrder:
         difference, and without it the batch must have what was acknowledged.
         """
         claimed = self._claimed_end
+        if claimed is None:
+            return ""
+        batch = self._search.whole_span(batch)
         rightful_end = before + 1 + batch.offsets_count
-        if claimed is None or rightful_end == batch.last_offset + 1:
+        if rightful_end == batch.last_offset + 1:
             return ""
         if claimed.is_exact:
             is_wrong = batch.last_offset >= claimed.offset

@@ -26,6 +26,7 @@ class Mutant(NamedTuple):
         partition: its directory, in a log dir.
         records: value and outcome ("", "committed", "aborted" or "open") by offset, as written.
         told_from: absent records below it need not be told: a cleaner may have removed them.
+        crashed_from: the same, where the mark of a clean stop is not there.
         end: the log end offset before the change.
         is_whole: nothing was changed.
         is_ambiguous: see `tests.damage.absences.Absence`.
@@ -35,6 +36,7 @@ class Mutant(NamedTuple):
     records: Mapping[int, tuple[bytes, str]]
     story: str
     told_from: int
+    crashed_from: int
     end: int
     is_whole: bool
     is_ambiguous: bool
@@ -213,12 +215,14 @@ def mutant(kind: str, seed: int, out: Path, *, is_whole: bool = False) -> Mutant
     log.write_more(made)
     if not is_clean:
         made.crash()
+    # A crash may have come between the cleaner and its line.
+    crashed_from = 0 if log.topic == "t" else bases[-1]
     return Mutant(
         partition=made.path / part,
         records=log.records,
         story=f"{kind} {seed}: {'; '.join(story)}",
-        # A crash may have come between the cleaner and its line.
-        told_from=log.told_from if is_clean or log.topic == "t" else bases[-1],
+        told_from=log.told_from if is_clean else crashed_from,
+        crashed_from=crashed_from,
         end=log.end,
         is_whole=before == log.segments,
         is_ambiguous=len(story) > 1 and "of the offset of" in " ".join(story),

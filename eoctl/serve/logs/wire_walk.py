@@ -7,9 +7,11 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
+from eoctl.clients.log.log_damage import content_damage
 from eoctl.clients.log.log_walk import LogWalk
-from storage.errors import AccessError
+from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
+from storage.log.decoded_records import decoded_records
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -139,7 +141,8 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         if self._gathered and self._gathered[-1][2] != pos:
             yield from self._flush()
         end_pos = pos + header.batch_bytes
-        if header.last_offset >= self.next_offset and self._is_visible(batch):
+        is_wanted = header.last_offset >= self.next_offset and self._is_visible(batch)
+        if is_wanted and (yield from self._is_sound(batch, segment)):
             self._segment = segment
             self._gathered.append((header.last_offset, pos, end_pos))
             noted = self.noted[-1] if self.noted else None
@@ -152,6 +155,20 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         if len(self._gathered) >= RUN_BATCHES:
             yield from self._flush()
         return self.next_offset >= end_offset
+
+    def _is_sound(
+        self, batch: ScannedBatch, segment: Segment
+    ) -> Generator[list[VerifiedRun], None, bool]:
+        """Look into a wrapper of an old format: clients take the offsets in it as they are."""
+        if batch.header.magic >= MAGIC_V2 or not batch.header.codec:
+            return True
+        try:
+            decoded_records(batch, segment, self._floor_offset)
+        except (FormatError, AccessError) as exc:
+            yield from self._flush()
+            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            return False
+        return True
 
     def _flush(self) -> Iterator[list[VerifiedRun]]:
         gathered, self._gathered = self._gathered, []

@@ -1,0 +1,228 @@
+"""Run the calls, compare their digests with the saved ones, or record them."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eoctl import clock, output, progress
+from eoctl.main import run
+from tests.digests.calls import changing, exporting, reading
+from tests.digests.states import State, Unpacked, all_states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SAVED = Path(__file__).parent / "saved.txt"
+KERNELS = ("native", "pure")
+WORK = Path("/tmp/eoctl-digests")  # always the same: paths are among what is printed
+NOW = dt.datetime(2026, 11, 21, 9, tzinfo=dt.UTC)
+# What differs from run to run: ids of journals and of temporary files, and how long it took.
+DRAWN = (
+    (re.compile(rb"\d{8}T\d{6}(?:\.\d+)?Z?(-[a-z-]+-)[0-9a-f]{4}"), rb"TIME\1ID"),
+    (re.compile(rb"kernel: \w+"), rb"kernel"),
+    (re.compile(rb'"pid":\d+|process \d+'), b"PID"),
+)
+
+
+class Capture:
+    """Runs calls of eoctl in this process, and keeps what went through its descriptors."""
+
+    def __init__(self, work: Path) -> None:
+        self._files = [(work / name).open("w+b") for name in ("stdout", "stderr")]
+
+    def call(self, words: list[str]) -> tuple[int, bytes, bytes]:
+        kept = [os.dup(number) for number in (1, 2)]
+        for number, file in enumerate(self._files, 1):
+            file.seek(0)
+            file.truncate()
+            os.dup2(file.fileno(), number)
+        try:
+            run(words)
+            status: object = 0
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for number, before in enumerate(kept, 1):
+                os.dup2(before, number)
+                os.close(before)
+            output.use_format(output.OutputFormat.TEXT)
+        found = []
+        for file in self._files:
+            file.seek(0)
+            text = file.read()
+            for pattern, put in DRAWN:
+                text = pattern.sub(put, text)
+            found.append(text)
+        return (0 if status is None else int(str(status))), found[0], found[1]
+
+
+def digest_of(*parts: object) -> str:
+    """Return a short digest of values."""
+    data = b"\0".join(each if isinstance(each, bytes) else str(each).encode() for each in parts)
+    return hashlib.sha256(data).hexdigest()[:10]
+
+
+def tree_of(directory: Path) -> str:
+    """Return a digest of all names and contents below a directory."""
+    found: list[object] = []
+    for path in sorted(directory.rglob("*")):
+        found += [path.relative_to(directory), path.is_dir()]
+        if path.is_file():
+            found.append(path.read_bytes())
+    return digest_of(*found)
+
+
+def settled(state: State, out: Path) -> Path:
+    """Write a directory, with times that are always the same."""
+    out.mkdir(parents=True)
+    made = state.make(out)
+    for path in [*out.rglob("*")]:
+        if not path.is_symlink():
+            os.utime(path, (NOW.timestamp() - 86_400,) * 2)
+    return made
+
+
+def results_of(
+    state: State, work: Path, capture: Capture
+) -> Iterator[tuple[list[str], str, bytes]]:
+    """Give each call on a directory, the digest of all that came of it, and what it printed."""
+    out = work / state.name
+    log_dir = settled(state, out)
+    os.chdir(out)
+    place = str(log_dir.relative_to(out))
+    for words in reading(log_dir, place):
+        status, stdout, stderr = capture.call(words)
+        yield words, digest_of(status, stdout, stderr), stdout + stderr
+    for words in exporting(log_dir, place):
+        target = out / "exported"
+        done = capture.call([str(target) if each == "OUT" else each for each in words])
+        data = done[1] + done[2]
+        yield words, digest_of(done[0], data, tree_of(target)), data
+        shutil.rmtree(target, ignore_errors=True)
+    changes = [*changing(log_dir, place)]
+    os.chdir(work)
+    shutil.rmtree(out)
+    for number, words in enumerate(changes):
+        out = work / f"{state.name}.{number}"
+        log_dir = settled(state, out)
+        os.chdir(out)
+        parts: list[object] = []
+        for call in ([*words, "--apply"], ["undo", place, "--apply"]):
+            done = capture.call([*call, "-o", "jsonl"])
+            parts += [*done, tree_of(log_dir)]
+        yield [*words, "--apply"], digest_of(*parts), b"\n".join(map(repr_bytes, parts))
+        os.chdir(work)
+        shutil.rmtree(out)
+
+
+def repr_bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def work_on(part: str) -> None:
+    """Print the digests of a share of the states, `NUMBER/COUNT`."""
+    number, count = map(int, part.split("/"))
+    clock.wall_ms = lambda: int(NOW.timestamp() * 1000)
+    progress.QUIET_SECONDS = 1e9
+    with tempfile.TemporaryDirectory() as name:
+        own = Path(name)
+        capture = Capture(own)
+        states = all_states(Unpacked(own / "golden"))
+        for state in states[number::count]:
+            by_verb: dict[str, list[str]] = {}
+            for words, digest, _ in results_of(state, WORK, capture):
+                verb = f"{words[0]} --apply" if words[-1] == "--apply" else words[0]
+                by_verb.setdefault(verb, []).append(digest)
+            for verb, found in by_verb.items():
+                print(f"{state.name}\t{verb}\t{len(found)}\t{digest_of(*found)}", flush=True)
+
+
+def show(name: str, verb: str) -> None:
+    """Print what the calls of a verb on a directory give."""
+    clock.wall_ms = lambda: int(NOW.timestamp() * 1000)
+    progress.QUIET_SECONDS = 1e9
+    with tempfile.TemporaryDirectory() as directory:
+        own = Path(directory)
+        (state,) = (each for each in all_states(Unpacked(own / "golden")) if each.name == name)
+        for words, digest, text in results_of(state, WORK, Capture(own)):
+            if words[0] == verb or (words[-1] == "--apply" and verb == f"{words[0]} --apply"):
+                sys.stdout.buffer.write(f"$ {' '.join(words)}   # {digest}\n".encode() + text)
+                sys.stdout.buffer.flush()
+
+
+def digests_of(kernel: str, share: int, jobs: int) -> dict[str, str]:
+    """Return the digests by directory and verb, with one kernel, of every `share`-th directory."""
+    environment = {**os.environ, "EOCTL_KERNEL": kernel, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    environment |= {"COLUMNS": "80", "NO_COLOR": "1", "EOCTL_PAGER": "cat"}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.digests", "--part", f"{each * share}/{jobs * share}"],
+            stdout=subprocess.PIPE, env=environment, text=True,
+        )
+        for each in range(jobs)
+    ]  # fmt: skip
+    found: dict[str, str] = {}
+    for each in workers:
+        text, _ = each.communicate()
+        if each.returncode:
+            raise SystemExit(f"a worker ended with {each.returncode}")
+        for line in text.splitlines():
+            name, verb, count, digest = line.split("\t")
+            found[f"{name}\t{verb}"] = f"{count}\t{digest}"
+    return found
+
+
+def main() -> int:
+    """Compare or record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--share", type=int, default=1, help="every N-th directory")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--part")
+    parser.add_argument("--show", nargs=2, metavar=("NAME", "VERB"))
+    options = parser.parse_args()
+    if options.part:
+        work_on(options.part)
+        return 0
+    if options.show:
+        show(*options.show)
+        return 0
+    WORK.mkdir(exist_ok=True)
+    with (WORK / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one run at a time
+        by_kernel = {each: digests_of(each, options.share, options.jobs) for each in KERNELS}
+    found = by_kernel[KERNELS[0]]
+    others = [place for place, each in by_kernel[KERNELS[1]].items() if found.get(place) != each]
+    for place in others:
+        print(f"the kernels differ: {place}")
+    calls = 2 * sum(int(each.partition("\t")[0]) for each in found.values())
+    if options.record:
+        SAVED.write_text("".join(f"{place}\t{each}\n" for place, each in sorted(found.items())))
+        print(f"{calls} calls, recorded")
+        return int(bool(others))
+    lines = [each.split("\t", 2) for each in SAVED.read_text().splitlines()]
+    saved = {f"{name}\t{verb}": rest for name, verb, rest in lines}
+    changed = [place for place, each in found.items() if saved.get(place) != each]
+    if options.share == 1:
+        changed += [place for place in saved if place not in found]
+    for place in changed:
+        print(f"changed: {place}")
+    print(f"{calls} calls, {len(changed)} of {len(found)} groups changed")
+    return int(bool(changed or others))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
+.PHONY: help demo test test-all test-whole digests digests-record check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -15,6 +15,8 @@ help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
 	echo "make test    the tests and the linters, the same each time: ten minutes on two processors"
 	echo "make test-all  every case, every kill, 20,000 mutants, drawn anew: for the night"
+	echo "make digests  do thousands of calls print and write what was recorded? 15 minutes"
+	echo "make digests-record  record it anew, where an answer was changed on purpose"
 	echo "make check-fast  the linters, and the tests of what differs from the branch main"
 	echo "make lint    the linters alone"
 	echo "make rules   docs/rules, written from the rules in the code"
@@ -60,6 +62,12 @@ test-whole: env kafka-libs older-kafka-libs
 	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 \
 		EOCTL_REQUIRE=java,broker $(PYTEST) --hypothesis-profile=all $(PYTEST_ARGS)
 	EOCTL_TESTS=all EOCTL_KERNEL=numpy $(PYTEST) --hypothesis-profile=all -q $(KERNEL_TESTS)
+
+digests: env
+	$(BIN)/python -m tests.digests
+
+digests-record: env
+	$(BIN)/python -m tests.digests --record
 
 check-fast: lint
 	names=$$($(BIN)/python -m tests.changed) && { [ -z "$$names" ] || \

@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import clock, output, progress
 from eoctl.main import run
@@ -21,7 +22,7 @@ from tests.digests.calls import changing, exporting, reading
 from tests.digests.states import State, Unpacked, all_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SAVED = Path(__file__).parent / "saved.txt"
 KERNELS = ("native", "pure")
@@ -47,9 +48,9 @@ class Capture:
             file.seek(0)
             file.truncate()
             os.dup2(file.fileno(), number)
+        status: object = 0
         try:
             run(words)
-            status: object = 0
         except SystemExit as ended:
             status = ended.code
         finally:
@@ -95,71 +96,88 @@ def settled(state: State, out: Path) -> Path:
     return made
 
 
-def results_of(
-    state: State, work: Path, capture: Capture
-) -> Iterator[tuple[list[str], str, bytes]]:
-    """Give each call on a directory, the digest of all that came of it, and what it printed."""
+class Result(NamedTuple):
+    """What came of a call: `digest` is of all, `text` of what was printed and written."""
+
+    words: list[str]
+    status: int
+    digest: str
+    text: bytes
+
+    @property
+    def verb(self) -> str:
+        return f"{self.words[0]} --apply" if self.words[-1] == "--apply" else self.words[0]
+
+
+def results_of(state: State, work: Path, capture: Capture) -> Iterator[Result]:
+    """Make all calls on a directory."""
     out = work / state.name
     log_dir = settled(state, out)
     os.chdir(out)
     place = str(log_dir.relative_to(out))
     for words in reading(log_dir, place):
         status, stdout, stderr = capture.call(words)
-        yield words, digest_of(status, stdout, stderr), stdout + stderr
+        yield Result(words, status, digest_of(status, stdout, stderr), stdout + stderr)
     for words in exporting(log_dir, place):
         target = out / "exported"
-        done = capture.call([str(target) if each == "OUT" else each for each in words])
-        data = done[1] + done[2]
-        yield words, digest_of(done[0], data, tree_of(target)), data
+        status, *printed = capture.call([str(target) if each == "OUT" else each for each in words])
+        text = b"".join(printed)
+        yield Result(words, status, digest_of(status, text, tree_of(target)), text)
         shutil.rmtree(target, ignore_errors=True)
     changes = [*changing(log_dir, place)]
     os.chdir(work)
     shutil.rmtree(out)
     for number, words in enumerate(changes):
-        out = work / f"{state.name}.{number}"
-        log_dir = settled(state, out)
-        os.chdir(out)
-        parts: list[object] = []
-        for call in ([*words, "--apply"], ["undo", place, "--apply"]):
-            done = capture.call([*call, "-o", "jsonl"])
-            parts += [*done, tree_of(log_dir)]
-        yield [*words, "--apply"], digest_of(*parts), b"\n".join(map(repr_bytes, parts))
-        os.chdir(work)
-        shutil.rmtree(out)
+        yield from changed(state, words, work / f"{state.name}.{number}", capture)
 
 
-def repr_bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
+def changed(state: State, words: list[str], out: Path, capture: Capture) -> Iterator[Result]:
+    """Apply a change, and take it back."""
+    log_dir = settled(state, out)
+    os.chdir(out)
+    place = str(log_dir.relative_to(out))
+    for call in ([*words, "--apply"], ["undo", place]):
+        if call[0] == "undo" and not [*log_dir.parent.glob(f"{log_dir.name}.eoctl/*")]:
+            break  # nothing was changed
+        status, stdout, stderr = capture.call([*call, "-o", "jsonl"])
+        text, tree = stdout + stderr, tree_of(log_dir)
+        yield Result(call, status, digest_of(status, text, tree), text + f"files {tree}".encode())
+    os.chdir(out.parent)
+    shutil.rmtree(out)
+
+
+def still(put: Callable[[object, str, object], None]) -> None:
+    """Stop the clock, and say nothing of progress."""
+    put(clock, "wall_ms", lambda: int(NOW.timestamp() * 1000))
+    put(progress, "QUIET_SECONDS", 1e9)
 
 
 def work_on(part: str) -> None:
     """Print the digests of a share of the states, `NUMBER/COUNT`."""
     number, count = map(int, part.split("/"))
-    clock.wall_ms = lambda: int(NOW.timestamp() * 1000)
-    progress.QUIET_SECONDS = 1e9
+    still(setattr)
     with tempfile.TemporaryDirectory() as name:
         own = Path(name)
         capture = Capture(own)
         states = all_states(Unpacked(own / "golden"))
         for state in states[number::count]:
             by_verb: dict[str, list[str]] = {}
-            for words, digest, _ in results_of(state, WORK, capture):
-                verb = f"{words[0]} --apply" if words[-1] == "--apply" else words[0]
-                by_verb.setdefault(verb, []).append(digest)
+            for each in results_of(state, WORK, capture):
+                by_verb.setdefault(each.verb, []).append(each.digest)
             for verb, found in by_verb.items():
                 print(f"{state.name}\t{verb}\t{len(found)}\t{digest_of(*found)}", flush=True)
 
 
 def show(name: str, verb: str) -> None:
-    """Print what the calls of a verb on a directory give."""
-    clock.wall_ms = lambda: int(NOW.timestamp() * 1000)
-    progress.QUIET_SECONDS = 1e9
+    """Print what the calls of a verb ("": of all) on a directory give."""
+    still(setattr)
     with tempfile.TemporaryDirectory() as directory:
         own = Path(directory)
         (state,) = (each for each in all_states(Unpacked(own / "golden")) if each.name == name)
-        for words, digest, text in results_of(state, WORK, Capture(own)):
-            if words[0] == verb or (words[-1] == "--apply" and verb == f"{words[0]} --apply"):
-                sys.stdout.buffer.write(f"$ {' '.join(words)}   # {digest}\n".encode() + text)
+        for each in results_of(state, WORK, Capture(own)):
+            if verb in {"", each.verb}:
+                head = f"$ eoctl {' '.join(each.words)}   # status {each.status}, {each.digest}\n"
+                sys.stdout.buffer.write(head.encode() + each.text + b"\n")
                 sys.stdout.buffer.flush()
 
 
@@ -185,6 +203,13 @@ def digests_of(kernel: str, share: int, jobs: int) -> dict[str, str]:
     return found
 
 
+@contextmanager
+def one_run_at_a_time() -> Iterator[None]:
+    with (WORK / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main() -> int:
     """Compare or record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -192,17 +217,18 @@ def main() -> int:
     parser.add_argument("--share", type=int, default=1, help="every N-th directory")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--part")
-    parser.add_argument("--show", nargs=2, metavar=("NAME", "VERB"))
+    parser.add_argument("--show", nargs="+", metavar="NAME [VERB]")
     options = parser.parse_args()
     if options.part:
         work_on(options.part)
         return 0
-    if options.show:
-        show(*options.show)
-        return 0
     WORK.mkdir(exist_ok=True)
-    with (WORK / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one run at a time
+    if options.show:
+        name, verb = [*options.show, ""][:2]
+        with one_run_at_a_time():
+            show(name, verb)
+        return 0
+    with one_run_at_a_time():
         by_kernel = {each: digests_of(each, options.share, options.jobs) for each in KERNELS}
     found = by_kernel[KERNELS[0]]
     others = [place for place, each in by_kernel[KERNELS[1]].items() if found.get(place) != each]

@@ -22,11 +22,11 @@ OTHERS = (
     "check --deep % -o jsonl", "check --predict % -o table", "check --reclaim % -o table",
     "check @ -o jsonl", "repair % -o table", "repair --strategy salvage % -o jsonl",
     "repair --strategy as-broker @ -o table", "truncate --to-hw @ -o table", "journal list %",
-    "undo %", "consume @ -o jsonl", "consume @ --skip-corrupt -o jsonl",
+    "consume @ -o jsonl", "consume @ --skip-corrupt -o jsonl",
     "consume @ --skip-corrupt --isolation read_committed -o text", "locate @ --offset 3 -o jsonl",
     "locate @ --offset 60 -o table", "locate @ --pos 100 -o jsonl", "loss @ -o jsonl",
-    "duplicates --kind payload @ -o jsonl", "txn abort @ -o table", "txn commit % -o table",
-    "check --now dir % -o jsonl", "describe --columns all % -o table",
+    "duplicates --kind suspected @ -o jsonl", "txn abort --producer-id 40 @ -o table",
+    "txn complete % -o table", "check --now dir % -o jsonl", "describe --columns all % -o table",
 )  # fmt: skip
 DUMPS = (
     "dump-segment !", "dump-segment --print-data-log !", "dump-segment --deep-iteration ! -o jsonl",
@@ -37,7 +37,7 @@ EXPORTS = ("export % --to OUT --format jsonl", "export @ --to OUT --format parqu
 CHANGES = (
     "repair --strategy salvage --single-copy @", "repair --strategy as-broker --single-copy @",
     "rebuild @", "truncate --to-hw --single-copy @", "truncate --to-offset 5 --single-copy @",
-    "txn abort --all @",
+    "txn abort --producer-id 40 --single-copy @", "txn abort --producer-id 21 --single-copy @",
 )  # fmt: skip
 
 

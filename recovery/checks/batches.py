@@ -97,7 +97,7 @@ class BatchCheck:
         self._count += table.row_count
         is_doubtful = np.isin(table.pos, list(doubtful))
         self._look_for_gaps(table)
-        self._look_for_misplaced(table)
+        self._look_for_misplaced(table, is_doubtful)
         self.max_batch_bytes = max(self.max_batch_bytes, int(table.batch_bytes.max()))
         is_v2 = table.magic >= MAGIC_V2
         if is_v2.any():
@@ -237,12 +237,12 @@ class BatchCheck:
         for row in np.flatnonzero(is_gap).tolist():
             circumstances.add_hole(int(ends[row]))
 
-    def _look_for_misplaced(self, table: HeaderTable) -> None:
+    def _look_for_misplaced(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
         """Note the offsets that do not fit the name of the segment."""
         base_offset = self._files.base_offset
         for check_id, is_wrong in (
             ("SEG-2", table.base_offset < base_offset),
-            ("SEG-3", table.last_offset > base_offset + MAX_RELATIVE_OFFSET),
+            ("SEG-3", (table.last_offset > base_offset + MAX_RELATIVE_OFFSET) & ~is_doubtful),
         ):
             if is_wrong.any():
                 first, last = (

@@ -117,7 +117,9 @@ def read_parts(
         known_count = trouble.count
         ledger = OffsetLedger(files.base_offset, cleaned_offset=cleaned_offset)
         with segment:
-            reader = _SegmentReader(segment, end_offset, trouble)
+            is_far = partition.goes_beyond_limit(files)
+            placed = segment.of_any_offset() if is_far else segment
+            reader = _SegmentReader(placed, end_offset, trouble)
             done_pos = 0
             stopped = partition.stopped
             for part in reader.parts(partition.bounds(files), stopped=stopped):

@@ -145,14 +145,15 @@ def read_producers(
         ledger = OffsetLedger(files.base_offset, cleaned_offset=cleaned_offset)
 
         end_offset = partition.end_of(files)
+        bound = partition.end_bound(files)
 
         def take(
             table: HeaderTable,
             ledger: OffsetLedger = ledger,
-            most: int = MAX_OFFSET if end_offset is None else end_offset - 1,
+            most: int = MAX_OFFSET if bound is None else bound - 1,
         ) -> None:
             seen.add(table)
-            if table.last_offset[-1] > most:  # behind the segment: its offset cannot be right
+            if table.last_offset.max() > most:  # behind the segment: its offset cannot be right
                 is_own = table.last_offset <= most
                 table = type(table)._make(column[is_own] for column in table)
             if table.row_count:

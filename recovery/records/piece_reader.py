@@ -104,6 +104,7 @@ class PieceReader(Generic[RowsT]):
         self._given: Counter[int] = Counter()
         self._skipped: Counter[str] = Counter()
         self._lost_records = 0
+        self._lost_pos = -1  # of the last batch that gave none
         self._first_offset: int | None = None
         self._last_offset: int | None = None
 
@@ -171,7 +172,7 @@ class PieceReader(Generic[RowsT]):
             else:
                 notes.passed_batch(part, self._segment)
                 yield from self._read_single(part)
-                if not notes.is_lost(part.pos):
+                if part.crc_ok is not False and part.pos != self._lost_pos:
                     self._floor_offset = part.header.last_offset + 1
         yield from self._flush()
         notes.look_at(scan)
@@ -388,6 +389,7 @@ class PieceReader(Generic[RowsT]):
 
     def _lose(self, batch: ScannedBatch) -> None:
         """Count the records of a batch that is whole and gives none."""
+        self._lost_pos = batch.pos
         header = batch.header
         if header.is_control:
             return

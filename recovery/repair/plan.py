@@ -20,7 +20,6 @@ from recovery.repair.strategies import Strategy
 from recovery.start.segment_recovery import Fate, IndexLimits, recover_segment
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError
-from storage.limits import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,14 +97,13 @@ def _splits(partition: Partition) -> tuple[str, ...]:
     Raises:
         AccessError: one that may be among them cannot be read.
     """
-    claimed = partition.acknowledged.end_offset or 0
-    if not partition.segments or claimed <= partition.segments[0].base_offset + MAX_RELATIVE_OFFSET:
-        return ()
     found = []
     for files in partition.segments:
         if partition.goes_beyond_limit(files):
             following = partition.end_of(files)
-            end_offset = claimed if following is None else min(claimed, following)
+            end_offset = (
+                (partition.acknowledged.end_offset or 0) if following is None else following
+            )
             checked = CheckedSegment(
                 files=files,
                 log_bytes=files.log.file_bytes,

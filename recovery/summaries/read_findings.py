@@ -278,9 +278,20 @@ class FindingsList:
 
     def finish(self) -> None:
         """Take those that no good batch follows, and bring all into order."""
-        found = [*self.found, *self._waiting]
-        self.found, self._waiting = [self._with_range(each) for each in found], []
-        self.found.sort(key=lambda each: (each.start_pos, each.end_pos))
+        found = sorted(
+            [*self.found, *self._waiting], key=lambda each: (each.start_pos, each.end_pos)
+        )
+        self.found, self._waiting = [], []
+        next_offset = -1  # behind a bad batch that is bounded by its own offsets alone
+        for each in found:
+            is_open = each.last_offset is None
+            base_offset = each.base_offset
+            if is_open and base_offset is not None:
+                base_offset = max(base_offset, next_offset)
+            placed = self._with_range(each._replace(base_offset=base_offset))
+            if is_open and placed.last_offset is not None:
+                next_offset = max(next_offset, placed.last_offset + 1)
+            self.found.append(placed)
 
     def _with_range(self, found: ReadFinding) -> ReadFinding:
         """Name the offsets that a bad batch states if there is no room for it where it lies."""

@@ -194,9 +194,9 @@ class _Reading:
             self._timeline.take_singles(table, singles)
         marker = np.zeros(len(singles), np.int8)
         records_count = np.where(table.magic >= MAGIC_V2, np.maximum(table.records_count, 0), 1)
+        floor = self._floor_offset
         for row in np.flatnonzero(table.crc_ok).tolist():
             header = singles[row].header
-            floor = singles[row - 1].header.last_offset + 1 if row else self._floor_offset
             try:
                 # An empty control batch is what compaction leaves of a marker (PROD-9).
                 if header.magic >= MAGIC_V2:
@@ -209,6 +209,9 @@ class _Reading:
                     records_count[row] = sum(1 for _ in records)
             except (FormatError, AccessError) as exc:
                 self._notes.add_error(singles[row], exc.without_frames(), floor_offset=floor)
+                continue
+            if not self._notes.is_lost(singles[row].pos):
+                floor = header.last_offset + 1
         self._take(table, marker, records_count.astype(np.int64))
 
     def _take(

@@ -325,11 +325,13 @@ class EventWalk:
 
     def _block(self, table: HeaderTable, window: BulkWindow | None) -> EventBlock:
         is_placed = table.crc_ok
+        stale: list[int] = []
         if window is None:
             if self._doubtful.positions:
                 is_placed = is_placed & ~np.isin(table.pos, list(self._doubtful.positions))
             self._stretches.take_singles(table, is_placed)
             if self._doubtful.positions:
+                stale = self._stale_markers(table)
                 floor = self._begin_offset if self.end_offset < 0 else self.end_offset
                 table = self._doubtful.put_right(table, floor)
         else:
@@ -341,6 +343,8 @@ class EventWalk:
                 self._ledger.take(good)
         is_control = is_control_of_producer(table)
         rows = np.flatnonzero(is_control | is_data_of_transaction(table))
+        if stale:
+            rows = rows[~np.isin(table.pos[rows], stale)]
         found = _rows_of(table, rows)
         marker = np.zeros(len(rows), np.int8)
         controls = np.flatnonzero(is_control[rows])
@@ -354,6 +358,30 @@ class EventWalk:
         if len(self._ends.offset) and is_placed.any():
             return self._with_ends(table, is_placed, EventBlock(found, marker))
         return EventBlock(found, marker)
+
+    def _stale_markers(self, table: HeaderTable) -> list[int]:
+        """Return where there are copies of markers of before: they end nothing here.
+
+        A marker in its place whose offset is wrong is none; where it would belong there is another
+        batch, or it would belong to another segment.
+        """
+        doubtful = np.isin(table.pos, list(self._doubtful.positions))
+        rows = np.flatnonzero(doubtful & is_control_of_producer(table))
+        base = self._segment.base_offset or 0
+        return [
+            int(table.pos[row])
+            for row in rows.tolist()
+            if table.base_offset[row] < base or self._has_before(table, row)
+        ]
+
+    def _has_before(self, table: HeaderTable, row: int) -> bool:
+        """Tell whether a batch lies in the segment before its place, too."""
+        offset, crc = table.base_offset[row], table.crc[row]
+        end_pos = int(table.pos[row])
+        for part in self._segment.scan_tables(verify_crc=False, end_pos=end_pos):
+            if ((part.base_offset == offset) & (part.crc == crc)).any():
+                return True
+        return False
 
     def _with_ends(self, table: HeaderTable, is_placed: Flags, events: EventBlock) -> EventBlock:
         """Put the ends that lie before the last batch of a table among its events."""

@@ -335,7 +335,11 @@ def not_given(
         return known.not_given(None)
     if end_offset is None:
         end_offset = max(known.bases[-1], span.end_offset or 0)
-    others = known.not_given(end_offset, is_end_read=is_end_read)
+    bounded = [each for each in told if None not in (each.base_offset, each.last_offset)]
+    others: list[Missing] = []
+    for each in known.not_given(end_offset, is_end_read=is_end_read):
+        is_apart = each.is_on_disk or each.last_offset is None
+        others += [each] if is_apart else without([each], bounded)
     found = absent(known, span, find_cleanup, [*told, *others])
     return tuple(sorted((*others, *found), key=lambda each: each.base_offset))
 

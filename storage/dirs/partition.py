@@ -326,6 +326,14 @@ class Partition:
         later = bisect_right(self.segments, files.base_offset, key=attrgetter("base_offset"))
         return self.segments[later].base_offset if later < len(self.segments) else None
 
+    def end_bound(self, files: SegmentFiles) -> int | None:
+        """Return where a segment ends at the latest: the next one, or the end of a clean stop."""
+        following = self.end_of(files)
+        if following is not None:
+            return following
+        claimed = self._claimed_end()
+        return claimed.offset if claimed is not None and claimed.is_exact else None
+
     def bounds(self, files: SegmentFiles) -> SegmentBounds:
         """Tell a scan where a segment lies in the log."""
         is_active = self.is_active(files)
@@ -432,11 +440,10 @@ class Partition:
     def goes_beyond_limit(self, files: SegmentFiles) -> bool:
         """Tell whether offsets too far from the base offset of a segment are right (SEG-3).
 
-        They are where so many were acknowledged: a broker splits the segment.
+        They are where so many were acknowledged, or another segment follows: a broker splits it.
         """
         following = self.end_of(files)
-        claimed = self.acknowledged.end_offset or 0
-        end_offset = claimed if following is None else min(claimed, following)
+        end_offset = (self.acknowledged.end_offset or 0) if following is None else following
         return end_offset > files.base_offset + MAX_RELATIVE_OFFSET + 1
 
     def _log_end(self) -> LogEnd | None:

@@ -312,6 +312,27 @@ def inner_messages(
     return records
 
 
+def first_inner_offset(message: Message, *, max_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> int | None:
+    """Return the first offset inside of a wrapper by the frames in it; None: it holds none.
+
+    Raises as `inner_messages`, but for what is within the frames.
+    """
+    entries = decompress(
+        message.codec, message.value or b"", magic=message.magic, max_bytes=max_bytes
+    )
+    first = last = None
+    pos = 0
+    while len(entries) - pos >= PREFIX_BYTES:
+        offset, size = PREFIX.unpack_from(entries, pos)
+        if size < MIN_SIZE[MAGIC_V0] or len(entries) - pos < PREFIX_BYTES + size:
+            break
+        first, last = offset if first is None else first, offset
+        pos += PREFIX_BYTES + size
+    if first is None or last is None:
+        return None
+    return as_int64(_base_offset(message, last) + first)
+
+
 def _record(message: Message, offset: int, timestamp_ms: int) -> LegacyRecord:
     return LegacyRecord(
         offset,

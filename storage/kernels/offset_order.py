@@ -42,21 +42,20 @@ class ClaimedEnd(NamedTuple):
 class Span(NamedTuple):
     """A batch, or several back to back: positions half open, in bytes, offsets both included.
 
-    `is_message`: it is one message of an old format.
+    `is_old`: it is of an old format.
     """
 
     start_pos: int
     end_pos: int
     base_offset: int
     last_offset: int
-    is_message: bool = False
+    is_old: bool = False
 
     @classmethod
     def of(cls, pos: int, header: BatchHeader) -> Span:
         """Return that of a batch; the header of a legacy wrapper has its last offset only."""
-        is_message = header.magic < MAGIC_V2 and not header.codec
-        end_pos = pos + header.batch_bytes
-        return cls(pos, end_pos, header.base_offset, header.last_offset, is_message)
+        is_old = header.magic < MAGIC_V2
+        return cls(pos, pos + header.batch_bytes, header.base_offset, header.last_offset, is_old)
 
     @property
     def offsets_count(self) -> int:
@@ -155,7 +154,7 @@ class OffsetOrder:
         if self._search.goes_on(pos, wanted, last):
             if not behind and self._search.is_end(pos):
                 return self._doubt_last(batch, before)
-            return self._doubt_message(batch, before, behind) if batch.is_message else ""
+            return self._doubt_old(batch, before, behind) if batch.is_old else ""
         found = [*behind, *self._search.followers(pos, wanted, before)]
         if not found:
             # The last good batch: a damaged one may still say where it begins.
@@ -185,14 +184,20 @@ class OffsetOrder:
         words = f"contradicts the batches behind it, which leave {room} for it"
         return f"offset {batch.base_offset} {words}"
 
-    def _doubt_message(self, batch: Span, before: int, behind: Sequence[Span]) -> str:
-        """Compare a message of an old format with what is in a wrapper behind it."""
-        found = behind[:1] or self._search.followers(batch.end_pos, 1, before)
-        if not found or found[0].is_message:
+    def _doubt_old(self, batch: Span, before: int, behind: Sequence[Span]) -> str:
+        """Compare a message of an old format, or a wrapper, with what is in a wrapper behind it.
+
+        Headers do not show that the two overlap.
+        """
+        found = [*behind[:2]] or self._search.followers(batch.end_pos, 2, before)
+        if not found:
             return ""
-        first = self._search.whole_span(found[0]).base_offset
-        if not before < first <= batch.last_offset:
+        whole, other = self._search.whole_span(batch), self._search.whole_span(found[0])
+        if not before < other.base_offset <= whole.last_offset:
             return ""
+        if not earlier_goes(whole, other, self._around(before, batch, found)):
+            return ""
+        first = other.base_offset
         return f"offset {batch.base_offset} contradicts the messages from {first} on behind it"
 
     def _doubt_last(self, batch: Span, before: int) -> str:

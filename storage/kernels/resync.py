@@ -25,6 +25,7 @@ than what is left of the budget is passed over; when nothing is left the scan gi
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,7 +41,7 @@ from storage.formats.record_batch import (
     NO_PRODUCER_ID,
     BatchHeader,
 )
-from storage.kernels.offset_order import Span
+from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.pure import (
     MAX_CODEC,
     MIN_LENGTH,
@@ -127,6 +128,7 @@ class Resync:
         self._source = source
         self._neighbours = neighbours
         self._crcs = crcs
+        self._wholes: dict[Span, Span] = {}  # what was found of the last wrappers
         self._spans: dict[int, Span | None] = {}  # by position: each is asked for several times
         self._searched: dict[int, _Searched] = {}  # by the offset that is to be passed
         self.seen_v2 = False
@@ -343,14 +345,18 @@ class Resync:
         is_wrapper = len(head) == LEGACY_HEADER_BYTES and head[MAGIC_POS] < MAGIC_V2
         if not is_wrapper or not head[MAGIC_POS + 1] & CODEC_MASK or size > MAX_WRAPPER_BYTES:
             return span
-        from storage.formats.legacy_message import inner_messages, parse_message
+        from storage.formats.legacy_message import first_inner_offset, parse_message
 
-        try:
-            records = inner_messages(parse_message(self._source.read(span.start_pos, size), 0))
-        except FormatError:
-            return span
-        count = records[-1].offset - records[0].offset if records else 0
-        return span._replace(base_offset=span.last_offset - max(count, 0))
+        if span not in self._wholes:
+            if len(self._wholes) >= LOOK_COUNT:
+                self._wholes.clear()
+            first = None
+            with suppress(FormatError):
+                message = parse_message(self._source.read(span.start_pos, size), 0)
+                first = first_inner_offset(message)
+            base_offset = span.base_offset if first is None else min(first, span.last_offset)
+            self._wholes[span] = span._replace(base_offset=base_offset)
+        return self._wholes[span]
 
     def proven_at(self, pos: int, after: int) -> BatchHeader | None:
         """Return the header of the batch at `pos` if it proves itself."""

@@ -76,19 +76,29 @@ def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) 
             _require_order(record.offset, floor_offset, batch.header)
             floor_offset = record.offset + 1
         yield record
+    stated = batch.header.last_offset
+    if is_wrapper and batch.header.magic == 0 and stated and floor_offset != stated + 1:
+        raise CorruptError(
+            f"the last inner message has offset {floor_offset - 1}, and the wrapper {stated}",
+            check_id="BAT-17",
+            pos=batch.pos,
+        )
 
 
 def first_offset(batch: ScannedBatch, segment: Segment) -> int | None:
     """Return the first offset of a good batch; None: a wrapper of an old format hides it.
 
-    The header of such a wrapper has the last offset: its messages are decoded, as far as they can.
+    The header of such a wrapper has the last offset; what is in it is decompressed.
     """
     header = batch.header
     if header.magic >= MAGIC_V2 or header.codec == Codec.NONE:
         return header.base_offset
+    from storage.formats.legacy_message import first_inner_offset, parse_message
+
     with suppress(FormatError, AccessError):
-        for record in segment.records(batch):
-            return min(record.offset, header.last_offset)
+        message = parse_message(segment.read_batch(batch), 0)
+        first = first_inner_offset(message, max_bytes=segment.max_batch_bytes)
+        return None if first is None else min(first, header.last_offset)
     return None
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.kafka import client
 from tests.kafka.coordinator_answers import has_compiler
 from tests.kafka.java_reader import CURRENT, OLDER, read_all
-from tests.serving import SERVED_DIRS, Served
+from tests.serving import SERVED_DIRS, Served, environment_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,11 +55,13 @@ def told(topic: str, number: str, row: dict[str, object]) -> str:
     return "\t".join(map(str, [*columns, *("-" if each is None else each for each in values)]))
 
 
-def require_all_read(log_dirs: list[Path], eoctl: Eoctl) -> list[str]:
+def require_all_read(
+    log_dirs: list[Path], eoctl: Eoctl, environment: dict[str, str] | None = None
+) -> list[str]:
     """Both clients, both ways, both isolation levels; returns what is read uncommitted."""
     expected = {each: [*consumed(log_dirs, each, eoctl)] for each in ISOLATIONS}
     calls = [*product(("assign", "subscribe"), ISOLATIONS)]
-    with Served(*log_dirs) as served:
+    with Served(*log_dirs, environment=environment) as served:
         for release in (CURRENT, OLDER):
             for call, found in zip(calls, read_all(served.bootstrap, release, calls), strict=True):
                 # Of each partition in the order of the log.
@@ -74,12 +76,18 @@ def _partition(line: str) -> list[str]:
 
 @pytest.mark.exhaustive
 @pytest.mark.share(1)
+@pytest.mark.usefixtures("gaps_were_never_filled")
 @pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_they_read_all(
-    archive: str, names: tuple[str, ...], golden: Callable[[str], Path], eoctl: Eoctl
+    archive: str,
+    names: tuple[str, ...],
+    golden: Callable[[str], Path],
+    eoctl: Eoctl,
+    tmp_path: Path,
 ) -> None:
     """Compressed, transactional, compacted, trimmed topics."""
-    require_all_read([golden(archive) / each for each in names], eoctl)
+    environment = environment_for(names, tmp_path)
+    require_all_read([golden(archive) / each for each in names], eoctl, environment)
 
 
 @pytest.mark.exhaustive

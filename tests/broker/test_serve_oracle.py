@@ -14,7 +14,7 @@ from tests.kafka import client
 from tests.kafka.broker import KEPT, Broker, copy_log_dir
 from tests.serve_answers import ask, differences
 from tests.serve_questions import Question, learn, questions
-from tests.serving import SERVED_DIRS, Served
+from tests.serving import SERVED_DIRS, Served, environment_for
 from tests.wire import Wire, api_named, encoded
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def test_beside_a_broker(
     log_dirs = [copy_log_dir(golden(archive) / each, tmp_path / each) for each in names]
     with Broker(log_dirs, overrides=KEPT) as broker:
         asked, answers = every_question(broker)
-        with Served(*log_dirs, "--internal") as served:
+        environment = environment_for(names, tmp_path)
+        with Served(*log_dirs, "--internal", environment=environment) as served:
             require_equal(asked, answers, served)
             for bootstrap in (broker.bootstrap, served.bootstrap):
                 require_cut_off(bootstrap)

@@ -16,7 +16,7 @@ from tests.kafka.broker import KEPT, Broker, copy_log_dir
 from tests.kafka.coordinator_answers import has_compiler
 from tests.kafka.tools import Tools
 from tests.serve_answers import DAY_MS
-from tests.serving import SERVED_DIRS, Served
+from tests.serving import SERVED_DIRS, Served, environment_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -233,7 +233,7 @@ def test_they_print_the_same(
     with (
         Tools() as running,
         Broker(copies, overrides=AS_IN_FILES) as broker,
-        Served(*dead, "--internal") as served,
+        Served(*dead, "--internal", environment=environment_for(names, tmp_path)) as served,
     ):
         known = learn(broker, running)
         for call in calls(known):

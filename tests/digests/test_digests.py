@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.exhaustive
 def test_the_calls_are_understood() -> None:
     command = [sys.executable, "-m", "tests.digests", "--show", "case.sequence-gap"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)

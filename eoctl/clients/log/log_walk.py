@@ -275,8 +275,10 @@ class LogWalk(ABC, Generic[Given]):
                             self._resolve(part.header.base_offset if first is None else first)
                         self._note(verdicts.given.pop(part.pos, None), part)
                         self.ledger.take_batch(part.header, first)
+                        lost_count = len(self.skipped)
                         is_over = yield from self._read_single(part, segment, end_offset)
-                        self._floor_offset = part.header.last_offset + 1
+                        if len(self.skipped) == lost_count:
+                            self._floor_offset = part.header.last_offset + 1
                     else:
                         yield from self._flush()
                         self._resolve(int(part.table.base_offset[0]))

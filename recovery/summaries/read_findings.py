@@ -17,7 +17,7 @@ from storage.dirs.offset_ledger import OffsetLedger, lost_range
 from storage.errors import AccessError
 from storage.kernels.protocol import Verdict, VerdictKind, in_words
 from storage.limits import MAX_OFFSET
-from storage.log.decoded_records import first_offset, lost_base_offset
+from storage.log.decoded_records import lost_base_offset, offsets_inside
 
 if TYPE_CHECKING:
     from storage.dirs.acknowledged import Missing
@@ -208,8 +208,10 @@ class FindingsList:
                 stated = batch.header.base_offset, batch.header.last_offset
                 self._stated[batch.pos] = stated, batch.crc_ok is not False
             return
-        first = first_offset(batch, segment)
-        base_offset = batch.header.base_offset if first is None else first
+        inner = offsets_inside(batch, segment)
+        base_offset = batch.header.base_offset
+        if inner is not None:
+            base_offset = min(inner.first_offset, base_offset)
         still = []
         for each in self._waiting:
             if each.end_pos <= batch.pos:
@@ -219,7 +221,7 @@ class FindingsList:
             else:
                 still.append(each)
         self._waiting = still
-        self.ledger.take_batch(batch.header, first)
+        self.ledger.take_batch(batch.header, inner)
         self._next_offset = batch.header.last_offset + 1
 
     def add_error(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from storage.formats.legacy_message import InnerOffsets
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
 
@@ -122,16 +123,18 @@ class OffsetLedger:
         is_wrapped = not is_v2[0] and bool(table.attributes[0] & CODEC_MASK)
         self._went_on(int(base[0]), int(ends[-1]), is_wrapped=is_wrapped)
 
-    def take_batch(self, header: BatchHeader, first_offset: int | None = None) -> None:
-        """Take one good batch; `first_offset` is known of a wrapper of an old format, too."""
+    def take_batch(self, header: BatchHeader, inner: InnerOffsets | None = None) -> None:
+        """Take one good batch; `inner` is what a wrapper of an old format holds, if it is known."""
         base, end = header.base_offset, header.last_offset + 1
         is_v2 = header.magic >= MAGIC_V2
-        is_wrapped = not is_v2 and bool(header.codec) and first_offset is None
-        base = base if first_offset is None else first_offset
+        is_wrapped = not is_v2 and bool(header.codec) and inner is None
+        base = base if inner is None else min(inner.first_offset, header.last_offset)
         if self._end is not None and base > self._end and not is_wrapped:
             self._add(self._end, base - 1)
         is_short = 0 <= header.records_count < end - base
         if is_v2 and (is_short or header.attributes & DELETE_HORIZON_MASK):
+            self._cleaned_end = end
+        if inner is not None and inner.is_thinned:
             self._cleaned_end = end
         self._went_on(
             base, end if self._end is None else max(end, self._end), is_wrapped=is_wrapped

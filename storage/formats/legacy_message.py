@@ -312,25 +312,41 @@ def inner_messages(
     return records
 
 
-def first_inner_offset(message: Message, *, max_bytes: int = DEFAULT_MAX_BATCH_BYTES) -> int | None:
-    """Return the first offset inside of a wrapper by the frames in it; None: it holds none.
+class InnerOffsets(NamedTuple):
+    """What the frames of the messages inside of a wrapper say."""
+
+    first_offset: int
+    last_offset: int
+    messages_count: int
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether messages are gone from between, as only a cleaner takes them."""
+        return self.messages_count <= self.last_offset - self.first_offset
+
+
+def inner_offsets(
+    message: Message, *, max_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> InnerOffsets | None:
+    """Return the offsets inside of a wrapper by the frames in it; None: it holds none.
 
     Raises as `inner_messages`, but for what is within the frames.
     """
-    entries = decompress(
-        message.codec, message.value or b"", magic=message.magic, max_bytes=max_bytes
-    )
+    value = message.value or b""
+    entries = decompress(message.codec, value, magic=message.magic, max_bytes=max_bytes)
     first = last = None
-    pos = 0
+    pos = count = 0
     while len(entries) - pos >= PREFIX_BYTES:
         offset, size = PREFIX.unpack_from(entries, pos)
         if size < MIN_SIZE[MAGIC_V0] or len(entries) - pos < PREFIX_BYTES + size:
             break
         first, last = offset if first is None else first, offset
         pos += PREFIX_BYTES + size
+        count += 1
     if first is None or last is None:
         return None
-    return as_int64(_base_offset(message, last) + first)
+    base_offset = _base_offset(message, last)
+    return InnerOffsets(as_int64(base_offset + first), as_int64(base_offset + last), count)
 
 
 def _record(message: Message, offset: int, timestamp_ms: int) -> LegacyRecord:

@@ -345,17 +345,16 @@ class Resync:
         is_wrapper = len(head) == LEGACY_HEADER_BYTES and head[MAGIC_POS] < MAGIC_V2
         if not is_wrapper or not head[MAGIC_POS + 1] & CODEC_MASK or size > MAX_WRAPPER_BYTES:
             return span
-        from storage.formats.legacy_message import first_inner_offset, parse_message
+        from storage.formats.legacy_message import inner_offsets, parse_message
 
         if span not in self._wholes:
             if len(self._wholes) >= LOOK_COUNT:
                 self._wholes.clear()
-            first = None
+            inner = None
             with suppress(FormatError):
-                message = parse_message(self._source.read(span.start_pos, size), 0)
-                first = first_inner_offset(message)
-            base_offset = span.base_offset if first is None else min(first, span.last_offset)
-            self._wholes[span] = span._replace(base_offset=base_offset)
+                inner = inner_offsets(parse_message(self._source.read(span.start_pos, size), 0))
+            first = span.base_offset if inner is None else inner.first_offset
+            self._wholes[span] = span._replace(base_offset=min(first, span.last_offset))
         return self._wholes[span]
 
     def proven_at(self, pos: int, after: int) -> BatchHeader | None:

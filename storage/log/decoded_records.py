@@ -16,7 +16,7 @@ from storage.limits import MAX_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from storage.formats.legacy_message import LegacyRecord
+    from storage.formats.legacy_message import InnerOffsets, LegacyRecord
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import LogRecord, Segment
@@ -85,20 +85,19 @@ def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) 
         )
 
 
-def first_offset(batch: ScannedBatch, segment: Segment) -> int | None:
-    """Return the first offset of a good batch; None: a wrapper of an old format hides it.
+def offsets_inside(batch: ScannedBatch, segment: Segment) -> InnerOffsets | None:
+    """Return the offsets inside of a wrapper of an old format; None: it is none, or hides them.
 
-    The header of such a wrapper has the last offset; what is in it is decompressed.
+    The header of a wrapper has the last offset alone; what is in it is decompressed.
     """
     header = batch.header
     if header.magic >= MAGIC_V2 or header.codec == Codec.NONE:
-        return header.base_offset
-    from storage.formats.legacy_message import first_inner_offset, parse_message
+        return None
+    from storage.formats.legacy_message import inner_offsets, parse_message
 
     with suppress(FormatError, AccessError):
         message = parse_message(segment.read_batch(batch), 0)
-        first = first_inner_offset(message, max_bytes=segment.max_batch_bytes)
-        return None if first is None else min(first, header.last_offset)
+        return inner_offsets(message, max_bytes=segment.max_batch_bytes)
     return None
 
 

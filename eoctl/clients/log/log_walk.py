@@ -28,7 +28,7 @@ from storage.file_names import FileKind, classify
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.kernels.protocol import ScannedBatch
 from storage.limits import MAX_OFFSET
-from storage.log.decoded_records import first_offset
+from storage.log.decoded_records import offsets_inside
 from storage.log.segment import DEFAULT_MAX_BATCH_BYTES, open_segment
 
 if TYPE_CHECKING:
@@ -269,12 +269,14 @@ class LogWalk(ABC, Generic[Given]):
                     continue
                 try:
                     if isinstance(part, ScannedBatch):
-                        first = first_offset(part, segment)
+                        inner = offsets_inside(part, segment)
                         if self._waiting:
                             yield from self._flush()
-                            self._resolve(part.header.base_offset if first is None else first)
+                            base_offset = part.header.base_offset
+                            first = base_offset if inner is None else inner.first_offset
+                            self._resolve(min(base_offset, first))
                         self._note(verdicts.given.pop(part.pos, None), part)
-                        self.ledger.take_batch(part.header, first)
+                        self.ledger.take_batch(part.header, inner)
                         lost_count = len(self.skipped)
                         is_over = yield from self._read_single(part, segment, end_offset)
                         if len(self.skipped) == lost_count:

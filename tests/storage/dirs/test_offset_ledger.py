@@ -136,7 +136,8 @@ def test_the_metadata_are_read_for_gaps_only() -> None:
     [
         (5, 9, (7, 8), (5, 9)),  # room for it
         (5, 4, (7, 8), (7, 8)),  # none: it lies in a wrong place
-        (5, None, (5, 9), (5, None)),  # the last one
+        (5, None, (5, 9), (5, 9)),  # the last one, in its place
+        (5, None, (7, 9), (5, None)),  # the last one, and more may be missing before it
         (5, None, (2, 3), (2, 3)),  # behind the log's end, and not of it
         (5, 4, None, (5, 4)),
     ],

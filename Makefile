@@ -15,7 +15,7 @@ help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
 	echo "make test    the tests and the linters, the same each time: ten minutes on two processors"
 	echo "make test-all  every case, every kill, 20,000 mutants, drawn anew: for the night"
-	echo "make digests  do thousands of calls print and write what was recorded? 15 minutes"
+	echo "make digests  do thousands of calls print and write what was recorded? 10 minutes"
 	echo "make digests-record  record it anew, where an answer was changed on purpose"
 	echo "make check-fast  the linters, and the tests of what differs from the branch main"
 	echo "make lint    the linters alone"

@@ -82,7 +82,9 @@ def v1_offset_repeated(log_dir: Path) -> Expected:
 def wrapper_with_key(log_dir: Path) -> Expected:
     """An empty key is not a null one. Readers do not look at it."""
     head, inner = _inner_of_last(log_dir / GZIP)
-    pos = _replace_last(log_dir / GZIP, _wrapped(head[:26] + bytes(4), gzip.compress(inner)))
+    pos = _replace_last(
+        log_dir / GZIP, _wrapped(head[:26] + bytes(4), gzip.compress(inner, mtime=0))
+    )
     return Expected("BAT-17", GZIP, pos, "warning")
 
 
@@ -99,7 +101,7 @@ def inner_checksum_wrong(log_dir: Path) -> Expected:
     pos, _ = _messages(inner)[3]
     inner[pos + 15] ^= 1
     return Expected(
-        "BAT-17", GZIP, _replace_last(log_dir / GZIP, _wrapped(head, gzip.compress(inner)))
+        "BAT-17", GZIP, _replace_last(log_dir / GZIP, _wrapped(head, gzip.compress(inner, mtime=0)))
     )
 
 
@@ -110,12 +112,12 @@ def inner_offsets_unsound(log_dir: Path) -> Expected:
     pos, _ = _messages(inner)[1]
     inner[pos : pos + 8] = bytes(8)
     return Expected(
-        "BAT-17", GZIP, _replace_last(log_dir / GZIP, _wrapped(head, gzip.compress(inner)))
+        "BAT-17", GZIP, _replace_last(log_dir / GZIP, _wrapped(head, gzip.compress(inner, mtime=0)))
     )
 
 
 @FAULTS.plants("legacy", "v1-gzip-0", deep=True)
 def wrapper_without_messages(log_dir: Path) -> Expected:
     head, _ = _inner_of_last(log_dir / GZIP)
-    pos = _replace_last(log_dir / GZIP, _wrapped(head, gzip.compress(b"")))
+    pos = _replace_last(log_dir / GZIP, _wrapped(head, gzip.compress(b"", mtime=0)))
     return Expected("BAT-17", GZIP, pos, "error")

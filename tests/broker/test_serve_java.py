@@ -39,7 +39,8 @@ def consumed(log_dirs: list[Path], isolation: str, eoctl: Eoctl) -> Iterator[str
         outcome = eoctl(
             "consume", place, "--isolation", isolation, "--output", "jsonl", "--bytes", "base64"
         )
-        assert outcome.status == 0, outcome.errors
+        has_gaps = log_dirs[0].name == "hard-clean" and "are missing" in outcome.errors
+        assert outcome.status == (5 if has_gaps else 0), outcome.errors
         for line in outcome.stdout.splitlines():
             yield told(topic, number, json.loads(line))
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, Verdict
 
 DAY_MS = 86_400_000
+_MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
+FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds
 
 
 class FarBatches(NamedTuple):
@@ -53,10 +55,6 @@ class FarBatches(NamedTuple):
     end_pos: int
     batches_count: int
     before_offset: int
-
-
-_MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
-FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds
 
 
 class BatchCheck:
@@ -144,7 +142,10 @@ class BatchCheck:
             self._tell_misplaced("SEG-3", self.far.batches_count, pos, stated, Severity.NOTE, fix)
 
     def _range(self, check_id: str, found: list[ReadFinding]) -> tuple[int | None, int | None]:
-        """Return the offsets that misplaced batches state; beside others, those that are lost."""
+        """Return the offsets of misplaced batches: stated ones if no batch is in its place.
+
+        If other batches are in their place, return the offsets that are lost between them.
+        """
         if self._count == len(found):
             return self._ranges.get(check_id, (None, None))
         ends = [each.last_offset for each in found if each.last_offset is not None]

@@ -321,7 +321,7 @@ class ReplayCheck:
             )
 
     def _knows_lost_batches(self, each: EntryDifference, offset: int) -> bool:
-        """Tell whether a snapshot is ahead of the log in a gap that is told elsewhere (FIX-6)."""
+        """Tell whether a snapshot names a batch in a gap, which another finding reports (FIX-6)."""
         # All batches below the snapshot's offset were passed, and none is there.
         disk = each.disk
         return disk is not None and self._circumstances.reach_offset <= disk.last_offset < offset

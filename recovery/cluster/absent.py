@@ -119,7 +119,7 @@ def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
 
 
 def not_understood_of(images: Iterable[ClusterImage | None]) -> list[str]:
-    """Do what `not_understood` does, for what was read of metadata logs."""
+    """Return the sentences of `not_understood`, for images that the caller has read."""
     return [
         f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read:"
         " topics and settings may be of an older state"

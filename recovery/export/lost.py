@@ -214,7 +214,7 @@ def _lost_ranges(results: Sequence[PieceRead]) -> Iterator[LostRange]:
             missing = None
             if base_offset is not None and last_offset is not None:
                 missing = max(last_offset - base_offset + 1, 0)
-                if not missing:  # no room is left for it: what is absent is told by itself
+                if not missing:  # the batches around it leave no offset for it
                     base_offset = last_offset = None
             yield LostRange(
                 broker=place.broker,

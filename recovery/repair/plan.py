@@ -100,15 +100,11 @@ def _splits(partition: Partition) -> tuple[str, ...]:
     found = []
     for files in partition.segments:
         if partition.goes_beyond_limit(files):
-            following = partition.end_of(files)
-            end_offset = (
-                (partition.acknowledged.end_offset or 0) if following is None else following
-            )
             checked = CheckedSegment(
                 files=files,
                 log_bytes=files.log.file_bytes,
                 stop=None,
-                end_offset=end_offset,
+                end_offset=partition.reached_offset(files),
                 is_doubtful=True,
             )
             if recover_segment(checked, IndexLimits()).fate is Fate.SPLIT:

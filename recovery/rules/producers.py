@@ -70,8 +70,8 @@ PRODUCERS = (
         command="eoctl rebuild {} --apply",
         is_normal_when_compacted=True,
         excuse=(
-            "A note for producers whose batches are gone or have expired, also in a gap that is "
-            "told elsewhere, and where a recovery writes the file anew."
+            "A note for producers whose batches are gone or have expired, or lie in a gap that "
+            "another finding reports, and where a recovery writes the file anew."
         ),
         kafka="ProducerStateManager",
         test="planted/producers.py",

@@ -13,7 +13,7 @@ import numpy as np
 
 from recovery.replay.end_markers import REFUSED_CHECK_ID
 from storage.dirs.lookup import END_KINDS
-from storage.dirs.offset_ledger import OffsetLedger, lost_range
+from storage.dirs.offset_ledger import OffsetLedger, begin_of, lost_range
 from storage.errors import AccessError
 from storage.kernels.protocol import Verdict, VerdictKind, in_words
 from storage.limits import MAX_OFFSET
@@ -209,9 +209,7 @@ class FindingsList:
                 self._stated[batch.pos] = stated, batch.crc_ok is not False
             return
         inner = offsets_inside(batch, segment)
-        base_offset = batch.header.base_offset
-        if inner is not None:
-            base_offset = min(inner.first_offset, base_offset)
+        base_offset = begin_of(batch.header, inner)
         still = []
         for each in self._waiting:
             if each.end_pos <= batch.pos:

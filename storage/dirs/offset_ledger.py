@@ -67,6 +67,12 @@ def is_thinned(table: HeaderTable) -> NDArray[np.bool_]:
     return is_less & (table.magic >= MAGIC_V2)
 
 
+def begin_of(header: BatchHeader, inner: InnerOffsets | None) -> int:
+    """Return the first offset of a batch; `inner` is what a wrapper of an old format holds."""
+    base_offset = header.base_offset
+    return base_offset if inner is None else min(inner.first_offset, base_offset)
+
+
 class OffsetLedger:
     """Follows good batches in the order of their offsets."""
 
@@ -125,10 +131,9 @@ class OffsetLedger:
 
     def take_batch(self, header: BatchHeader, inner: InnerOffsets | None = None) -> None:
         """Take one good batch; `inner` is what a wrapper of an old format holds, if it is known."""
-        base, end = header.base_offset, header.last_offset + 1
+        base, end = begin_of(header, inner), header.last_offset + 1
         is_v2 = header.magic >= MAGIC_V2
         is_wrapped = not is_v2 and bool(header.codec) and inner is None
-        base = base if inner is None else min(inner.first_offset, header.last_offset)
         if self._end is not None and base > self._end and not is_wrapped:
             self._add(self._end, base - 1)
         is_short = 0 <= header.records_count < end - base

@@ -328,11 +328,11 @@ class Partition:
 
     def end_bound(self, files: SegmentFiles) -> int | None:
         """Return where a segment ends at the latest: the next one, or the end of a clean stop."""
-        following = self.end_of(files)
-        if following is not None:
-            return following
-        claimed = self._claimed_end()
-        return claimed.offset if claimed is not None and claimed.is_exact else None
+        bounds = self.bounds(files)
+        claimed = bounds["claimed_end"]
+        if claimed is not None and claimed.is_exact:
+            return claimed.offset
+        return bounds["end_offset"]
 
     def bounds(self, files: SegmentFiles) -> SegmentBounds:
         """Tell a scan where a segment lies in the log."""
@@ -345,8 +345,8 @@ class Partition:
 
     def segment_at(self, files: SegmentFiles) -> Segment:
         """Open a segment that knows where it lies in the log. Raises AccessError."""
-        claimed_end = self._claimed_end() if self.is_active(files) else None
-        return open_segment(files.log.path).within(self.end_of(files), claimed_end)
+        bounds = self.bounds(files)
+        return open_segment(files.log.path).within(bounds["end_offset"], bounds["claimed_end"])
 
     def _claimed_end(self) -> ClaimedEnd | None:
         return claimed_end(self.directory, self.log_dir)
@@ -442,9 +442,12 @@ class Partition:
 
         They are where so many were acknowledged, or another segment follows: a broker splits it.
         """
+        return self.reached_offset(files) > files.base_offset + MAX_RELATIVE_OFFSET + 1
+
+    def reached_offset(self, files: SegmentFiles) -> int:
+        """Return how far a segment is known to go: to the next one, or to what was acknowledged."""
         following = self.end_of(files)
-        end_offset = (self.acknowledged.end_offset or 0) if following is None else following
-        return end_offset > files.base_offset + MAX_RELATIVE_OFFSET + 1
+        return (self.acknowledged.end_offset or 0) if following is None else following
 
     def _log_end(self) -> LogEnd | None:
         if not self.segments:

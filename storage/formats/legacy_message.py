@@ -330,7 +330,7 @@ def inner_offsets(
 ) -> InnerOffsets | None:
     """Return the offsets inside of a wrapper by the frames in it; None: it holds none.
 
-    Raises as `inner_messages`, but for what is within the frames.
+    Raises the errors of `inner_messages`, except those of single inner messages.
     """
     value = message.value or b""
     entries = decompress(message.codec, value, magic=message.magic, max_bytes=max_bytes)

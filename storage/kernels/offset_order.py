@@ -185,9 +185,9 @@ class OffsetOrder:
         return f"offset {batch.base_offset} {words}"
 
     def _doubt_old(self, batch: Span, before: int, behind: Sequence[Span]) -> str:
-        """Compare a message of an old format, or a wrapper, with what is in a wrapper behind it.
+        """Compare a batch of an old format with the messages inside the next batch.
 
-        Headers do not show that the two overlap.
+        The header of a wrapper does not show that the two overlap.
         """
         found = [*behind[:2]] or self._search.followers(batch.end_pos, 2, before)
         if not found:

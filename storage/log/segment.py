@@ -109,7 +109,7 @@ class Segment:
         base_offset: as given, or from the name; 0 if the name states none, and then no offset is
             judged by it (SEG-2, SEG-3).
         max_batch_bytes: most that a batch may decompress to, unless `records` is told another.
-        end_offset, claimed_end: what `within` was told of its log.
+        end_offset, claimed_end: set by `within`.
     """
 
     max_batch_bytes = DEFAULT_MAX_BATCH_BYTES

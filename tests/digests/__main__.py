@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl import clock, output, progress
-from eoctl.main import run
+from eoctl import clock, progress
 from tests.digests.calls import changing, exporting, reading
 from tests.digests.states import State, Unpacked, all_states
+from tests.in_process import called, streams_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,34 +40,18 @@ class Capture:
     """Runs calls of eoctl in this process, and keeps what went through its descriptors."""
 
     def __init__(self, work: Path) -> None:
-        self._files = [(work / name).open("w+b") for name in ("stdout", "stderr")]
+        self._files = work / "stdout", work / "stderr"
 
     def call(self, words: list[str]) -> tuple[int, bytes, bytes]:
-        kept = [os.dup(number) for number in (1, 2)]
-        for number, file in enumerate(self._files, 1):
-            file.seek(0)
-            file.truncate()
-            os.dup2(file.fileno(), number)
-        status: object = 0
-        try:
-            run(words)
-        except SystemExit as ended:
-            status = ended.code
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, before in enumerate(kept, 1):
-                os.dup2(before, number)
-                os.close(before)
-            output.use_format(output.OutputFormat.TEXT)
+        with streams_in(*self._files):
+            status = called(words)
         found = []
         for file in self._files:
-            file.seek(0)
-            text = file.read()
+            text = file.read_bytes()
             for pattern, put in DRAWN:
                 text = pattern.sub(put, text)
             found.append(text)
-        return (0 if status is None else int(str(status))), found[0], found[1]
+        return status, found[0], found[1]
 
 
 def digest_of(*parts: object) -> str:

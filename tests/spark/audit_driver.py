@@ -7,45 +7,12 @@ its tasks. With a file to wait for the calls are repeated until it is there.
 from __future__ import annotations
 
 import json
-import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eoctl import output
-from eoctl.main import run
 from eoctl.spark.session import parse_settings, spark_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@contextmanager
-def streams_in(out: Path, err: Path) -> Iterator[None]:
-    """Have what is printed meanwhile, through whatever descriptor, in two files."""
-    kept = [os.dup(number) for number in (1, 2)]
-    try:
-        for number, path in ((1, out), (2, err)):
-            with path.open("wb") as file:
-                os.dup2(file.fileno(), number)
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, descriptor in zip((1, 2), kept, strict=True):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-
-
-def called(words: list[str]) -> int:
-    """Run one call of the program in this process; its exit status."""
-    try:
-        run(words)
-    except SystemExit as exc:
-        return int(exc.code or 0)
-    finally:
-        output.use_format(output.OutputFormat.TEXT)
+from tests.in_process import called, streams_in
 
 
 def failed_tasks(context: Any, group: str) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
-from storage.dirs.offset_ledger import OffsetLedger, lost_range
+from storage.dirs.offset_ledger import OffsetLedger, begin_of, lost_range
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
 from storage.formats.record_batch import NO_LEADER_EPOCH
@@ -272,9 +272,7 @@ class LogWalk(ABC, Generic[Given]):
                         inner = offsets_inside(part, segment)
                         if self._waiting:
                             yield from self._flush()
-                            base_offset = part.header.base_offset
-                            first = base_offset if inner is None else inner.first_offset
-                            self._resolve(min(base_offset, first))
+                            self._resolve(begin_of(part.header, inner))
                         self._note(verdicts.given.pop(part.pos, None), part)
                         self.ledger.take_batch(part.header, inner)
                         lost_count = len(self.skipped)

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole digests digests-record check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
+.PHONY: help demo test test-all test-whole test-lab digests digests-record check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -15,6 +15,7 @@ help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
 	echo "make test    the tests and the linters, the same each time: ten minutes on two processors"
 	echo "make test-all  every case, every kill, 20,000 mutants, drawn anew: for the night"
+	echo "make test-lab  the tests of eoctl sim and eoctl bench alone"
 	echo "make digests  do thousands of calls print and write what was recorded? 10 minutes"
 	echo "make digests-record  record it anew, where an answer was changed on purpose"
 	echo "make check-fast  the linters, and the tests of what differs from the branch main"
@@ -62,6 +63,9 @@ test-whole: env kafka-libs older-kafka-libs
 	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 \
 		EOCTL_REQUIRE=java,broker $(PYTEST) --hypothesis-profile=all $(PYTEST_ARGS)
 	EOCTL_TESTS=all EOCTL_KERNEL=numpy $(PYTEST) --hypothesis-profile=all -q $(KERNEL_TESTS)
+
+test-lab: env
+	$(PYTEST) --hypothesis-profile=ci tests/lab $(PYTEST_ARGS)
 
 digests: env
 	$(BIN)/python -m tests.digests
@@ -119,8 +123,8 @@ kills: env
 
 # Goes on where the matrix that is shipped ends; Ctrl-C keeps what was found.
 explore: env
-	$(BIN)/python -m tests.cluster.explored --seeds $(EXPLORE_SEEDS) --seconds $(EXPLORE_SECONDS)
-	$(BIN)/python -m tests.cluster.guarantee_page
+	$(BIN)/python -m tests.lab.explored --seeds $(EXPLORE_SEEDS) --seconds $(EXPLORE_SECONDS)
+	$(BIN)/python -m tests.lab.guarantee_page
 
 matrix: env
 	EOCTL_TESTS=all $(BIN)/pytest -n 2 tests/matrix

@@ -1,4 +1,4 @@
-"""Measure `eoctl cluster run`: events a second, a virtual hour, the same in each process.
+"""Measure `eoctl sim run`: events a second, a virtual hour, the same in each process.
 
     python -m bench.cluster [--seconds 180] [--runs 3] [--directory DIR]
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.measure import busy_lines
-from eoctl.cluster.layout import make_cluster
-from eoctl.cluster.simulation import Simulation
-from eoctl.cluster.world.settings import PlaySettings, RunSettings
+from eoctl.lab.layout import make_cluster
+from eoctl.lab.simulation import Simulation
+from eoctl.lab.world.settings import PlaySettings, RunSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def play_lines(seconds: int, runs: int, directory: Path | None = None) -> Iterat
         for _ in range(runs)
     ]
     bars = f"events/s (bar {EVENTS_BAR:,}) | s an hour (bar {HOUR_BAR_S})"
-    yield f"| played cluster | s (CPU) | {bars} |"
+    yield f"| simulated cluster | s (CPU) | {bars} |"
     yield "| --- | --- | --- | --- |"
     for each in played:
         yield (

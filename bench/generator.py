@@ -15,8 +15,8 @@ import time
 from statistics import median
 
 from bench.measure import busy_lines
-from eoctl.bench.load import Load, LoadOptions, producer_settings
-from eoctl.bench.scenarios import Cell
+from eoctl.lab.bench.load import Load, LoadOptions, producer_settings
+from eoctl.lab.bench.scenarios import Cell
 
 BAR = 0.9
 PARTITIONS = 4  # as many as a topic of a played broker has

@@ -1,4 +1,4 @@
-"""Measure `eoctl cluster check --history`: what a history of one million operations costs.
+"""Measure `eoctl sim check --history`: what a history of one million operations costs.
 
     python -m bench.history [--operations 1000000] [--runs 3] [--directory DIR]
 
@@ -60,7 +60,7 @@ def checker_lines(operations: int, runs: int, place: Path | None = None) -> Iter
                     for each in lines(operations, has_transactions=has_transactions)
                 )
             read_ahead(path)
-            check = [*EOCTL, "cluster", "check", "--history", str(path)]
+            check = [*EOCTL, "sim", "check", "--history", str(path)]
             read = [sys.executable, "-c", READ_ONLY, str(path)]
             costs = alternate([check, read], runs)
             kind = "in transactions of 10" if has_transactions else "plain"

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.bench.scenarios import SCENARIOS
+from eoctl.lab.bench.scenarios import SCENARIOS
 from tests.kafka.jars import missing_broker
 
 if TYPE_CHECKING:

@@ -71,8 +71,8 @@ COMMANDS = {
     "advise": CommandEntry(
         "eoctl.commands.advise", "Say which dead broker to start first, and what is lost."
     ),
-    "cluster": CommandEntry(
-        "eoctl.commands.cluster", "Play a replica set over real log dirs, and judge what is lost."
+    "sim": CommandEntry(
+        "eoctl.commands.sim", "Simulate a replica set over real log dirs, and judge what is lost."
     ),
     "bench": CommandEntry(
         "eoctl.commands.bench", "Measure real brokers, and audit what of it has landed."

@@ -35,8 +35,7 @@ APART = {
 }
 STORAGE = {
     "storage", "storage.formats", "storage.files", "storage.kernels", "storage.log",
-    "storage.producers", "storage.dirs", "storage.places", "storage.replication", "storage.writing",
-    "storage (front)",
+    "storage.producers", "storage.dirs", "storage.places", "storage.writing", "storage (front)",
 }  # fmt: skip
 # Room -> the rooms that it may import, from the ground up; those of storage are open to all above.
 ROOMS: dict[str, set[str]] = {
@@ -57,7 +56,6 @@ ROOMS: dict[str, set[str]] = {
         "storage", "storage.dirs", "storage.files", "storage.formats", "storage.kernels",
         "storage.log", "storage.producers",
     },
-    "storage.replication": set(),
     "storage (front)": {"storage.dirs", "storage.log"},
     # They know storage only.
     "recovery": set(),
@@ -125,9 +123,6 @@ ROOMS: dict[str, set[str]] = {
     "recovery.replicas": {
         "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",
         "recovery.summaries", "recovery.truncate",
-    },
-    "recovery.running": {
-        "recovery.changes.plans", "recovery.repair", "recovery.replay", "recovery.truncate",
     },
     "recovery.elections": {
         "recovery.cluster", "recovery.replay", "recovery.replicas", "recovery.truncate"},
@@ -211,37 +206,6 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.runs.clients": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
-    "eoctl.cluster.faults": set(),
-    "eoctl.cluster.checker": {
-        "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
-    },
-    "eoctl.cluster.world": {
-        "eoctl.cluster.checker", "eoctl.cluster.faults", "recovery.checks.grounds",
-        "recovery.elections", "recovery.truncate",
-    },
-    "eoctl.cluster.nodes": {
-        "eoctl.bench", "eoctl.cluster.world", "recovery.elections",
-        "recovery.running", "recovery.truncate",
-    },
-    "eoctl.cluster.clients": {
-        "eoctl.cluster.checker", "eoctl.cluster.nodes", "eoctl.cluster.world",
-    },
-    "eoctl.cluster": {
-        "eoctl.bench", "eoctl.cluster.checker", "eoctl.cluster.clients", "eoctl.cluster.faults",
-        "eoctl.cluster.nodes", "eoctl.cluster.world", "recovery.begin", "recovery.checks.grounds",
-    },
-    "eoctl.cluster.guarantees": {
-        "eoctl.cluster", "eoctl.cluster.checker", "eoctl.cluster.faults", "eoctl.cluster.world",
-    },
-    "eoctl.bench": {
-        "eoctl", "recovery.begin", "recovery.checks.grounds", "recovery.duplicates",
-    },
-    "eoctl.runs.bench": {"eoctl", "eoctl.bench", "eoctl.runs"},
-    "eoctl.runs.cluster": {
-        "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.cluster.checker",
-        "eoctl.cluster.faults", "eoctl.cluster.guarantees", "eoctl.cluster.nodes",
-        "eoctl.cluster.world", "eoctl.face", "eoctl.runs",
-    },
     "eoctl.runs.groups": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",
         "recovery.*", "recovery.changes.*",
@@ -264,9 +228,34 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.commands": {
         "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*",
+        "eoctl.lab.bench", "eoctl.lab.sim", "eoctl.lab.world",
         "eoctl.serve.state", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
-    "eoctl.commands.cluster": {"eoctl", "eoctl.cluster.world", "eoctl.runs.cluster"},
+    # The laboratory.
+    "eoctl.lab.checker": {
+        "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
+    },
+    "eoctl.lab.bench": {
+        "eoctl", "eoctl.lab.world", "eoctl.runs", "recovery.begin", "recovery.checks.grounds",
+        "recovery.duplicates",
+    },
+    "eoctl.lab.nodes": {
+        "eoctl.lab.world", "recovery.changes.plans", "recovery.elections", "recovery.repair",
+        "recovery.replay", "recovery.truncate",
+    },
+    "eoctl.lab.world": {
+        "eoctl.lab.checker", "recovery.checks.grounds", "recovery.elections", "recovery.truncate",
+    },
+    "eoctl.lab.clients": {"eoctl.lab.checker", "eoctl.lab.nodes", "eoctl.lab.world"},
+    "eoctl.lab.guarantees": {"eoctl.lab", "eoctl.lab.checker", "eoctl.lab.world"},
+    "eoctl.lab": {
+        "eoctl.lab.checker", "eoctl.lab.clients", "eoctl.lab.nodes", "eoctl.lab.world",
+        "recovery.begin", "recovery.checks.grounds",
+    },
+    "eoctl.lab.sim": {
+        "eoctl", "eoctl.clients.partitions", "eoctl.face", "eoctl.lab", "eoctl.lab.checker",
+        "eoctl.lab.guarantees", "eoctl.lab.nodes", "eoctl.lab.world", "eoctl.runs",
+    },
     "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},
     "eoctl.commands.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",
@@ -330,6 +319,17 @@ def test_modules_import_what_their_room_may() -> None:
         if room_of(module) != room_of(other) and not may_import(room_of(module), room_of(other))
     ]
     assert wrong == []
+
+
+def test_nothing_but_its_commands_imports_the_laboratory() -> None:
+    entries = ("eoctl.commands.sim", "eoctl.commands.bench")
+    importing = [
+        module
+        for module in PATHS
+        if not module.startswith("eoctl.lab") and module not in entries
+        and any(other.startswith("eoctl.lab") for other in imports_of(module))
+    ]  # fmt: skip
+    assert importing == []
 
 
 def test_the_table_names_the_rooms_that_are_there() -> None:

@@ -61,7 +61,7 @@ MAY_CHANGE_FILES = {"storage/files/fsio.py", "storage/files/forgetting.py"}
 # Module -> what it may do nevertheless, since no file changes by it.
 EXCEPTIONS = {
     # What is played, and then judged.
-    "eoctl/cluster/guarantees/scratch.py": {"tempfile.TemporaryDirectory", "tempfile.gettempdir"},
+    "eoctl/lab/guarantees/courses.py": {"tempfile.TemporaryDirectory", "tempfile.gettempdir"},
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
     # A file without a name, and the directory that it is in.
     "recovery/duplicates/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
@@ -83,11 +83,11 @@ POSITIONAL_MAX = 3
 # (module, row) -> why it is built by place. By name, 13 fields take more than twice the time.
 BY_PLACE = {
     ("eoctl/clients/copying/copied_batch.py", "BatchHeader"): "one a batch",
-    ("eoctl/cluster/checker/reader.py", "Operation"): "one a line of a history",
-    ("eoctl/cluster/checker/sends.py", "OpenSend"): "one a line of a history",
+    ("eoctl/lab/checker/histories.py", "Operation"): "one a line of a history",
+    ("eoctl/lab/checker/calls.py", "OpenSend"): "one a line of a history",
     ("eoctl/clients/text/inputs.py", "InputRecord"): "one a line of the input",
-    ("eoctl/cluster/nodes/broker.py", "FetchAnswer"): "one a fetch",
-    ("eoctl/cluster/nodes/broker.py", "ProduceAnswer"): "one a batch",
+    ("eoctl/lab/nodes/broker.py", "FetchAnswer"): "one a fetch",
+    ("eoctl/lab/nodes/broker.py", "ProduceAnswer"): "one a batch",
     ("storage/files/forgetting.py", "_Change"): "one a write",
     ("storage/writing/batch_run.py", "BatchHeader"): "one a batch",
     ("storage/formats/legacy_message.py", "LegacyRecord"): "one a record",
@@ -430,7 +430,11 @@ def test_each_format_has_its_tests_and_its_page() -> None:
 
 
 def test_each_command_has_its_tests_and_its_page() -> None:
-    assert _missing([f"tests/cli/test_{stem}.py" for stem in VERBS]) == []
+    lab = {"sim", "bench"}
+    assert (
+        _missing([f"tests/{'lab' if stem in lab else 'cli'}/test_{stem}.py" for stem in VERBS])
+        == []
+    )
     assert _missing([f"man/eoctl-{stem.replace('_', '-')}.1" for stem in VERBS]) == []
 
 

@@ -109,8 +109,7 @@ def command(
     after each run all logs are read by our own readers: which acknowledged records are there, are
     missing, are there twice. Figures of a published study stand beside.
     """
-    from eoctl.runs.bench.request import BenchRequest
-    from eoctl.runs.bench.run import run_bench
+    from eoctl.lab.bench.run import BenchRequest, run_bench
 
     request = BenchRequest(
         scenarios=scenario or (),

@@ -268,59 +268,59 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("Apply a plan that was saved and read", "eoctl apply plan.json"),
         Example("Keep the old bytes elsewhere", "eoctl apply plan.json --backup-dir /mnt/backup"),
     ),
-    "cluster": (
-        Example("A cluster of three brokers, with one topic", "eoctl cluster init ./play"),
+    "sim": (
+        Example("A cluster of three brokers, with one topic", "eoctl sim init ./play"),
         Example(
             "Four brokers, and two that must be in sync",
-            "eoctl cluster init ./play --nodes 4 --replication-factor 4 --min-insync-replicas 2",
+            "eoctl sim init ./play --nodes 4 --replication-factor 4 --min-insync-replicas 2",
         ),
     ),
-    "cluster init": (
-        Example("Three brokers, one topic", "eoctl cluster init ./play"),
+    "sim init": (
+        Example("Three brokers, one topic", "eoctl sim init ./play"),
         Example(
             "As before Kafka 0.11: followers cut at the high watermark",
-            "eoctl cluster init ./play --truncation hw",
+            "eoctl sim init ./play --truncation hw",
         ),
     ),
-    "cluster run": (
+    "sim run": (
         Example(
             "What acks=1 loses when the power goes",
-            "eoctl cluster run ./play --acks 1 --faults 'power all at 50%' --seed 7",
+            "eoctl sim run ./play --acks 1 --faults 'power all at 50%' --seed 7",
         ),
         Example(
             "What serves after two deaths, and what helps",
-            "eoctl cluster run ./dead --script 2-both-dead",
+            "eoctl sim run ./dead --script 2-both-dead",
         ),
     ),
-    "cluster table": (
+    "sim table": (
         Example(
             "What can be lost with acks=all and one replica in sync, and how",
-            "eoctl cluster table --acks all --min-insync-replicas 1",
+            "eoctl sim table --acks all --min-insync-replicas 1",
         ),
         Example(
             "Every cell of the matrix, for a program",
-            "eoctl cluster table -o jsonl",
+            "eoctl sim table -o jsonl",
         ),
     ),
-    "cluster scripts": (
-        Example("Courses of events that are shipped", "eoctl cluster scripts"),
-        Example("Their names, for a program", "eoctl cluster scripts -o jsonl"),
+    "sim scripts": (
+        Example("Courses of events that are shipped", "eoctl sim scripts"),
+        Example("Their names, for a program", "eoctl sim scripts -o jsonl"),
     ),
-    "cluster explore": (
+    "sim explore": (
         Example(
             "What acks=all with one replica in sync can lose",
-            "eoctl cluster explore --acks all --min-insync-replicas 1 --faults kill,power",
+            "eoctl sim explore --acks all --min-insync-replicas 1 --faults kill,power",
         ),
         Example(
             "Keep what was found, to repeat it",
-            "eoctl cluster explore --acks 1 --faults kill --witness loses.json",
+            "eoctl sim explore --acks 1 --faults kill --witness loses.json",
         ),
     ),
-    "cluster check": (
-        Example("Is anything lost, doubled, different", "eoctl cluster check ./play"),
+    "sim check": (
+        Example("Is anything lost, doubled, different", "eoctl sim check ./play"),
         Example(
             "What clients of a real cluster have recorded, and what its brokers have",
-            "eoctl cluster check --history history.jsonl --directory /var/lib/kafka",
+            "eoctl sim check --history history.jsonl --directory /var/lib/kafka",
         ),
     ),
     "undo": (

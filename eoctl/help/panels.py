@@ -70,7 +70,7 @@ _OF_CALLS = {
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},
     "lease-pid acquire": {"topic": Panel.WHAT},
     "replicas": {"unclean": Panel.SAFETY},
-    "cluster init": {
+    "sim init": {
         "topic": Panel.WHAT, "fsync": Panel.WHAT, "segment-bytes": Panel.ADVANCED,
     },
     "bench": {
@@ -79,9 +79,9 @@ _OF_CALLS = {
         "work-dir": Panel.ADVANCED, "first-port": Panel.ADVANCED, "java-option": Panel.ADVANCED,
         "setting": Panel.ADVANCED,
     },
-    "cluster explore": {"fsync": Panel.WHAT},
-    "cluster table": {"fsync": Panel.WHAT},
-    "cluster run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
+    "sim explore": {"fsync": Panel.WHAT},
+    "sim table": {"fsync": Panel.WHAT},
+    "sim run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
     "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
     "adopt": {
         "topic-id": Panel.WHAT, "broker-version": Panel.WHAT, "metadata-dir": Panel.WHAT,

@@ -159,7 +159,7 @@ class FileSystem:
 
     def rename(self, old: StrPath, new: StrPath) -> None:
         """Give a file or directory another name on the same file system, replacing a file there."""
-        os.rename(old, new)  # noqa: PTH104 - as a played cluster does thousands of times
+        os.rename(old, new)  # noqa: PTH104 - as a simulated cluster does thousands of times
 
     def link(self, old: StrPath, new: StrPath) -> None:
         """Give a file a second name, which must not exist."""

@@ -22,7 +22,7 @@ BROKERS = (0, 1, 2)
 
 
 def checked(eoctl: Callable[..., Outcome], *arguments: object) -> tuple[int, dict[str, Any], str]:
-    outcome = eoctl("cluster", "check", *arguments, "-o", "jsonl")
+    outcome = eoctl("sim", "check", *arguments, "-o", "jsonl")
     found = [json.loads(each) for each in outcome.text.splitlines()]
     return outcome.status, {each["kind"]: each for each in reversed(found)}, outcome.errors
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin._config import (
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from eoctl.bench.node_settings import CONTROLLER_ID
+from eoctl.lab.world.settings import CONTROLLER_ID
 from tests.changes import rows_of
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.cluster import Cluster

@@ -59,12 +59,12 @@ def test_help_of_every_call(call: str, eoctl: Callable) -> None:
     assert [line for line in lines if len(line) > 80] == []
     headings = re.findall(r"^(\w[\w ]+):$", outcome.text, re.MULTILINE)
     panels = [each for each in headings if each in [*Panel]]
-    if call in ("", "txn", "lease-pid", "groups", "cluster"):
+    if call in ("", "txn", "lease-pid", "groups", "sim"):
         assert headings == ["Options", "Commands", "Examples"]
     else:
         assert panels == [each for each in Panel if each in panels]
         assert panels
-        without = ("bench", "cluster explore", "cluster scripts", "cluster table")
+        without = ("bench", "sim explore", "sim scripts", "sim table")
         arguments = [] if call in without else ["Arguments"]
         assert headings == [*arguments, *panels, "Examples"]
     shown = outcome.text.partition("\nExamples:\n")[2].replace(" \\\n     ", "")
@@ -279,10 +279,10 @@ def test_one_topic_of_a_log_dir(eoctl: Callable, kafka: Path) -> None:
 _CUT = "truncate /var/lib/kafka/orders-0 --to-offset 311 --single-copy"
 _LEASED = "lease-pid acquire /var/lib/kafka --app-id billing --expiry-ms 60000 --single-copy"
 _COMMITTED = "consume /var/lib/kafka/orders-0 --group billing --max-messages 3 --apply"
-_MADE = "cluster init ./play"
+_MADE = "sim init ./play"
 BEFORE = {
-    "cluster run": _MADE,
-    "cluster check": f"{_MADE} && cluster run ./play --records 20",
+    "sim run": _MADE,
+    "sim check": f"{_MADE} && sim run ./play --records 20",
     **dict.fromkeys(("groups", "groups describe", "groups export"), _COMMITTED),
     "groups translate": "copy /var/lib/kafka /mnt/new --to-topic orders --apply",
     "groups import": "groups export /var/lib/kafka --to /tmp/offsets.csv",

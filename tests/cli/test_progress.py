@@ -97,8 +97,8 @@ def test_what_is_played_is_counted_and_is_no_bytes(
     tmp_path: Path, call: tuple[object, ...], count: int, unit: str
 ) -> None:
     """What brokers that are played read counted as if it were seeds: 100% from the first on."""
-    assert on_terminal("cluster", "init", "play", cwd=tmp_path).status == 0
-    shown = at_once("cluster", *call, cwd=tmp_path, width=100)
+    assert on_terminal("sim", "init", "play", cwd=tmp_path).status == 0
+    shown = at_once("sim", *call, cwd=tmp_path, width=100)
     assert shown.status == 0, shown.raw
     drawn = [each for each in lines_drawn(shown) if each.startswith("playing")]
     done = [re.search(rf" ([\d,]+) of {count:,} {unit}", each) for each in drawn]

@@ -26,8 +26,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from eoctl.bench.brokers import choose_ports
-from eoctl.bench.node_settings import NODE
+from eoctl.lab.bench.brokers import NODE, choose_ports
 
 from .jars import java_command, quick_start
 

@@ -24,13 +24,13 @@ from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from eoctl.bench.brokers import choose_ports
-from eoctl.bench.node_settings import (
+from eoctl.lab.bench.brokers import (
     CLUSTER_NODE,
-    CONTROLLER_ID,
+    choose_ports,
     node_lines,
     replication_factors,
 )
+from eoctl.lab.world.settings import CONTROLLER_ID
 
 from .broker import (
     DEFAULTS,

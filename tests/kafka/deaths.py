@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from eoctl.bench.node_settings import CONTROLLER_ID
+from eoctl.lab.world.settings import CONTROLLER_ID
 from tests.kafka import client
 from tests.kafka.client import Outgoing
 from tests.kafka.cluster import Cluster, PartitionSeen

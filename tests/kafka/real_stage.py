@@ -1,4 +1,4 @@
-"""Courses of events (`tests.cluster.courses`) on real brokers.
+"""Courses of events (`tests.lab.courses`) on real brokers.
 
 Nothing waits for a time: what is to be so after each step is known, and is waited for.
 """
@@ -18,11 +18,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from eoctl.bench.node_settings import CONTROLLER_ID
-from eoctl.cluster.world.messages import NETWORK_EXCEPTION
+from eoctl.lab.world.network import NETWORK_EXCEPTION
+from eoctl.lab.world.settings import CONTROLLER_ID
 from storage.errors import EoctlError
 from storage.formats import cluster_metadata
-from tests.cluster.courses import (
+from tests.kafka import client
+from tests.kafka.cluster import WAIT_S, Cluster
+from tests.kafka.raw_produce import RawProducer
+from tests.lab.courses import (
     BROKERS,
     TOPIC,
     TRANSACTION_TIMEOUT_MS,
@@ -37,9 +40,6 @@ from tests.cluster.courses import (
     play,
     states_of,
 )
-from tests.kafka import client
-from tests.kafka.cluster import WAIT_S, Cluster
-from tests.kafka.raw_produce import RawProducer
 from tests.writing import batch
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
-from eoctl.bench.brokers import choose_ports
+from eoctl.lab.bench.brokers import choose_ports
 from tests.kafka.jars import tool
 from tests.spark.cluster import start_daemon, wait_for
 from tests.spark.left_over import MARK, wait_until_gone

@@ -1,0 +1,250 @@
+"""A cluster as its clients see it: topics made, watched and deleted, brokers that come and go."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from storage.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from eoctl.lab.bench.scenarios import Cell
+
+
+WAIT_S = 180.0
+POLL_S = 0.1
+ASK_S = 10.0
+STILL_S = 15.0  # longer than a broker that is paused keeps its session
+QUIET_TURNS = 5  # so often in a row nothing may have changed
+
+
+class PartitionSeen(NamedTuple):
+    """What a broker tells of a partition. `leader`: -1 if there is none."""
+
+    leader: int
+    in_sync: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
+class Cluster(ABC):
+    """Brokers that are reached by a client; who starts and kills them is left to its classes.
+
+    Attributes:
+        bootstrap: `host:port`, with commas.
+        broker_ids: all brokers.
+    """
+
+    broker_ids: tuple[int, ...]
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin_client: AdminClient | None = None
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._admin_client = None
+
+    @property
+    def log_dirs(self) -> dict[int, Path]:
+        """Of each broker; {}: they are elsewhere."""
+        return {}
+
+    @abstractmethod
+    def kill(self, broker: int) -> None:
+        """End a broker at once."""
+
+    @abstractmethod
+    def start(self, broker: int) -> None:
+        """Start a broker again, and do not wait."""
+
+    @abstractmethod
+    def require_running(self) -> None:
+        """Raise RefusedError if a broker has ended that nobody killed."""
+
+    # --- topics ----------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, cell: Cell) -> dict[int, PartitionSeen]:
+        """Create the topic of a cell, and wait until all are in sync, and each leader leads.
+
+        All are in sync as soon as one broker knows of the topic, as the controller begins with
+        that. A leader that has not heard of it by then refuses records, and with acks=0 that is
+        told to nobody: they are lost with the connection, which it closes.
+
+        Raises:
+            RefusedError: the brokers refuse, or do not come to it.
+        """
+        settings = {
+            "min.insync.replicas": str(cell.min_insync),
+            "unclean.leader.election.enable": "false",
+            "file.delete.delay.ms": "1000",
+            "retention.ms": "-1",
+        }
+        topic = NewTopic(
+            name,
+            num_partitions=cell.partitions,
+            replication_factor=cell.replication_factor,
+            config=settings,
+        )
+        try:
+            (future,) = self._admin.create_topics([topic], operation_timeout=ASK_S).values()
+            future.result(WAIT_S)
+        except KafkaException as error:
+            raise RefusedError(f"topic {name} cannot be made: {error.args[0].str()}") from error
+        self._wait(
+            lambda: (
+                (seen := self.seen(name)) is not None
+                and len(seen) == cell.partitions
+                and all(len(each.in_sync) == cell.replication_factor for each in seen.values())
+            ),
+            f"topic {name} is not in sync on all its brokers",
+        )
+        self._wait(
+            lambda: self.end_offsets(name, cell.partitions) is not None,
+            f"topic {name} is not led by those that shall lead it",
+        )
+        return self.seen(name) or {}
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; that brokers do so later is no fault."""
+        try:
+            (future,) = self._admin.delete_topics([name], operation_timeout=ASK_S).values()
+            future.result(WAIT_S)
+        except (KafkaException, TimeoutError):
+            return
+
+    def topics(self) -> tuple[str, ...]:
+        """Ask which topics there are; () if nobody answers."""
+        try:
+            return tuple(sorted(self._admin.list_topics(timeout=ASK_S).topics))
+        except KafkaException:
+            return ()
+
+    def seen(self, topic: str) -> dict[int, PartitionSeen] | None:
+        """Ask for the partitions of a topic; None: nobody answers, or knows it."""
+        try:
+            found: Any = self._admin.list_topics(topic, timeout=ASK_S).topics[topic]
+        except (KafkaException, KeyError):
+            return None
+        if found.error is not None:
+            return None
+        return {
+            number: PartitionSeen(part.leader, tuple(part.isrs), tuple(part.replicas))
+            for number, part in sorted(found.partitions.items())
+        }
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int] | None:
+        """Ask the leaders for the ends of their partitions; None: one does not lead, or answer."""
+        # librdkafka keeps that there is no leader, from a broker that has not heard of one, until
+        # it is told of the topic anew.
+        seen = self.seen(topic)
+        if seen is None or len(seen) < partitions or any(each.leader < 0 for each in seen.values()):
+            return None
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, each): latest for each in range(partitions)}
+        try:
+            told = self._admin.list_offsets(asked, request_timeout=ASK_S)
+            return [each.result(WAIT_S).offset for each in told.values()]
+        except (KafkaException, TimeoutError):
+            return None
+
+    def await_records(self, topic: str, partitions: int, count: int) -> None:
+        """Wait until leaders tell of so many records, or of no new one for a while.
+
+        What was sent with acks=0 may still wait in the socket of a broker, what was acknowledged
+        with acks=1 for the followers, until a consumer is given it.
+        """
+        last: list[int] | None = None
+        last_s = time.monotonic()
+        while (found := self.end_offsets(topic, partitions)) is None or sum(found) < count:
+            now_s = time.monotonic()
+            if found != last:
+                last, last_s = found, now_s
+            if now_s - last_s > STILL_S:
+                return
+            time.sleep(POLL_S)
+
+    def settled(
+        self, topic: str, partitions: int, alive: Sequence[int]
+    ) -> dict[int, PartitionSeen]:
+        """Wait until a topic has leaders that live and an ISR of those that live, and that is so.
+
+        Raises RefusedError: it does not come to that.
+        """
+        last: list[dict[int, PartitionSeen] | None] = []
+
+        def is_settled() -> bool:
+            seen = self.seen(topic)
+            last.append(seen)
+            return (
+                seen is not None
+                and len(seen) == partitions
+                and all(
+                    part.leader in alive and {*part.in_sync} == {*part.replicas} & {*alive}
+                    for part in seen.values()
+                )
+            )
+
+        self._wait(is_settled, f"topic {topic} has not come to rest")
+        found = last[-1]
+        assert found is not None
+        return found
+
+    # --- brokers ---------------------------------------------------------------------------------
+
+    def known_brokers(self) -> tuple[int, ...]:
+        """Ask who is there; () if nobody answers."""
+        try:
+            return tuple(sorted(self._admin.list_topics(timeout=ASK_S).brokers))
+        except KafkaException:
+            return ()
+
+    def await_brokers(self, ids: Sequence[int]) -> None:
+        """Wait until all of them are there. Raises RefusedError."""
+        self._wait(
+            lambda: {*ids} <= {*self.known_brokers()},
+            f"brokers {' '.join(map(str, ids))} do not all answer",
+        )
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self._admin_client is None:
+            self._admin_client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self._admin_client
+
+    def _wait(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not is_so():
+            self.require_running()
+            if time.monotonic() > deadline_s:
+                raise RefusedError(f"{what} after {WAIT_S:.0f} s")
+            time.sleep(POLL_S)
+
+
+def await_quiet(log_bytes: Callable[[], dict[int, list[int]]], *, is_alike: bool) -> bool:
+    """Wait until logs do not grow any more; tell whether they came to that.
+
+    Args:
+        log_bytes: of each partition, the sizes of its copies in sync.
+        is_alike: copies must have one size, too.
+    """
+    deadline_s = time.monotonic() + WAIT_S
+    before: dict[int, list[int]] | None = None
+    turns = 0
+    while turns < QUIET_TURNS:
+        if time.monotonic() > deadline_s:
+            return False
+        now = log_bytes()
+        same = not is_alike or all(len({*each}) <= 1 for each in now.values())
+        turns = turns + 1 if same and now == before else 0
+        before = now
+        time.sleep(POLL_S)
+    return True

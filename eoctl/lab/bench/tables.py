@@ -1,0 +1,428 @@
+"""What all runs come to: rows of figures, of latencies, of what has landed, and of relations.
+
+A figure is the median of its runs, beside the lowest and the highest. A relation is told as it is:
+yes, no, or not decided where the runs spread too far. No speed is right or wrong. What is wrong is
+an acknowledged record that is missing, and a record that is there twice though nothing was to be
+repeated, or repetitions are seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations, pairwise
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eoctl.lab.bench.course import end_to_end_ns
+from eoctl.lab.bench.load import latencies_ns, summarise
+from eoctl.lab.bench.scenarios import ACKS_ALL, ACKS_NAMES, BARE, SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eoctl.lab.bench.course import CellRun
+    from eoctl.lab.bench.scenarios import Article, Cell
+
+    Runs = dict[tuple[int, str], list[CellRun]]
+
+
+YES, NO, OPEN = "yes", "no", "not decided"
+ALIKE_RATIO = 1.25  # so much above the lowest median the highest may be, where cells are alike
+
+
+class CellRow(NamedTuple):
+    """Figures of a cell.
+
+    Attributes:
+        records_per_s: the median; lowest and highest beside it.
+        ratio: to the first cell of the scenario.
+        article_records_per_s: what the article measured.
+        article_ratio: of that, to its own first cell.
+    """
+
+    scenario: int
+    cell: str
+    acks: str
+    replication_factor: int
+    min_insync: int
+    partitions: int
+    retries: int
+    runs_count: int
+    records_count: int
+    records_per_s: int
+    lowest_per_s: int
+    highest_per_s: int
+    ratio: float | None
+    article_per_s: int | None
+    article_ratio: float | None
+
+
+class LatencyRow(NamedTuple):
+    """Latencies of a cell, over all its runs."""
+
+    scenario: int
+    cell: str
+    latency: str
+    samples_count: int | None
+    avg_us: int | None
+    min_us: int | None
+    p50_us: int | None
+    p95_us: int | None
+    p99_us: int | None
+    p99_9_us: int | None
+    p99_99_us: int | None
+    max_us: int | None
+
+
+class LandedRow(NamedTuple):
+    """What is in the logs of the brokers, of all runs of a cell: of its warm-up, too."""
+
+    scenario: int
+    cell: str
+    acknowledged_count: int
+    landed_count: int
+    missing_count: int
+    nowhere_count: int
+    twice_count: int
+    unacknowledged_count: int
+    others_count: int
+    misplaced_count: int
+    failed: str
+
+
+class StretchRow(NamedTuple):
+    """Records of a run that are `missing`, or there `twice`: of one partition, in a row."""
+
+    topic: str
+    what: str
+    partition: int
+    first_sequence: int
+    last_sequence: int
+    records_count: int
+
+
+class RelationRow(NamedTuple):
+    """A relation: whether it is so (`YES`, `NO`, `OPEN`), and by which figures."""
+
+    scenario: int
+    relation: str
+    holds: str
+    figures: str
+
+
+class Spread(NamedTuple):
+    """The runs of a cell, as records a second.
+
+    Attributes:
+        low, high: what it is compared by: the lowest and the highest of the runs, without a fifth
+            of them at each end where there are 5 or more. Those of two cells that are alike lie
+            apart by chance once in 10 times with 3 runs each.
+    """
+
+    cell: Cell
+    middle: float
+    lowest: float
+    highest: float
+    low: float
+    high: float
+
+    def meets(self, other: Spread) -> bool:
+        """Whether both overlap."""
+        return max(self.low, other.low) <= min(self.high, other.high)
+
+    def told(self) -> str:
+        """Say it."""
+        return f"{self.middle:,.0f} ({self.low:,.0f}..{self.high:,.0f})"
+
+
+def by_cell(runs: Iterable[CellRun]) -> Runs:
+    """Gather the runs of each cell, in the order in which scenarios name them."""
+    found: Runs = {}
+    for each in runs:
+        found.setdefault((each.cell.scenario, each.cell.name), []).append(each)
+    places = {
+        (number, cell.name): place
+        for number, (_, cells) in SCENARIOS.items()
+        for place, cell in enumerate(cells)
+    }
+    last = len(places)
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], places.get(item[0], last))))
+
+
+def counted(runs: Runs) -> Runs:
+    """Leave warm-up runs out, and cells that have no other."""
+    found = {key: [run for run in each if run.is_counted] for key, each in runs.items()}
+    return {key: each for key, each in found.items() if each}
+
+
+def spreads(runs: Runs, scenario: int) -> list[Spread]:
+    """Sum up the cells of a scenario that our load sends."""
+    return [
+        _spread(each)
+        for (number, _), each in counted(runs).items()
+        if number == scenario and each[0].cell.is_ours
+    ]
+
+
+def _spread(runs: Sequence[CellRun]) -> Spread:
+    rates = sorted(each.records_per_s for each in runs)
+    cut = len(rates) // 5
+    return Spread(
+        cell=runs[0].cell,
+        middle=median(rates),
+        lowest=rates[0],
+        highest=rates[-1],
+        low=rates[cut],
+        high=rates[-1 - cut],
+    )
+
+
+def cell_rows(runs: Runs) -> Iterator[CellRow]:
+    """Give the figures, each scenario with the ratios to its own first cell."""
+    first: dict[int, tuple[float, Article]] = {}
+    for (scenario, name), each in counted(runs).items():
+        spread, cell = _spread(each), each[0].cell
+        base, article = first.setdefault(scenario, (spread.middle, cell.article))
+        theirs = cell.article.records_per_s
+        yield CellRow(
+            scenario=scenario,
+            cell=name,
+            acks=ACKS_NAMES[cell.acks],
+            replication_factor=cell.replication_factor,
+            min_insync=cell.min_insync,
+            partitions=cell.partitions,
+            retries=cell.retries,
+            runs_count=len(each),
+            records_count=sum(run.sent.records_count for run in each),
+            records_per_s=round(spread.middle),
+            lowest_per_s=round(spread.lowest),
+            highest_per_s=round(spread.highest),
+            ratio=round(spread.middle / base, 3) if base else None,
+            article_per_s=theirs,
+            article_ratio=(
+                round(theirs / article.records_per_s, 3)
+                if theirs and article.records_per_s
+                else None
+            ),
+        )
+
+
+def latency_rows(runs: Runs, warmup_ratio: float) -> Iterator[LatencyRow]:
+    """Give the latencies, with those of the article behind them."""
+    for (scenario, name), each in counted(runs).items():
+        if not each[0].cell.is_ours:
+            continue
+        kinds = {
+            "send": [latencies_ns(run.sent, warmup_ratio) for run in each],
+            "end to end": [end_to_end_ns(run, warmup_ratio) for run in each],
+        }
+        for kind, samples in kinds.items():
+            found = summarise(np.concatenate(samples))
+            if found is not None:
+                yield LatencyRow(scenario=scenario, cell=name, latency=kind, **found._asdict())
+        article = each[0].cell.article
+        for kind, values in (("send", article.send_ms), ("end to end", article.e2e_ms)):
+            if values:
+                yield _article_row(scenario, name, kind, values)
+
+
+def _article_row(scenario: int, name: str, kind: str, values: tuple[float, ...]) -> LatencyRow:
+    average, least, most, p99, p99_99 = (round(each * 1000) for each in values)
+    return LatencyRow(
+        scenario=scenario, cell=name, latency=f"{kind}, article", samples_count=None,
+        avg_us=average, min_us=least, p50_us=None, p95_us=None, p99_us=p99, p99_9_us=None,
+        p99_99_us=p99_99, max_us=most,
+    )  # fmt: skip
+
+
+def landed_rows(runs: Runs) -> Iterator[LandedRow]:
+    """Give what has landed, of warm-up runs, too."""
+    for (scenario, name), each in runs.items():
+        failed: Counter[str] = Counter()
+        for run in each:
+            failed.update(run.sent.errors)
+        found = [run.landed for run in each]
+        yield LandedRow(
+            scenario=scenario,
+            cell=name,
+            acknowledged_count=sum(one.acknowledged_count for one in found),
+            landed_count=sum(one.landed_count for one in found),
+            missing_count=sum(one.missing_count for one in found),
+            nowhere_count=sum(one.nowhere_count for one in found),
+            twice_count=sum(one.twice_count for one in found),
+            unacknowledged_count=sum(one.unacknowledged_count for one in found),
+            others_count=sum(one.others_count for one in found),
+            misplaced_count=sum(one.misplaced_count for one in found),
+            failed=", ".join(f"{name} {count}" for name, count in failed.most_common()),
+        )
+
+
+def stretch_rows(runs: Iterable[CellRun]) -> Iterator[StretchRow]:
+    """Say which records are missing, and which are there twice, of each run."""
+    for run in runs:
+        for what, found in (("missing", run.landed.missing), ("twice", run.landed.twice)):
+            for each in found:
+                yield StretchRow(topic=run.topic, what=what, **each._asdict())
+
+
+# --- relations ------------------------------------------------------------------------------------
+
+
+def relation_rows(runs: Runs, *, is_consumed: bool = False) -> Iterator[RelationRow]:
+    """Tell which relations hold, of those whose cells were run.
+
+    `is_consumed`: what has landed is what a consumer was given, as the logs are elsewhere.
+    """
+    for scenario in dict.fromkeys(number for number, _ in runs):
+        found = spreads(runs, scenario)
+        if scenario in (1, 3):
+            yield from _acks_relations(scenario, found)
+        if scenario in (1, 2, 3):
+            yield from _replica_relations(scenario, found)
+        yield from _landed_relations(scenario, runs, is_consumed=is_consumed)
+
+
+def _acks_relations(scenario: int, found: Sequence[Spread]) -> Iterator[RelationRow]:
+    least = {(each.cell.acks, each.cell.replication_factor): each for each in found
+             if each.cell.min_insync == 1}  # fmt: skip
+    for factor in sorted({factor for _, factor in least}):
+        row = [least[acks, factor] for acks in (0, 1, ACKS_ALL) if (acks, factor) in least]
+        if len(row) == len(ACKS_NAMES):
+            yield _falls(scenario, f"acks 0 > 1 > all at RF {factor}", row)
+    for acks in (0, 1):
+        same = [each for (own, _), each in sorted(least.items()) if own == acks]
+        if len(same) > 1:
+            yield _alike(scenario, f"acks={acks} does not depend on RF", same)
+
+
+def _replica_relations(scenario: int, found: Sequence[Spread]) -> Iterator[RelationRow]:
+    of_all = [each for each in found if each.cell.acks == ACKS_ALL]
+    row = sorted(
+        (each for each in of_all if each.cell.min_insync == 1),
+        key=lambda each: each.cell.replication_factor,
+    )
+    if len(row) > 1:
+        factors = " > ".join(str(each.cell.replication_factor) for each in row)
+        yield _falls(scenario, f"acks=all falls with replicas: RF {factors}", row)
+    for factor in sorted({each.cell.replication_factor for each in of_all}):
+        same = [each for each in of_all if each.cell.replication_factor == factor]
+        if len(same) > 1:
+            what = f"min.insync.replicas has no effect at RF {factor}"
+            yield _alike(scenario, what, same)
+
+
+def _falls(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
+    """Each is above the next one: not decided where the runs of two overlap."""
+    answers = {
+        OPEN if one.meets(other) else YES if one.low > other.high else NO
+        for one, other in pairwise(row)
+    }
+    holds = next(each for each in (NO, OPEN, YES) if each in answers)
+    figures = " > ".join(each.told() for each in row)
+    return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
+
+
+def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
+    """No two lie apart, by their runs and medians; not decided where medians do and runs do not."""
+    if not all(one.meets(other) for one, other in combinations(row, 2)):
+        holds = NO
+    elif max(each.middle for each in row) > ALIKE_RATIO * min(each.middle for each in row):
+        holds = OPEN
+    else:
+        holds = YES
+    figures = " = ".join(each.told() for each in row)
+    return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
+
+
+def _landed_relations(scenario: int, runs: Runs, *, is_consumed: bool) -> Iterator[RelationRow]:
+    own = [run for (number, _), each in runs.items() if number == scenario for run in each]
+    wrong = _wrong(own)
+    answered = [run.landed for run in own if run.cell.acks != 0]
+    if answered:
+        total = sum(each.acknowledged_count for each in answered)
+        where = "given to a consumer" if is_consumed else "in the log of every replica in sync"
+        yield RelationRow(
+            scenario=scenario,
+            relation=f"every acknowledged record is {where}",
+            holds=NO if wrong.missing_count else YES,
+            figures=f"{wrong.missing_count:,} of {total:,} are not",
+        )
+    rest = sum(run.landed.twice_count for run in own if run.cell.may_double)
+    yield RelationRow(
+        scenario=scenario,
+        relation="records are there twice only with retries and without idempotence",
+        holds=NO if wrong.twice_count else YES,
+        figures=f"{wrong.twice_count:,} otherwise, {rest:,} with",
+    )
+
+
+def answer(runs: Sequence[CellRun]) -> Iterator[str]:
+    """Say what all runs come to, for people: what has landed, and what is there twice."""
+    wrong = _wrong(runs)
+    promised = sum(each.landed.acknowledged_count for each in runs if each.cell.acks != 0)
+    if wrong.missing_count:
+        yield f"WRONG: of {promised:,} acknowledged records {wrong.missing_count:,} have not landed"
+    elif promised:
+        yield f"All {promised:,} acknowledged records have landed"
+    rest = [each for each in runs if each.cell.acks == 0]
+    if rest:
+        count = sum(each.sent.records_count for each in rest)
+        missing = sum(each.landed.missing_count for each in rest)
+        lost = f"{missing:,} have not" if missing else "all have"
+        yield f"Of {count:,} records with acks=0, of which nothing is promised, {lost} landed"
+    if wrong.twice_count:
+        yield f"WRONG: {wrong.twice_count:,} records are there twice that should not be"
+    else:
+        yield "No record is there twice that should not be"
+
+
+def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
+    """Tell what share of the bare loop's rate our load reaches, by scenario, and both.
+
+    Where the runs of both overlap they differ by what else the machine did, and that is said.
+    """
+    found = []
+    runs = counted(runs)
+    for scenario in dict.fromkeys(number for number, _ in runs):
+        bare = runs.get((scenario, BARE))
+        plain = next(
+            (
+                each
+                for (number, _), each in runs.items()
+                if number == scenario and each[0].cell.is_ours
+            ),
+            None,
+        )
+        if bare and plain and (rate := _spread(bare).middle):
+            ours, theirs = _spread(plain), _spread(bare)
+            told = f"{ours.told()} to {theirs.told()}"
+            told += ": not decided, as their runs overlap" if ours.meets(theirs) else ""
+            found.append((scenario, ours.middle / rate, told))
+    return found
+
+
+def is_sound(runs: Sequence[CellRun]) -> bool:
+    """Whether nothing acknowledged is missing, and nothing is there twice for no reason."""
+    return _wrong(runs) == Wrong(missing_count=0, twice_count=0)
+
+
+class Wrong(NamedTuple):
+    """Records that are not as they should be.
+
+    Attributes:
+        missing_count: acknowledged and missing; with acks=0 nothing is promised.
+        twice_count: there twice, though nothing was to be repeated, or repetitions are seen.
+    """
+
+    missing_count: int
+    twice_count: int
+
+
+def _wrong(runs: Iterable[CellRun]) -> Wrong:
+    missing = twice = 0
+    for each in runs:
+        missing += 0 if each.cell.acks == 0 else each.landed.missing_count
+        twice += 0 if each.cell.may_double else each.landed.twice_count
+    return Wrong(missing_count=missing, twice_count=twice)

@@ -1,0 +1,385 @@
+"""What may be wrong with a history: the one table that findings, man page and tests go by.
+
+Names are those of Jepsen's test of Redpanda where it has one for the same.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.file_names import TopicPartition
+
+
+class Family(StrEnum):
+    """What a rule looks at; each is a module."""
+
+    SENDS = "sends"
+    POLLS = "polls"
+    VALUES = "values"
+    COMMITS = "commits"
+    CONSUMERS = "consumers"
+    TRANSACTIONS = "transactions"
+    DIRECTORIES = "directories"
+
+
+class HistoryRule(NamedTuple):
+    """One thing that must not be.
+
+    Attributes:
+        title: a few words.
+        meaning: when it is found.
+        is_finding: False: it is told, and is no fault of the cluster.
+    """
+
+    name: str
+    family: Family
+    title: str
+    meaning: str
+    is_finding: bool = True
+
+
+_ALL = (
+    HistoryRule(
+        name="lost-write",
+        family=Family.VALUES,
+        title="reported as written, and gone",
+        meaning=(
+            "A value was acknowledged, or sent with acks=0, and is in no replica after the heal; "
+            "without directories: nobody has read it, and a reader has passed over its offset, "
+            "been given another value there, or come to an end below it."
+        ),
+    ),
+    HistoryRule(
+        name="unseen",
+        family=Family.VALUES,
+        title="not looked at",
+        meaning=(
+            "A value was acknowledged, and was not read, nor was anything read behind it: it may "
+            "still come. No finding; the exit status is 5."
+        ),
+        is_finding=False,
+    ),
+    HistoryRule(
+        name="precommitted-read",
+        family=Family.VALUES,
+        title="read, and gone",
+        meaning=(
+            "A value was read below the high watermark, and is in no replica after the heal, or "
+            "the last reader came to an end below it; or it was read as committed before its "
+            "transaction was asked to commit."
+        ),
+    ),
+    HistoryRule(
+        name="duplicate",
+        family=Family.VALUES,
+        title="there twice",
+        meaning="A value is at two offsets: read, acknowledged, or in a log.",
+    ),
+    HistoryRule(
+        name="inconsistent-offsets",
+        family=Family.VALUES,
+        title="one offset, two values",
+        meaning=(
+            "An offset has had two values, told to producers, read, or in replicas after the heal."
+        ),
+    ),
+    HistoryRule(
+        name="G1a",
+        family=Family.VALUES,
+        title="failed or aborted, and there",
+        meaning=(
+            "A value is there that was told to have failed, or was read as committed though its "
+            "transaction was aborted."
+        ),
+    ),
+    HistoryRule(
+        name="lost-commit",
+        family=Family.COMMITS,
+        title="committed, and not given",
+        meaning=(
+            "A value was told to be committed, or was read as committed, and the last reader of "
+            "what is committed was not given it: it waits below it, at a transaction that was told "
+            "to have ended or that was read before, or it has passed over it. It may be in all "
+            "replicas: its marker is lost, and its transaction is open again, or aborted."
+        ),
+    ),
+    HistoryRule(
+        name="nonmonotonic-poll",
+        family=Family.POLLS,
+        title="read backwards",
+        meaning=(
+            "A poll begins at or below an offset that the consumer has had, without it having "
+            "been moved."
+        ),
+    ),
+    HistoryRule(
+        name="int-nonmonotonic-poll",
+        family=Family.POLLS,
+        title="read backwards within a poll",
+        meaning="Offsets within one poll do not rise.",
+    ),
+    HistoryRule(
+        name="poll-skip",
+        family=Family.POLLS,
+        title="passed over between polls",
+        meaning=(
+            "A consumer passed over an offset between two polls that holds a value which it had "
+            "to be given."
+        ),
+    ),
+    HistoryRule(
+        name="int-poll-skip",
+        family=Family.POLLS,
+        title="passed over within a poll",
+        meaning="One poll passed over an offset that holds a value which it had to be given.",
+    ),
+    HistoryRule(
+        name="hw-back",
+        family=Family.POLLS,
+        title="high watermark went back",
+        meaning=(
+            "A consumer was told a lower high watermark in the same leader epoch, or, at the end, "
+            "one that never came back to what it was."
+        ),
+    ),
+    HistoryRule(
+        name="never-handled",
+        family=Family.CONSUMERS,
+        title="lost for the consumer: committed, and never handled",
+        meaning=(
+            "A consumer goes on behind a record, as it has committed, and has not handled it: it "
+            "ended between the two. No finding: it commits before it handles, and the record is "
+            "there."
+        ),
+        is_finding=False,
+    ),
+    HistoryRule(
+        name="handled-twice",
+        family=Family.CONSUMERS,
+        title="given to the consumer again, and handled twice",
+        meaning=(
+            "A consumer has handled a record, and again after it was started: it ended before it "
+            "had committed. No finding: it commits after it handles, and the record is there once."
+        ),
+        is_finding=False,
+    ),
+    HistoryRule(
+        name="nonmonotonic-send",
+        family=Family.SENDS,
+        title="sent later, and before",
+        meaning=(
+            "A process sent a value after another one was acknowledged to it, and it has a lower "
+            "offset."
+        ),
+    ),
+    HistoryRule(
+        name="two-leaders",
+        family=Family.SENDS,
+        title="two leaders",
+        meaning="Two brokers have acknowledged in one leader epoch.",
+    ),
+    HistoryRule(
+        name="torn-transaction",
+        family=Family.TRANSACTIONS,
+        title="half a transaction",
+        meaning=(
+            "Of a transaction that was not aborted one value was read as committed, and another "
+            "one is gone."
+        ),
+    ),
+    HistoryRule(
+        name="G1c",
+        family=Family.TRANSACTIONS,
+        title="each has read the other",
+        meaning=(
+            "Committed transactions have read each other's values in a circle, as read_committed."
+        ),
+    ),
+    HistoryRule(
+        name="G1c-mixed",
+        family=Family.TRANSACTIONS,
+        title="a circle of reads and writes",
+        meaning=(
+            "Committed transactions have read each other's values, or written behind each other, "
+            "in a circle. Kafka does not keep writes apart: no finding."
+        ),
+        is_finding=False,
+    ),
+    HistoryRule(
+        name="G0",
+        family=Family.TRANSACTIONS,
+        title="a circle of writes",
+        meaning=(
+            "Committed transactions have written behind each other in a circle. Kafka does not "
+            "keep writes apart: no finding."
+        ),
+        is_finding=False,
+    ),
+    HistoryRule(
+        name="replicas-differ",
+        family=Family.DIRECTORIES,
+        title="replicas differ",
+        meaning=(
+            "Two replicas have other batches below the high watermark of both, by offsets, leader "
+            "epoch, size and checksum."
+        ),
+    ),
+    HistoryRule(
+        name="replica-lags",
+        family=Family.DIRECTORIES,
+        title="a replica ends too early",
+        meaning=(
+            "The history says that all is healed, and a replica ends below the high watermark that "
+            "a replica has noted, or that the last reader was told after the heal."
+        ),
+    ),
+    HistoryRule(
+        name="damaged-replica",
+        family=Family.DIRECTORIES,
+        title="a replica is damaged",
+        meaning="A replica has what eoctl check finds to be an error.",
+    ),
+)
+RULES = {each.name: each for each in _ALL}
+
+
+# -- what a check comes to: findings with their witnesses, and what could not be judged
+
+
+MAX_OF_A_KIND = 1000
+
+
+class HistoryFinding(NamedTuple):
+    """Something that must not be.
+
+    Attributes:
+        line: of the history that shows it, the last of `witness`; 0: the directories alone do.
+        witness: lines of the history that together show it, in order.
+    """
+
+    kind: str
+    partition: str
+    offset: int
+    value: str
+    words: str
+    line: int
+    witness: tuple[WitnessLine, ...] = ()
+
+
+class WitnessLine(NamedTuple):
+    """A line of a history, in plain English."""
+
+    history: str
+    line: int
+    words: str
+
+
+class HistoryProblem(NamedTuple):
+    """A line of a history that cannot be judged, or not be relied on."""
+
+    history: str
+    line: int
+    why: str
+
+
+class FoundLine(NamedTuple):
+    """A finding whose values are known by their hashes, and whose lines by their numbers only.
+
+    Attributes:
+        lines: numbers over all histories.
+        hash: of the value.
+        other_hash: of the value that it is held against.
+        details: what its words need.
+    """
+
+    kind: str
+    partition: str
+    offset: int
+    lines: tuple[int, ...]
+    hash: int | None = None
+    other_hash: int | None = None
+    details: tuple[int | str, ...] = ()
+
+
+class FoundLines:
+    """Gathers findings; counts all of them, and keeps the first of each kind."""
+
+    def __init__(self) -> None:
+        self.kept: list[FoundLine] = []
+        self.counts: dict[str, int] = {}
+
+    def add(
+        self,
+        kind: str,
+        partition: str,
+        offset: int,
+        lines: Iterable[int],
+        *,
+        hash: int | None = None,  # noqa: A002 - what it is
+        other_hash: int | None = None,
+        details: tuple[int | str, ...] = (),
+    ) -> None:
+        """Take note of a finding, as `FoundLine`; a line 0 is none."""
+        count = self.counts[kind] = self.counts.get(kind, 0) + 1
+        if count <= MAX_OF_A_KIND:
+            self.kept.append(
+                FoundLine(
+                    kind=kind,
+                    partition=partition,
+                    offset=offset,
+                    lines=(*sorted({*lines} - {0}),),
+                    hash=hash,
+                    other_hash=other_hash,
+                    details=details,
+                )
+            )
+
+    def add_more(self, kind: str, count: int) -> None:
+        """Count findings that are not kept."""
+        if count:
+            self.counts[kind] = self.counts.get(kind, 0) + count
+
+
+class HistoryVerdict(NamedTuple):
+    """What histories and directories come to.
+
+    Attributes:
+        findings: what is wrong or told of, at most MAX_OF_A_KIND of each kind.
+        counts: by kind, all of them.
+        problems: lines that were not judged as they should; at most MAX_OF_A_KIND.
+        problems_count: all of them.
+        torn: histories whose last line has no end.
+        sends: by type of line.
+        dropped_count: records that a client had no room for, and never sent.
+        reads_count: records that were read.
+        handled_count: records that consumers have done with, each as often as they did.
+        is_healed: no fault is left at the end.
+    """
+
+    findings: tuple[HistoryFinding, ...]
+    counts: dict[str, int]
+    problems: tuple[HistoryProblem, ...]
+    problems_count: int
+    torn: tuple[str, ...]
+    lines_count: int
+    sends: dict[str, int]
+    dropped_count: int
+    reads_count: int
+    handled_count: int
+    partitions: tuple[TopicPartition, ...]
+    replicas_count: int
+    is_healed: bool
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether anything is wrong."""
+        return any(RULES[kind].is_finding for kind in self.counts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all could be judged."""
+        return not (self.problems_count or self.torn or self.counts.get("unseen"))

@@ -1,0 +1,448 @@
+"""Courses of events: played in memory, searched, made shorter, saved.
+
+JSON: name and version of the schema, what the cluster is, how it is run, the faults one a line,
+what `cluster check` finds in the end, and the digest of the history, by which a release knows that
+it has played the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+from contextlib import contextmanager, suppress
+from functools import cache, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.lab.checker.directories import read_contents
+from eoctl.lab.checker.histories import HistorySource
+from eoctl.lab.checker.judge import judge
+from eoctl.lab.checker.rules import RULES
+from eoctl.lab.layout import make_cluster
+from eoctl.lab.simulation import Simulation
+from eoctl.lab.world.faults import Size, drawn_faults, parse_faults
+from eoctl.lab.world.network import Scheduler
+from eoctl.lab.world.settings import PlaySettings, RunSettings, problem_of
+from storage.dirs.state_file import StateSchema, read_as
+from storage.errors import EoctlError, RefusedError, UsageError
+from storage.files import fsio
+from storage.files.file_attributes import FileAttributes
+from storage.files.fsio import FileSystem
+from storage.files.small_file import read_small_file
+from storage.files.trees import remove_tree
+from storage.os_errors import os_errors
+from storage.shell_words import pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from eoctl.lab.checker.directories import ReplicaContent
+    from eoctl.lab.checker.rules import HistoryFinding
+    from eoctl.lab.layout import PlayedCluster
+    from eoctl.lab.simulation import RunResult
+    from eoctl.lab.world.network import TraceEvent
+    from storage.file_names import TopicPartition
+    from storage.files.fsio import OpenFile
+
+    _Entries = tuple[tuple[str, bytes | None], ...]
+
+
+MAX_FILE_BYTES = 1 << 20
+SCRIPTS = Path(__file__).with_name("scripts")
+
+
+class SavedCourse(NamedTuple):
+    """A course of events that can be repeated.
+
+    Attributes:
+        run: without the faults.
+        kinds: of findings.
+        digest: of the history; "" it is not known.
+    """
+
+    title: str
+    settings: PlaySettings
+    run: RunSettings
+    faults: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def whole_run(self) -> RunSettings:
+        """With its faults."""
+        return self.run._replace(faults=", ".join(self.faults))
+
+
+SCHEMA = StateSchema("eoctl course", 5, (SavedCourse, PlaySettings, RunSettings))
+
+
+# Of each earlier version, what every run or cluster was that said nothing of it.
+EARLIER: dict[int, tuple[str, dict[str, Any]]] = {
+    2: ("run", {"consumer_commit": "none"}),
+    3: (
+        "run",
+        {
+            "transaction_records": 0,
+            "abort_every": 0,
+            "transaction_timeout_ms": 60_000,
+            "isolation": "read_committed",
+        },
+    ),
+    4: ("settings", {"fetch_min_bytes": 1, "fetch_wait_max_ms": 500}),
+}
+
+
+_PARTS = ("settings", "run")
+
+
+def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
+    """A course as it is saved."""
+    faults = tuple(each for each in course.run.faults.split(", ") if each)
+    return SavedCourse(
+        title=title,
+        settings=settings,
+        run=course.run._replace(faults=""),
+        faults=faults,
+        kinds=tuple(sorted(course.kinds)),
+        digest=course.result.digest,
+    )
+
+
+def encode_course(course: SavedCourse) -> bytes:
+    """Write it as JSON."""
+    value: dict[str, Any] = {"schema": SCHEMA.name, "version": SCHEMA.version}
+    value |= course._asdict()
+    value["settings"] = course.settings._asdict()
+    value["run"] = course.run._asdict()
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+def require_new(path: str) -> None:
+    """Raises RefusedError: there is something already, or no place for it."""
+    place = Path(path)
+    if os.path.lexists(path):
+        raise RefusedError(
+            f"{path}: is there already; nothing was touched",
+            next_step="name a file that is not there yet",
+        )
+    if not place.parent.is_dir():
+        parent = str(place.parent)
+        if os.path.lexists(parent):
+            raise RefusedError(f"{path}: {parent} is no directory", next_step="name another file")
+        raise RefusedError(
+            f"{path}: there is no directory {parent}", next_step=f"mkdir -p {pasted(parent)}"
+        )
+
+
+def save_course(path: str, course: SavedCourse) -> None:
+    """Write a file that is not there yet, in one step. Raises AccessError."""
+    attributes = FileAttributes(os.geteuid(), os.getegid(), 0o644)
+    fsio.replace_file(FileSystem(), path, encode_course(course), attributes=attributes)
+
+
+def load_course(path: str) -> SavedCourse:
+    """Read a file.
+
+    Raises:
+        RefusedError: it is none, or of another release.
+        AccessError: it cannot be read.
+    """
+    with os_errors(path):
+        data = read_small_file(path, MAX_FILE_BYTES)
+    return parse_course(data, path)
+
+
+def parse_course(data: bytes, path: str) -> SavedCourse:
+    """Read what `encode_course` wrote. RefusedError: it is none, or of another release."""
+    value = _parse_json(data, path)
+    try:
+        schema, version = value.pop("schema"), value.pop("version")
+    except (KeyError, TypeError, AttributeError):
+        schema = version = None
+    if schema != SCHEMA.name:
+        raise _refused(f"{path}: is no course of events that eoctl sim saved")
+    if version in EARLIER and all(isinstance(value.get(each), dict) for each in _PARTS):
+        for each in range(version, SCHEMA.version):
+            part, said = EARLIER[each]
+            value[part] = said | value[part]
+        version = SCHEMA.version
+    if version != SCHEMA.version:
+        raise _refused(
+            f"{path}: a course of version {version}; version {SCHEMA.version} is read here"
+        )
+    _require_types(value, path)
+    try:
+        course = read_as(SavedCourse, value)
+    except ValueError as error:
+        raise _refused(f"{path}: is damaged: {error}") from None
+    problem = problem_of(course.settings) or problem_of(course.run)
+    if problem:
+        raise _refused(f"{path}: {problem}")
+    for number, fault in enumerate(course.faults, 1):
+        try:
+            parse_faults(fault, course.settings.nodes, course.run.clients)
+        except UsageError as error:
+            words = str(error).removeprefix("--faults: ")
+            raise RefusedError(
+                f"{path}: fault {number}: {words}", next_step=error.next_step
+            ) from None
+    return course
+
+
+def _refused(words: str) -> RefusedError:
+    step = "write one with --witness FILE of eoctl sim explore, or of table"
+    return RefusedError(words, next_step=step)
+
+
+def _parse_json(data: bytes, path: str) -> Any:
+    """Read JSON. Raises RefusedError."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise _refused(f"{path}: line {error.lineno}: no JSON ({error.msg})") from None
+    except (ValueError, RecursionError):
+        raise _refused(f"{path}: is no course of events that eoctl sim saved") from None
+
+
+def _require_types(value: dict[str, Any], path: str) -> None:
+    """Say which setting is of another type. Raises RefusedError."""
+    for name, kind in (("settings", PlaySettings), ("run", RunSettings)):
+        given = value.get(name)
+        if not isinstance(given, dict):
+            continue
+        for field, default in kind._field_defaults.items():
+            if field in given and type(given[field]) is not type(default):
+                words = f"{str(given[field])[:40]!r} is no {type(default).__name__}"
+                raise _refused(f"{path}: {name}.{field}: {words}")
+
+
+def script_names() -> list[str]:
+    """The scripts that are shipped."""
+    return sorted(each.stem for each in SCRIPTS.glob("*.json"))
+
+
+def load_script(name: str) -> SavedCourse:
+    """Read one of them. UsageError: there is none of this name."""
+    if name not in script_names():
+        raise UsageError(
+            f"--script {name}: there is none of that name",
+            next_step=f"one of {', '.join(script_names())}: eoctl sim scripts",
+        )
+    return load_course(str(SCRIPTS / f"{name}.json"))
+
+
+# -- where courses of events are played: directories in memory that go with the process
+#
+# A process that is killed leaves its directory there. It is locked (flock) while somebody plays in
+# it, so that the next process can tell, and removes what nobody has any more.
+
+
+MEMORY = "/dev/shm"  # noqa: S108 - a directory in memory, where there is one
+PREFIX = "eoctl-course-"
+ATTEMPTS = 9
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory for one course, empty; afterwards it is gone.
+
+    Raises:
+        AccessError: it cannot be made.
+    """
+    place = MEMORY if Path(MEMORY).is_dir() else gettempdir()
+    remove_abandoned(place)
+    fs = FileSystem()
+    for attempt in range(1, ATTEMPTS + 1):
+        with TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True) as directory:
+            lock = _locked(fs, directory)
+            # Somebody else took it for abandoned before it was locked; or there are no such locks
+            # here, and nobody can take it for that.
+            if lock is None and attempt < ATTEMPTS:
+                continue
+            try:
+                yield Path(directory)
+            finally:
+                if lock is not None:
+                    fs.close(lock)
+            return
+
+
+def _locked(fs: FileSystem, directory: str) -> OpenFile | None:
+    """Lock a directory; None: somebody has it, or it is gone."""
+    try:
+        lock = fs.open_dir(directory)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock.fd), Path(directory).stat()):
+            return lock
+    except OSError:
+        pass
+    fs.close(lock)
+    return None
+
+
+@cache
+def remove_abandoned(place: str) -> None:
+    """Remove what processes have left that were killed; once is enough."""
+    fs = FileSystem()
+    for each in Path(place).glob(f"{PREFIX}*"):
+        lock = _locked(fs, str(each))
+        if lock is None:
+            continue
+        try:
+            with suppress(EoctlError):  # somebody else's
+                remove_tree(fs, each)
+        finally:
+            fs.close(lock)
+
+
+# -- one course of events: a small cluster made, run and judged, in a directory that then goes
+
+
+MAX_STEPS = 12
+MADE_MAX = 8  # clusters that are known as they are made: one cell is played many times in a row
+# What a person has to see of a course of events, the first what goes first when it is too much.
+_LESS_TOLD = ("session", "start", "isr", "refused", "election")
+
+
+class Course(NamedTuple):
+    """One run, and what the checker says of it."""
+
+    run: RunSettings
+    result: RunResult
+    events: list[TraceEvent]
+    findings: list[HistoryFinding]
+
+    @property
+    def kinds(self) -> set[str]:
+        """What is wrong, by name."""
+        return {each.kind for each in self.findings}
+
+
+def play_course(settings: PlaySettings, run: RunSettings) -> Course:
+    """Make a cluster, run it, judge it, and leave nothing behind.
+
+    Raises:
+        RefusedError, AccessError: it could not be run.
+    """
+    made = _as_made(settings)  # first: it takes a directory, too, and one at a time is taken
+    with scratch() as directory:
+        cluster = _made_again(str(directory.resolve() / "play"), *made)
+        lines: list[bytes] = []
+        simulation = Simulation(cluster.root, cluster.cluster, settings, run, 1, write=lines.append)
+        result = simulation.run()
+        history = b"".join(lines)
+
+        def replicas_of(key: TopicPartition) -> list[ReplicaContent]:
+            name = f"{key.topic}-{key.partition}"
+            nodes = settings.assignment[key.partition]
+            return read_contents(
+                (f"node-{each}", f"{cluster.node_path(each)}/{name}") for each in nodes
+            )
+
+        source = HistorySource("history", lambda: io.BytesIO(history))
+        verdict = judge([source], replicas_of, checks=False)
+    found = [each for each in verdict.findings if RULES[each.kind].is_finding]
+    return Course(run=run, result=result, events=simulation.trace.events, findings=found)
+
+
+def _made_again(root: str, cluster: PlayedCluster, entries: _Entries) -> PlayedCluster:
+    """Make a cluster as `make_cluster` has made the first one with these settings."""
+    fs = FileSystem()
+    fs.make_dir(root)
+    for name, content in entries:
+        if content is None:
+            fs.make_dir(f"{root}/{name}")
+        else:
+            with fs.open_new(f"{root}/{name}") as file:
+                fs.write(file, content)
+    return cluster._replace(root=root)
+
+
+@lru_cache(MADE_MAX)
+def _as_made(settings: PlaySettings) -> tuple[PlayedCluster, _Entries]:
+    """A cluster as it is made, and what is below it, directories first: name, content or None."""
+    with scratch() as directory:
+        cluster = make_cluster(str(Path(directory, "play")), settings)
+        root = Path(cluster.root)
+        entries = tuple(
+            (str(each.relative_to(root)), None if each.is_dir() else each.read_bytes())
+            for each in sorted(root.rglob("*"))
+        )
+    return cluster, entries
+
+
+def steps(course: Course) -> list[TraceEvent]:
+    """What has happened, in at most MAX_STEPS events: what all starts begin with is left out."""
+    begun = next((each.time_us for each in course.events if each.kind == "fault"), 0)
+    told = [each for each in course.events if each.time_us >= begun]
+    # The clean stop at the end, where all is decided, tells nothing.
+    healed = [place for place, each in enumerate(told) if each.words.startswith("all is healed")]
+    if healed:
+        last = told[healed[-1]].time_us
+        told = [each for each in told if each.time_us <= last or each.kind in {"cut", "lost"}]
+    for kind in _LESS_TOLD:
+        while len(told) > MAX_STEPS and any(each.kind == kind for each in told):
+            told.remove(next(each for each in reversed(told) if each.kind == kind))
+    return told[:MAX_STEPS]
+
+
+# -- many courses of events, one a seed, and the shortest one that loses something
+#
+# A seed chooses faults of the wanted kinds or classes (`faults.classes`). What the checker
+# condemns is made shorter as long as it still condemns the same: faults are left out, then
+# records.
+
+
+def faults_of_seed(seed: int, kinds: tuple[str, ...], settings: PlaySettings) -> str:
+    """Give the faults that a seed draws, as they are written."""
+    size = Size(settings.nodes, settings.replication_factor)
+    return drawn_faults(Scheduler(seed).draw, kinds, size)
+
+
+def explore(
+    settings: PlaySettings,
+    run: RunSettings,
+    kinds: tuple[str, ...],
+    seeds: range,
+    *,
+    on_seed: Callable[[int], None],
+) -> Course | None:
+    """Look for a course of events that is condemned, and give the shortest; None: there is none.
+
+    Raises as `play_course`.
+    """
+    for seed in seeds:
+        tried = run._replace(seed=seed, faults=faults_of_seed(seed, kinds, settings))
+        course = play_course(settings, tried)
+        on_seed(seed)
+        if course.findings:
+            return shortened(settings, course, course.kinds)
+    return None
+
+
+def shortened(settings: PlaySettings, course: Course, wanted: Collection[str]) -> Course:
+    """Leave out what is not needed for one of the wanted kinds of findings to come about."""
+    is_shorter = True
+    while is_shorter:
+        is_shorter = False
+        for run in _shorter(course.run):
+            tried = play_course(settings, run)
+            if not tried.kinds.isdisjoint(wanted):
+                course, is_shorter = tried, True
+                break
+    return course
+
+
+def _shorter(run: RunSettings) -> Iterator[RunSettings]:
+    faults = run.faults.split(", ")
+    if len(faults) > 1:
+        for place in range(len(faults)):
+            yield run._replace(faults=", ".join(faults[:place] + faults[place + 1 :]))
+    if run.records > 10:
+        yield run._replace(records=run.records // 2)

@@ -1,0 +1,327 @@
+"""The directories of a simulated cluster: made, marked, found again.
+
+cluster.json                      what makes it one; without it nothing is touched
+node-0, node-1, ...               a log dir each, as a broker's
+controller/__cluster_metadata-0   the decisions of the controller
+history-1.jsonl                   of the first run, and so on
+real-controller                   after a run: what a real controller begins with, to serve the
+                                  log dirs of the nodes with real brokers
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.lab.checker.histories import MAX_LINE_BYTES
+from eoctl.lab.nodes.controller import CONTROLLER_EPOCH, append_metadata, open_metadata_log
+from eoctl.lab.world import metadata
+from eoctl.lab.world.settings import (
+    CONTROLLER_ID,
+    CONTROLLER_NAME,
+    LAYOUT_VERSION,
+    MARKER_NAME,
+    METADATA_DIRECTORY,
+    START_MS,
+    TRANSACTION_STATE_DIRECTORY,
+    PlaySettings,
+)
+from recovery.begin.adoption import PRODUCER_ID_BLOCK
+from recovery.begin.records import NodeIdentity, encode_identity
+from recovery.checks.grounds.broker_version import NEWEST
+from storage.errors import AccessError, RefusedError, UsageError
+from storage.file_names import (
+    BOOTSTRAP_NAME,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    QUORUM_STATE_NAME,
+)
+from storage.files import fsio
+from storage.files.fsio import FileSystem
+from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
+from storage.formats.quorum_state import QuorumState, Voter, encode_quorum_state
+from storage.os_errors import os_errors
+from storage.shell_words import pasted
+from storage.writing.metadata_snapshot import encode_bootstrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+REAL_CONTROLLER_NAME = "real-controller"
+
+
+class PlayedCluster(NamedTuple):
+    """A simulated cluster on the disk.
+
+    Attributes:
+        root: its real path.
+        cluster: cluster.id.
+        runs_count: so many runs were begun.
+        ended_count: so many of them came to their end.
+        end_us: the clock at the end of the last one that did.
+    """
+
+    root: str
+    cluster: str
+    settings: PlaySettings
+    runs_count: int = 0
+    ended_count: int = 0
+    end_us: int = 0
+
+    def history_path(self, number: int) -> str:
+        """The history of a run."""
+        return str(Path(self.root, f"history-{number}.jsonl"))
+
+    def node_path(self, number: int) -> str:
+        """The log dir of a node."""
+        return str(Path(self.root, f"node-{number}"))
+
+
+def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None) -> PlayedCluster:
+    """Make the directories; the marker comes last.
+
+    Raises:
+        RefusedError: there is something already, or no place for it.
+        UsageError: no name is given.
+        AccessError: they cannot be made.
+    """
+    fs = fs or FileSystem()
+    root = Path(path).absolute()
+    _require_name(path)
+    what = ""
+    if root.is_dir():
+        if any(root.iterdir()):
+            is_played = (root / MARKER_NAME).exists()
+            what = "is a simulated cluster already" if is_played else "is not empty"
+    elif os.path.lexists(root):
+        what = "is a file"
+    elif root.parent.exists() and not root.parent.is_dir():
+        what = f"{root.parent} is no directory"
+    if what:
+        raise RefusedError(
+            f"{path}: {what}; nothing was touched",
+            next_step="name a directory that is not there yet",
+        )
+    if not root.parent.is_dir():
+        raise RefusedError(
+            f"{path}: there is no directory {root.parent}",
+            next_step=f"mkdir -p {pasted(str(root.parent))}",
+        )
+    with os_errors(path):
+        if not root.exists():
+            fs.make_dir(root, 0o755)
+    root = root.resolve()
+    cluster = "eoctlPlayedClusterAAAA"
+    topic_id = metadata.derived_id(cluster, "topic", settings.topic)
+    for number in range(settings.nodes):
+        _make_node(fs, root / f"node-{number}", number, cluster, settings, topic_id)
+    controller = root / CONTROLLER_NAME
+    with os_errors(controller):
+        fs.make_dir(controller, 0o755)
+        fs.make_dir(controller / METADATA_DIRECTORY, 0o755)
+    log = open_metadata_log(root, lambda: START_MS)
+    values = metadata.beginning(
+        settings,
+        cluster,
+        metadata.first_view(settings),
+        min_insync=settings.min_insync,
+        is_unclean=settings.is_unclean,
+    )
+    append_metadata(log, values, START_MS)
+    log.close()
+    fsio.put_file(fs, controller / METADATA_DIRECTORY / QUORUM_STATE_NAME, _quorum_state())
+    made = PlayedCluster(str(root), cluster, settings)
+    save_cluster(made, fs)
+    return made
+
+
+def _quorum_state() -> bytes:
+    """Of a controller that has voted for itself, and is the only voter."""
+    state = QuorumState(
+        data_version=0,
+        leader_id=CONTROLLER_ID,
+        leader_epoch=CONTROLLER_EPOCH,
+        voted_id=-1,
+        current_voters=(Voter(CONTROLLER_ID),),
+    )
+    return encode_quorum_state(state)
+
+
+def _require_name(path: str) -> None:
+    """Raises UsageError: it would be the directory that one is in."""
+    if not path:
+        raise UsageError(
+            "the name of the directory is empty",
+            next_step="eoctl sim init ./play   # makes one",
+        )
+
+
+def _make_node(
+    fs: FileSystem,
+    path: Path,
+    number: int,
+    cluster: str,
+    settings: PlaySettings,
+    topic_id: bytes,
+) -> None:
+    with os_errors(path):
+        fs.make_dir(path, 0o755)
+    for partition, replicas in enumerate(settings.assignment):
+        if number in replicas:
+            directory = path / f"{settings.topic}-{partition}"
+            with os_errors(directory):
+                fs.make_dir(directory, 0o755)
+            content = encode_partition_metadata(PartitionMetadata(0, topic_id))
+            fsio.put_file(fs, directory / PARTITION_METADATA_NAME, content)
+    directory_id = metadata.derived_id(cluster, "directory", number)
+    identity = NodeIdentity(cluster, number, directory_id)
+    fsio.put_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, NEWEST))
+
+
+def save_cluster(cluster: PlayedCluster, fs: FileSystem | None = None) -> None:
+    """Write the marker. Raises AccessError."""
+    value = {
+        "eoctl_played_cluster": LAYOUT_VERSION,
+        "cluster_id": cluster.cluster,
+        "settings": cluster.settings._asdict(),
+        "runs_count": cluster.runs_count,
+        "ended_count": cluster.ended_count,
+        "end_us": cluster.end_us,
+    }
+    content = (json.dumps(value, indent=1) + "\n").encode()
+    fsio.replace_file(fs or FileSystem(), Path(cluster.root, MARKER_NAME), content)
+
+
+def open_cluster(path: str) -> PlayedCluster:
+    """Read the marker.
+
+    Raises:
+        RefusedError: this is no simulated cluster: nothing there may be touched.
+        UsageError: no name is given.
+        AccessError: it cannot be read.
+    """
+    _require_name(path)
+    root = Path(path).resolve()
+    marker = root / MARKER_NAME
+    try:
+        text = marker.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_cluster(path, root) from None
+    except IsADirectoryError:
+        text = b""
+    except OSError as error:
+        raise AccessError(error, str(marker)) from error
+    try:
+        return _parse(json.loads(text), str(root))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RefusedError(
+            f"{marker}: is not what eoctl sim init writes; nothing was touched",
+            next_step="make another with eoctl sim init",
+        ) from None
+
+
+def _no_cluster(path: str, root: Path) -> RefusedError:
+    what, step = f"it has no {MARKER_NAME}", "name the directory of a simulated cluster"
+    if not root.exists():
+        what, step = "it is not there", f"eoctl sim init {pasted(path)}"
+        if any(each.is_file() for each in root.parents):
+            what, step = "it is below a file", "eoctl sim init ./play   # makes one"
+    elif not root.is_dir():
+        what, step = "it is a file", "eoctl sim init ./play   # makes one"
+    elif not any(root.iterdir()):
+        step = f"eoctl sim init {pasted(path)}"
+    return RefusedError(
+        f"{path}: is no simulated cluster: {what}; nothing was touched", next_step=step
+    )
+
+
+def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
+    """See that all directories are there, before any is touched. Raises RefusedError.
+
+    Without its `__transaction_state` a cluster would look like one that never had transactions.
+    """
+    root = Path(cluster.root)
+    topic, settings = cluster.settings.topic, cluster.settings
+    names = [CONTROLLER_NAME] if with_controller else []
+    if _had_transactions(cluster):
+        names.append(f"{CONTROLLER_NAME}/{TRANSACTION_STATE_DIRECTORY}")
+    names += [f"node-{number}" for number in range(settings.nodes)]
+    names += [
+        f"node-{number}/{topic}-{partition}"
+        for partition, replicas in enumerate(settings.assignment)
+        for number in replicas
+    ]
+    for each in names:
+        path = root / each
+        if not path.is_dir():
+            what = "is no directory" if os.path.lexists(path) else "is not there"
+            raise RefusedError(
+                f"{path}: {what}, and belongs to this simulated cluster; nothing was touched",
+                next_step="put it back, or begin with another one: eoctl sim init ./play",
+            )
+
+
+def _had_transactions(cluster: PlayedCluster) -> bool:
+    """Whether one of its runs had them, as the first lines of the histories say.
+
+    A history that cannot be read says nothing here; who needs it tells that.
+    """
+    for number in range(1, cluster.runs_count + 1):
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            with Path(cluster.history_path(number)).open("rb") as file:
+                header = json.loads(file.readline(MAX_LINE_BYTES))
+            if header["settings"]["transaction_records"]:
+                return True
+    return False
+
+
+def _parse(value: Any, root: str) -> PlayedCluster:
+    """Read the marker's content; ValueError, KeyError, TypeError, AttributeError: it is not."""
+    if value["eoctl_played_cluster"] != LAYOUT_VERSION:
+        raise ValueError
+    known = PlaySettings._fields
+    given = {name: _like(name, each) for name, each in value["settings"].items() if name in known}
+    settings = PlaySettings(**given)
+    if not 1 <= settings.replication_factor <= settings.nodes or settings.partitions < 1:
+        raise ValueError
+    return PlayedCluster(
+        root=root,
+        cluster=str(value["cluster_id"]),
+        settings=settings,
+        runs_count=int(value["runs_count"]),
+        ended_count=int(value["ended_count"]),
+        end_us=int(value["end_us"]),
+    )
+
+
+def _like(name: str, value: Any) -> Any:
+    """A value of the type that it has by default."""
+    if type(value) is not type(PlaySettings._field_defaults[name]):
+        raise TypeError
+    return value
+
+
+def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) -> None:
+    """Write what a real controller begins with. Raises AccessError.
+
+    The producers of the runs had their numbers as producer ids: a real controller gives others.
+    """
+    fs = FileSystem()
+    path = Path(cluster.root, REAL_CONTROLLER_NAME)
+    next_id = (cluster.runs_count // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+    values = [*values, metadata.producer_ids_record(next_id)]
+    fsio.make_dir_like(fs, path, cluster.root)
+    identity = NodeIdentity(
+        cluster.cluster, CONTROLLER_ID, metadata.derived_id(cluster.cluster, CONTROLLER_ID)
+    )
+    fsio.replace_file(fs, path / BOOTSTRAP_NAME, encode_bootstrap(values, timestamp_ms))
+    fsio.replace_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, NEWEST))
+
+
+def node_paths(cluster: PlayedCluster) -> Iterator[str]:
+    """The log dirs of all nodes."""
+    return (cluster.node_path(number) for number in range(cluster.settings.nodes))

@@ -1,0 +1,463 @@
+"""`eoctl sim explore` and `table`: look for a course that loses something; show what was found."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.lab.guarantees.courses import (
+    explore,
+    play_course,
+    require_new,
+    save_course,
+    saved,
+    steps,
+)
+from eoctl.lab.guarantees.matrix import (
+    DEFAULTS,
+    DIMENSIONS,
+    EFFECTS,
+    FAULTS,
+    CellResult,
+    GuaranteeCell,
+    all_cells,
+    effect_of,
+    grouped,
+    load_matrix,
+    text_of_value,
+)
+from eoctl.lab.sim.play import (
+    EventRow,
+    event_row,
+    require_isolation,
+    require_possible,
+    require_producer,
+)
+from eoctl.lab.world.faults import CLASSES, KINDS
+from eoctl.output import OutputFormat, Report, emit, message
+from eoctl.progress import Progress
+from eoctl.runs.told import counted, is_for_people, tell_first
+from storage.errors import EXIT_FINDINGS, UsageError
+from storage.shell_words import pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from eoctl.lab.checker.rules import HistoryFinding
+    from eoctl.lab.guarantees.courses import Course
+    from eoctl.lab.guarantees.matrix import CellGroup
+    from eoctl.lab.world.settings import PlaySettings, RunSettings
+
+
+def explore_cluster(
+    settings: PlaySettings,
+    run: RunSettings,
+    faults: str,
+    seeds: range,
+    output: OutputFormat,
+    witness: str,
+) -> int:
+    """Look for it, and save it in a file `witness` if that is named; returns the exit status.
+
+    Raises:
+        UsageError: what cannot be. RefusedError: the file is there already.
+        RefusedError, AccessError: no run was possible, the file cannot be written.
+    """
+    require_possible(settings)
+    require_producer(run)
+    require_isolation(run, has_transactions=False)
+    if witness:
+        require_new(witness)
+    kinds = parse_kinds(faults)
+    with Progress("playing", len(seeds), unit="seeds") as progress:
+        course = explore(settings, run, kinds, seeds, on_seed=lambda _: progress.advance(1))
+    if course is None:
+        words = f"nothing is lost, doubled or different in {counted(len(seeds), 'seed')}"
+        tell_first([words], output)
+        emit(Report("event", EventRow._fields, [], notes=[words]), output)
+        return 0
+    tell_first(_words(course), output)
+    rows = [event_row(each) for each in steps(course)]
+    rows += [
+        EventRow(
+            time_us=course.events[-1].time_us,
+            event=each.kind,
+            node="",
+            partition=each.partition,
+            words=each.words,
+        )
+        for each in _first_of_each(course)
+    ]
+    repeats = calls(settings, course.run)
+    if witness:
+        save_course(witness, saved(settings, course, title_of(course)))
+        repeats = replay_calls(witness)
+    emit(Report("event", EventRow._fields, rows, notes=[*repeats]), output)
+    message(f"of {counted(len(course.findings), 'finding')} one of each kind is shown")
+    return EXIT_FINDINGS
+
+
+OTHER_WORDS = {"crash": "kill"}
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Read --faults of explore. Raises UsageError."""
+    named = [each.strip() for each in text.split(",") if each.strip()]
+    kinds = tuple(dict.fromkeys(OTHER_WORDS.get(each, each) for each in named))
+    known = (*KINDS, *CLASSES)
+    wrong = [each for each in kinds if each not in known]
+    if wrong or not kinds:
+        what = f"{wrong[0]!r} is none of {', '.join(known)}" if wrong else "names no kind of fault"
+        raise UsageError(f"--faults {pasted(text)}: {what}", next_step="--faults kill,power")
+    return kinds
+
+
+def _first_of_each(course: Course) -> list[HistoryFinding]:
+    first: dict[str, HistoryFinding] = {}
+    for each in course.findings:
+        first.setdefault(each.kind, each)
+    return [*first.values()]
+
+
+def _words(course: Course) -> Iterator[str]:
+    yield f"seed {course.run.seed}: {', '.join(sorted(course.kinds))}"
+
+
+def title_of(course: Course) -> str:
+    """What a saved course is about."""
+    return f"{', '.join(sorted(course.kinds))} after {course.run.faults or 'nothing'}"
+
+
+def replay_calls(witness: str) -> Iterator[str]:
+    """The calls that repeat a saved course of events."""
+    yield f"eoctl sim run ./play --replay {pasted(witness)}"
+    yield "eoctl sim check ./play"
+
+
+def calls(settings: PlaySettings, run: RunSettings) -> Iterator[str]:
+    """The calls that repeat a course of events."""
+    yield f"eoctl sim init ./play {_options(INIT_OPTIONS, settings)}".rstrip()
+    options = RUN_OPTIONS | (TRANSACTION_OPTIONS if run.is_transactional else {})
+    yield f"eoctl sim run ./play {_options(options, run)}".rstrip()
+    yield "eoctl sim check ./play"
+
+
+# Option -> field. True is said by the option alone, or by its being there where the field is not.
+INIT_OPTIONS = {
+    "--nodes": "nodes",
+    "--partitions": "partitions",
+    "--replication-factor": "replication_factor",
+    "--min-insync-replicas": "min_insync",
+    "--unclean-leader-election": "is_unclean",
+    "--elr": "has_elr",
+    "--truncation": "truncation",
+    "--fsync": "fsync",
+}
+RUN_OPTIONS = {
+    "--acks": "acks",
+    "--retries": "retries",
+    "--no-idempotence": "is_idempotent",
+    "--records": "records",
+    "--rate": "rate",
+    "--burst": "burst",
+    "--in-flight": "in_flight",
+    "--faults": "faults",
+    "--seed": "seed",
+}
+TRANSACTION_OPTIONS = {
+    "--transaction-records": "transaction_records",
+    "--abort-every": "abort_every",
+    "--isolation": "isolation",
+}
+
+
+def _options(options: dict[str, str], settings: PlaySettings | RunSettings) -> str:
+    words = []
+    for name, field in options.items():
+        value = getattr(settings, field)
+        if isinstance(value, bool):
+            if value != name.startswith("--no-"):
+                words.append(name)
+        elif name == "--acks":
+            words.append(f"{name} {'all' if value < 0 else value}")
+        else:
+            words.append(f"{name} {pasted(str(value))}")
+    return " ".join(words)
+
+
+# -- `sim table`: the guarantee matrix, and the course of events that shows the worst of it
+
+
+# What a person calls it, and what befalls the cluster then.
+WORDS = {
+    "kill-one": "one broker is killed",
+    "kill-in-turn": "brokers are killed one after the other",
+    "partition-leader": "the leader is cut off",
+    "kill-then-power": "followers are killed, then the leader loses power",
+    "stop-then-power": "followers are stopped, then the leader loses power",
+    "power-all": "all machines lose power at once",
+}
+_EFFECT_WORDS = {
+    "lose": "loses what was acknowledged or read",
+    "duplicate": "has records twice",
+    "diverge": "has replicas that differ for good",
+}
+
+
+WIDTH = 78
+# In a group of cells; the options have the whole names.
+SHORT = {
+    "acks": "acks",
+    "idempotence": "idempotent",
+    "min_insync_replicas": "min.insync",
+    "replication_factor": "replicas",
+    "unclean": "unclean",
+    "truncation": "truncation",
+    "elr": "elr",
+    "fsync": "fsync",
+}
+
+
+class GuaranteeRow(NamedTuple):
+    """A cell of the matrix."""
+
+    acks: str
+    is_idempotent: bool
+    min_insync_replicas: int
+    replication_factor: int
+    is_unclean: bool
+    has_elr: bool
+    truncation: str
+    fsync: str
+    faults: str
+    verdict: str
+    seeds_count: int
+    violations_count: int
+
+
+class CellGroupRow(NamedTuple):
+    """Cells that come to the same."""
+
+    settings: str
+    faults: str
+    verdict: str
+
+
+def table(filters: Mapping[str, str], output: OutputFormat, witness: str) -> int:
+    """Show the cells that the filters leave; `witness`: where the course that is told is saved.
+
+    Raises:
+        UsageError: no cell is left. RefusedError: the file is there, the matrix is torn.
+        AccessError: a file cannot be read or written.
+    """
+    if witness:
+        require_new(witness)
+    by_cell = load_matrix().by_cell()
+    chosen = {name: _parse(name, text) for name, text in filters.items() if text != "any"}
+    cells = {each: by_cell[each.canonical] for each in all_cells() if _fits(each, chosen)}
+    if not cells:
+        raise UsageError(
+            f"no release of Kafka has {_named(chosen)} together",
+            next_step="leave one of them out: eoctl sim table",
+        )
+    told = _told(cells, chosen)
+    course = None
+    if told is not None:
+        effect = told.effects[0]
+        run = load_matrix().witnesses[told.witnesses[effect]].run_in(told.cell)
+        with Progress("playing", unit="courses"):
+            course = play_course(told.cell.settings, run)
+    answer = [*_answer(cells, chosen)]
+    if told is not None and course is not None:
+        answer += ["", *_course(told.cell, course)]
+    if witness and told is not None and course is not None:
+        save_course(witness, saved(told.cell.settings, course, title_of(course)))
+        answer += ["", *replay_calls(witness)]
+    elif witness:
+        raise UsageError(
+            "--witness: nothing was found to lose, duplicate or diverge here",
+            next_step="the same call without --witness shows which cells these are",
+        )
+    tell_first(answer, output)
+    notes = [] if is_for_people(output) else answer
+    is_grouped = output is OutputFormat.TEXT
+    emit(_report(cells, chosen, notes, is_grouped=is_grouped), output)
+    return 0
+
+
+def _parse(name: str, text: str) -> Any:
+    for each in DIMENSIONS[name]:
+        if text_of_value(each) == text:
+            return each
+    raise UsageError(
+        f"--{_option(name)} {text}: one of {', '.join(map(text_of_value, DIMENSIONS[name]))}",
+        next_step="without it all of them are shown: eoctl sim table",
+    )
+
+
+def _option(name: str) -> str:
+    return "unclean-leader-election" if name == "unclean" else name.replace("_", "-")
+
+
+def _fits(cell: GuaranteeCell, chosen: Mapping[str, Any]) -> bool:
+    return all(getattr(cell, name) == value for name, value in chosen.items())
+
+
+def _named(chosen: Mapping[str, Any]) -> str:
+    return ", ".join(f"{_option(name)}={text_of_value(value)}" for name, value in chosen.items())
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _report(
+    cells: Mapping[GuaranteeCell, CellResult],
+    chosen: Mapping[str, Any],
+    notes: list[str],
+    *,
+    is_grouped: bool,
+) -> Report:
+    """Cells for programs; for people those together that come to the same."""
+    if not is_grouped:
+        rows = [_row(cell, result) for cell, result in cells.items()]
+        return Report("guarantee", GuaranteeRow._fields, rows, notes=notes)
+    groups = grouped({cell: each.verdict for cell, each in cells.items()})
+    found = [
+        CellGroupRow(
+            ", ".join(settings_of(each, chosen)) or "any",
+            each.text_of("faults"),
+            str(each.comes_to),
+        )
+        for each in groups
+    ]
+    return Report("guarantees", CellGroupRow._fields, found, notes=notes)
+
+
+def settings_of(group: CellGroup, chosen: Mapping[str, Any]) -> Iterator[str]:
+    """What is set in a group, but for what was asked for and what does not matter."""
+    for name in DIMENSIONS:
+        text = group.text_of(name)
+        if name != "faults" and name not in chosen and text != "any":
+            yield f"{SHORT[name]}={text.replace(', ', '/')}"
+
+
+def _row(cell: GuaranteeCell, result: CellResult) -> GuaranteeRow:
+    return GuaranteeRow(
+        acks=cell.acks,
+        is_idempotent=cell.idempotence,
+        min_insync_replicas=cell.min_insync_replicas,
+        replication_factor=cell.replication_factor,
+        is_unclean=cell.unclean,
+        has_elr=cell.elr,
+        truncation=cell.truncation,
+        fsync=cell.fsync,
+        faults=cell.faults,
+        verdict=result.verdict,
+        seeds_count=result.seeds_count,
+        violations_count=result.violations_count,
+    )
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+def defaults_for(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What is taken for the rest: Kafka's defaults, as far as they go with what is chosen."""
+    rest = {**DEFAULTS, **chosen}
+    if "idempotence" not in chosen and (rest["acks"] != "all" or rest["truncation"] == "hw"):
+        rest["idempotence"] = False
+    if "elr" not in chosen and rest["truncation"] == "hw":
+        rest["elr"] = False
+    return rest
+
+
+def _of_defaults(
+    cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
+) -> dict[str, CellResult]:
+    """What each class of faults comes to, all else being as by default."""
+    rest = defaults_for(chosen)
+    found = {}
+    for faults in FAULTS:
+        cell = GuaranteeCell(**{**rest, "faults": faults})
+        if cell in cells:
+            found[faults] = cells[cell]
+    return found
+
+
+def _told(
+    cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
+) -> CellResult | None:
+    """The cell whose course is told: one that loses with the defaults, else any that loses."""
+    candidates = [*_of_defaults(cells, chosen).values(), *cells.values()]
+    for effect in EFFECTS:
+        for each in candidates:
+            if effect in each.effects:
+                return each
+    return None
+
+
+def _answer(cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]) -> Iterator[str]:
+    rest = {name: value for name, value in defaults_for(chosen).items() if name not in chosen}
+    asked = _named(chosen) or "all settings"
+    tried = {each.cell: each for each in cells.values()}.values()
+    losing = sum(bool(each.effects) for each in tried)
+    none = [each.seeds_count for each in tried if not each.effects]
+    yield f"{asked}:"
+    yield f"{losing} of {counted(len(tried), 'cell')} may lose, duplicate or diverge."
+    if none:
+        words = f"{range_words(none)} courses of events"
+        yield f"Nothing was found in the other {len(none)}, in {words} each."
+    found = _of_defaults(cells, chosen)
+    if not found:
+        return
+    yield ""
+    yield from wrap(f"With {_named(rest)}:", WIDTH, break_on_hyphens=False)
+    for faults, each in found.items():
+        words = each.verdict if each.effects else f"{each.verdict} in {each.seeds_count:,}"
+        yield f"  {words:27}{WORDS[faults]}"
+
+
+def range_words(counts: Collection[int]) -> str:
+    """The least and the most of them, or what all of them are."""
+    least, most = min(counts), max(counts)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _course(cell: GuaranteeCell, course: Course) -> Iterator[str]:
+    """The course of events, in at most 12 steps, and what it comes to."""
+    effect = next(
+        each for each in EFFECTS if each in {effect_of(found.kind) for found in course.findings}
+    )
+    found = min(
+        (each for each in course.findings if effect_of(each.kind) == effect),
+        key=lambda each: each.kind != "lost-write",
+    )
+    settings = _named({name: value for name, value in cell._asdict().items() if name != "faults"})
+    yield from wrap(
+        f"How it {_EFFECT_WORDS[effect]}, with {settings}:", WIDTH, break_on_hyphens=False
+    )
+    for number, each in enumerate(steps(course), 1):
+        begun = f"{number:3}. {each.time_us / 1e6:8.3f} s  "
+        yield from wrap(f"{begun}{each.words}", WIDTH, subsequent_indent=" " * len(begun))
+    yield from wrap(f"     {found.words}", WIDTH, subsequent_indent=" " * 5)
+
+
+def survived_words(results: Iterable[CellResult]) -> Iterator[str]:
+    """How many deaths in turn so many replicas survive, and what a majority rule would need."""
+    by_cell = {each.cell: each for each in results}
+    for replicas in (2, 3):
+        cells = [
+            GuaranteeCell(
+                **{**DEFAULTS, "replication_factor": replicas, "elr": elr, "faults": faults}
+            )
+            for elr in (False, True)
+            for faults in ("kill-one", "kill-in-turn")
+        ]
+        if all(not by_cell[each].effects for each in cells):
+            deaths = replicas - 1
+            seeds_count = min(by_cell[each].seeds_count for each in cells)
+            yield (
+                f"acks=all: {replicas} replicas lose nothing by {counted(deaths, 'death')} in turn"
+                f" ({seeds_count:,} courses each); a majority of replicas would need"
+                f" {2 * deaths + 1} to survive them"
+            )

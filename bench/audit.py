@@ -145,7 +145,7 @@ def spark_seconds(session: SparkSession, paths: list[str]) -> float:
     from recovery.export.options import split_bytes_for
     from recovery.summaries.held import Shelf
     from storage.places.find import list_places
-    from storage.places.planned_splits import plan_places
+    from storage.places.splits import plan_places
 
     begun = time.perf_counter()
     places = list_places(paths).places

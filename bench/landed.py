@@ -24,7 +24,7 @@ from bench.make_log import MIB
 from bench.measure import alternate, busy_lines, peak_memory_mib, read_ahead
 from eoctl.lab.bench.landed import judge, read_copies
 from eoctl.lab.bench.load import ACKNOWLEDGED, KEY, Sent, values_pool
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.kernels.select import select_kernel
 from storage.writing.record_builder import BatchBuilder
 from tests.writing import NOW_MS, make_log_dir, open_writer

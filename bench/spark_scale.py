@@ -105,7 +105,7 @@ def plan(path: str, cores_count: int | None) -> dict[str, Any]:
     from eoctl.spark.rows.source_options import splits_of, splits_text
     from recovery.export.options import split_bytes_for
     from storage.places.find import list_places
-    from storage.places.planned_splits import plan_places
+    from storage.places.splits import plan_places
 
     found: dict[str, Any] = {}
     begun = cpu_s()
@@ -131,7 +131,7 @@ def runs_of(path: str) -> Iterator[JoinedRun]:
     from recovery.summaries.partition import ReadPiece, join_pieces
     from recovery.summaries.segment import read_split
     from storage.places.find import list_places
-    from storage.places.planned_splits import plan_places
+    from storage.places.splits import plan_places
 
     for split in plan_places(list_places([path]).places, 1 << 40):
         yield join_pieces([ReadPiece(split, read_split(split))])
@@ -166,7 +166,7 @@ def audit(path: str) -> dict[str, Any]:
     from eoctl.spark.session import spark_session
     from recovery.summaries.held import Shelf
     from storage.places.find import list_places
-    from storage.places.planned_splits import plan_places
+    from storage.places.splits import plan_places
 
     places = list_places([path]).places
     total = sum(each.file_bytes for each in places)

@@ -41,7 +41,7 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
     from eoctl.spark.spark_home import home_environment
     from recovery.summaries.held import Shelf
     from storage.places.find import list_places
-    from storage.places.planned_splits import plan_places
+    from storage.places.splits import plan_places
 
     home = home_environment() if is_local(master) else {}
     os.environ.update(worker_environment(master) | home)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.libraries import REQUIREMENTS, install_call
 from storage.errors import UsageError
-from storage.files.file_systems import RemoteEntry, register_default
-from storage.files.remote_file import as_os_error
+from storage.files.file_systems import RemoteEntry, as_os_error, register_default
 
 if TYPE_CHECKING:
     from storage.files.file_systems import OpenedFile

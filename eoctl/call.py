@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import RefusedError
-from storage.shell_words import call_text
+from storage.errors import RefusedError, call_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

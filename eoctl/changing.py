@@ -12,9 +12,9 @@ from recovery.changes.apply import apply_plan
 from recovery.changes.journals.journal import Status
 from recovery.changes.plans.plan import encode_plan
 from storage.dirs.discovery import require_outside_log_dirs
+from storage.errors import pasted
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes
-from storage.shell_words import pasted
+from storage.files.fsio import FileAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

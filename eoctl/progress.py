@@ -1,6 +1,6 @@
 """Progress on stderr, whenever that is a terminal: what is read, how much, how fast, how long yet.
 
-All readers of files tell of what they read (`storage.files.read_watch`), so every command that
+All readers of files tell of what they read (`storage.files.positioned_file`), so every command that
 takes long has a line; `Progress` adds what it does, and how much there is. The line is cleared
 before anything else is written, and drawn again when the command goes on in silence.
 """
@@ -18,7 +18,7 @@ from eoctl.face.columns import printable
 from eoctl.face.style import screen_size
 from eoctl.face.units import duration_text, size_text
 from storage.errors import EoctlError
-from storage.files import read_watch
+from storage.files import positioned_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,10 +100,10 @@ def log_bytes(selected: Iterable[Selected]) -> int:
 def start(*, is_wanted: bool) -> None:
     """Begin a command; without a terminal nothing is drawn, and nobody is told of reads."""
     _Meter.stop()
-    read_watch.on_stall(_report_stall)
+    positioned_file.on_stall(_report_stall)
     if is_wanted and _is_terminal():
         _Meter.drawn = _Line()
-        read_watch.watch(_Meter.drawn)
+        positioned_file.watch(_Meter.drawn)
 
 
 def _report_stall(path: str, seconds: float) -> None:
@@ -162,7 +162,7 @@ class _Meter:
         if cls.drawn is not None:
             cls.drawn.clear()
             cls.drawn = None
-            read_watch.watch(None)
+            positioned_file.watch(None)
 
 
 class _Line:
@@ -171,7 +171,7 @@ class _Line:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._parts = [Progress("reading")]
-        self._count = read_watch.LogCount()
+        self._count = positioned_file.LogCount()
         self._elsewhere_bytes = 0
         self._path = ""
         self._is_drawn = False

@@ -10,10 +10,9 @@ from eoctl.clock import resolve_now
 from recovery.changes.journals.unfinished import unfinished_path
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState
-from storage.errors import FormatError, RefusedError, UsageError
+from storage.errors import FormatError, RefusedError, UsageError, pasted
 from storage.file_names import PARTITION_METADATA_NAME
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

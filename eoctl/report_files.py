@@ -13,7 +13,7 @@ from eoctl.libraries import REQUIREMENTS, install_call
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
-from storage.files.file_attributes import own_attributes, umask
+from storage.files.fsio import own_attributes, umask
 from storage.files.uris import is_uri
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ def _stated(policy: CleanupPolicy | None) -> Iterator[None]:
     if policy is None:
         yield
         return
-    from storage.dirs.log_config import CLEANUP_POLICY_VARIABLE
+    from storage.dirs.topic_settings import CLEANUP_POLICY_VARIABLE
 
     before = os.environ.get(CLEANUP_POLICY_VARIABLE)
     os.environ[CLEANUP_POLICY_VARIABLE] = policy.value

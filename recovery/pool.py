@@ -7,7 +7,7 @@ imported the function's module, so a worker starts in a few milliseconds.
 
 Workers end with the iteration, also if the iteration is abandoned or this process is killed. They
 leave an interrupt to this process. If a worker dies, its value is tried once more. Results that
-have arrived stay. The progress line counts what workers read (`storage.files.read_watch`).
+have arrived stay. The progress line counts what workers read (`storage.files.positioned_file`).
 
 A worker gets all values when it starts, and then only their numbers. Values of one command share
 much (the log directory, its checkpoints, the metadata of the cluster): it is sent once per worker.
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from storage.errors import EXIT_ACCESS, EoctlError
-from storage.files import read_watch
+from storage.files import positioned_file
 from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _work(
             answer: tuple[bool, Any] = (True, function(values[number]))
         except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
             answer = (False, _sendable(exc))
-        if isinstance(watcher := read_watch.watcher(), _Teller):
+        if isinstance(watcher := positioned_file.current_watcher(), _Teller):
             watcher.tell()
         with suppress(OSError):  # nobody waits for it any more: seen above
             connection.send(answer)
@@ -527,7 +527,10 @@ class Worker:
             raise _LostError from None
         self._heard_at = time.monotonic()
         self._is_reported = False
-        if isinstance(value, ToldRead) and (watcher := read_watch.watcher()) is not None:
+        if (
+            isinstance(value, ToldRead)
+            and (watcher := positioned_file.current_watcher()) is not None
+        ):
             watcher.read_elsewhere(value.path, value.read_bytes)
         return value
 
@@ -545,7 +548,7 @@ class Worker:
             raise _LostError
         if not self._is_reported:
             self._is_reported = True
-            read_watch.report_stall(name, seconds)
+            positioned_file.report_stall(name, seconds)
 
     def kill(self) -> None:
         """End it, whatever it does: it has nothing that would be lost."""
@@ -595,7 +598,7 @@ class _Teller:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._count = read_watch.LogCount()
+        self._count = positioned_file.LogCount()
         self._path = ""
         self._told_bytes = 0
         self._told_at = time.monotonic()
@@ -680,7 +683,7 @@ def _begin(
     # The server has the environment of the moment in which it started.
     os.environ.clear()
     os.environ.update(environment)
-    read_watch.watch(_Teller(connection))
+    positioned_file.watch(_Teller(connection))
     work(*arguments, connection)
 
 

@@ -2,8 +2,7 @@
 
 What a log dir holds, and nothing of what to do about it.
 
-From the entry down: value_pieces, bounds, file_names, os_errors, checksum, errors, shell_words,
-limits.
+From the entry down: value_pieces, file_names, checksum, limits, errors.
 """
 
 from __future__ import annotations

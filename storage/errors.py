@@ -1,12 +1,70 @@
 """The error tree: fields instead of prose, so that every report can name path, position and rule.
 
-Formats raise `FormatError`s with a position in the buffer they were given; the layer that knows the
-file adds `path` (and shifts `pos` to the place in the file) with `located`.
+A name may hold anything but a slash: what cannot be printed is written as `$'...'`, which sh of
+POSIX 2024, bash, zsh and ksh know, each byte as an octal number.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+import errno
+import os
+import shlex
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+
+def quoted(word: str) -> str:
+    """Return a word as a shell takes it; all of it can be printed."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def _escaped(char: str) -> str:
+    if char in "'\\":
+        return f"\\{char}"
+    if char.isprintable():
+        return char
+    try:
+        data = char.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        data = char.encode("utf-8", "surrogatepass")
+    return "".join(f"\\{each:03o}" for each in data)
+
+
+def pasted(path: str | os.PathLike[str]) -> str:
+    """As `quoted`, of a path: it is not taken for an option either."""
+    return quoted(as_argument(os.fspath(path)))
+
+
+def as_argument(path: str) -> str:
+    """Return a path that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def call_text(words: Iterable[str]) -> str:
+    """Return a call as one line."""
+    return " ".join(map(quoted, words))
+
+
+def printable_call(text: str) -> str:
+    """Return a call that `shlex` can split so that all of it can be printed."""
+    if text.isprintable():
+        return text
+    try:
+        return call_text(shlex.split(text))
+    except ValueError:  # it is none
+        return text
+
+
+# -- the error tree: fields instead of prose, so that every report can name path, position and rule
+#
+# Formats raise `FormatError`s with a position in the buffer they were given; the layer that knows
+# the file adds `path` (and shifts `pos` to the place in the file) with `located`.
+
 
 EXIT_OK = 0
 EXIT_FINDINGS = 1
@@ -150,3 +208,50 @@ class UnsupportedError(FormatError):
 
 class TooLargeError(FormatError):
     """Decompressed data would exceed the limit that bounds memory (a bomb, or a limit to raise)."""
+
+
+# -- the operating system's errors while files are changed: what is left, and what to do next
+
+
+# Of one file: a command that changes several says itself what became of the others.
+LEFT_AS_IT_WAS = "the file is as it was"
+
+_ADVICE = {
+    errno.ENOSPC: "free space on this file system, then run it again",
+    errno.EDQUOT: "raise the quota of this user, then run it again",
+    errno.EACCES: "run it as the user of the broker, or as root",
+    errno.EPERM: "run it as the user of the broker, or as root; look for immutable files (lsattr)",
+    errno.EROFS: "the file system is mounted read-only: the kernel's log may say why",
+    errno.EIO: "look into the kernel's log: the device may be failing; save what can be read first",
+}
+
+
+class os_errors:  # noqa: N801 - it reads as the function that it is
+    """Turn an OSError into an AccessError about `path`; `state` as `access_error`.
+
+    A class, not a generator: it stands around each call that changes a file.
+    """
+
+    __slots__ = ("_path", "_state")
+
+    def __init__(self, path: str | os.PathLike[str], *, state: str = LEFT_AS_IT_WAS) -> None:
+        self._path = path
+        self._state = state
+
+    def __enter__(self) -> None:
+        """Nothing has happened yet."""
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Raises AccessError."""
+        if isinstance(error, OSError):
+            raise access_error(error, self._path, state=self._state) from error
+
+
+def access_error(
+    error: OSError, path: str | os.PathLike[str], state: str = LEFT_AS_IT_WAS
+) -> AccessError:
+    """The error for the command line; its next step begins with the state that things are in."""
+    advice = _ADVICE.get(error.errno or 0, "put that right, then run it again")
+    return AccessError(error, os.fspath(path), next_step=f"{state}; {advice}")

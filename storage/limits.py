@@ -1,6 +1,8 @@
-"""The greatest of Kafka's numbers, which are Java's: signed, 16, 32 or 64 bits wide."""
+"""The greatest of Kafka's numbers, which are Java's; and the check before a read."""
 
 from __future__ import annotations
+
+from storage.errors import TruncatedError
 
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
@@ -20,3 +22,28 @@ def as_int64(number: int) -> int:
 def is_int64(number: int) -> bool:
     """Whether 64 bits hold a number."""
     return -(2**63) <= number < 2**63
+
+
+# -- the check that comes before every read of a structure with a fixed size
+
+
+Buf = bytes | bytearray | memoryview
+
+
+def require_bytes(buf: Buf, pos: int, needed_bytes: int, what: str, *, check_id: str) -> None:
+    """Make sure that `needed_bytes` can be read at `pos`.
+
+    The parsers of batches and messages, which run per batch, do the same in place.
+
+    Raises:
+        TruncatedError: fewer bytes are left, or `pos` lies before the buffer.
+    """
+    available_bytes = len(buf) - pos
+    if pos < 0 or available_bytes < needed_bytes:
+        raise TruncatedError(
+            what,
+            check_id=check_id,
+            pos=pos,
+            needed_bytes=needed_bytes,
+            available_bytes=available_bytes,
+        )

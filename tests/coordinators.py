@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import empty_tail
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import RefusedError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.record import Record, parse_record

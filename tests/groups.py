@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 from storage.dirs.log_dir import read_log_dir
 from storage.formats import coordinator_record
 from storage.formats.consumer_offsets import (
+    ASSIGNMENT,
+    RECORD_TYPES,
     OffsetCommit,
     OffsetKey,
+    encode_message,
     encode_offset_key,
     encode_offset_value,
 )
-from storage.formats.consumer_protocol import ASSIGNMENT, encode_message
-from storage.formats.group_records import RECORD_TYPES
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 from storage.writing.record_builder import ProducerIdentity
 from tests.hanging import append_record
 

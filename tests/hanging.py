@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.replay.snapshots import Clock
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.log_tail import NotClosedError
+from storage.dirs.topic_settings import LogConfig
 from storage.formats.transaction_state import TransactionStatus, encode_key, encode_value
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 from tests.writing import NoSyncFileSystem, open_writer, recover, tail_at

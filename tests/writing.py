@@ -9,9 +9,9 @@ from recovery.changes.apply import apply_plan
 from recovery.changes.plans.plan import make_plan, source_of
 from recovery.repair.broker_start import plan_recovery
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import LogTail, empty_tail, read_tail
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import LogConfig
 from storage.files.fsio import FileSystem
 from storage.formats.compression import Codec
 from storage.formats.partition_metadata import format_uuid

@@ -100,9 +100,8 @@ def _newest(path: str) -> Journal:
     from recovery.changes.journals.backups import default_place
     from recovery.changes.journals.journal import Status, read_journal
     from recovery.changes.journals.listing import list_journals
-    from storage.errors import UsageError
+    from storage.errors import UsageError, pasted
     from storage.file_names import META_PROPERTIES_NAME
-    from storage.shell_words import pasted
 
     place = Path(os.path.realpath(path))
     is_log_dir = (place / META_PROPERTIES_NAME).exists()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.dump.options import Decoder, ValueDecoder
 from storage.errors import CorruptError
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 
 if TYPE_CHECKING:
     from eoctl.dump.options import DumpOptions

@@ -18,7 +18,7 @@ from eoctl.text.plain import (
 )
 from storage.errors import FormatError
 from storage.formats import control_record
-from storage.formats.java_utf8 import kafka_text_pieces
+from storage.formats.java_text import kafka_text_pieces
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import load_native, select_kernel
 from storage.log.segment import size_problem

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.dump.context import later_segments
 from storage.errors import AccessError
-from storage.log.markers import BatchOutcome, MarkerIndex
+from storage.log.decoded_records import BatchOutcome, MarkerIndex
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:

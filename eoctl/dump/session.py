@@ -111,8 +111,7 @@ def _java_order(lists: Iterable[str]) -> list[str]:
     names = list(lists)
     if not names:
         return names
-    from storage.producers.java_hash import string_hash
-    from storage.producers.java_hash_map import hash_map_order
+    from storage.producers.java_hash_map import hash_map_order, string_hash
 
     return hash_map_order(names, string_hash)
 

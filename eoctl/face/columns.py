@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.face.units import duration_text, size_text, time_text
-from storage.shell_words import printable_call
+from storage.errors import printable_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,9 +30,9 @@ from eoctl.lab.world.settings import (
     PlaySettings,
 )
 from recovery.begin.adoption import PRODUCER_ID_BLOCK
-from recovery.begin.records import NodeIdentity, encode_identity
+from recovery.begin.records import NodeIdentity, encode_bootstrap, encode_identity
 from recovery.checks.grounds.broker_version import NEWEST
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.errors import AccessError, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import (
     BOOTSTRAP_NAME,
     META_PROPERTIES_NAME,
@@ -43,9 +43,6 @@ from storage.files import fsio
 from storage.files.fsio import FileSystem
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
 from storage.formats.quorum_state import QuorumState, Voter, encode_quorum_state
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
-from storage.writing.metadata_snapshot import encode_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

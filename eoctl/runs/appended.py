@@ -26,7 +26,7 @@ from eoctl.runs.told import (
     tell,
 )
 from recovery.rules.findings import Severity
-from storage.shell_words import call_text
+from storage.errors import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,15 +13,15 @@ from eoctl.clock import format_time_ms
 from eoctl.face.columns import cell_text
 from eoctl.runs.notes import first_of
 from eoctl.runs.told import counted, listing
-from storage.dirs.standing import CopyStanding
+from storage.dirs.acknowledged import CopyStanding
 from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, SettingSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from storage.dirs.acknowledged import InCluster
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import Problem
-    from storage.dirs.standing import InCluster
 
 NO_LEADER = "none"  # in text; -1 for programs
 WHAT = "leader and ISR"

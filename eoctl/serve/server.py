@@ -12,7 +12,7 @@ from eoctl.serve.answers.groups import expire_members
 from eoctl.serve.connection import Connection
 from eoctl.serve.state.broker import VirtualBroker
 from storage.errors import AccessError, EoctlError
-from storage.files import read_watch
+from storage.files import positioned_file
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -148,7 +148,7 @@ class Server:
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with read_watch.broken_off():  # nobody waits for what is read any more
+        with positioned_file.broken_off():  # nobody waits for what is read any more
             self._executor.shutdown(cancel_futures=True)
 
 

@@ -18,7 +18,7 @@ from eoctl.spark import OWN_PACKAGES, packages_root
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
-from storage.files.file_attributes import own_attributes
+from storage.files.fsio import own_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

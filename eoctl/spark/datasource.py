@@ -39,7 +39,7 @@ An option that a source does not have is an error: it may have been meant to lea
 Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what is damaged
 has no rows, and is a row of kafka-log-findings. What cannot be listed or opened does (unless
 failOnDataLoss is false), and what changes meanwhile: a segment that several tasks read parts of
-(`storage.places.planned_splits`), and one that is gone since the query was planned. The directories
+(`storage.places.splits`), and one that is gone since the query was planned. The directories
 must be reachable under the same path on every executor.
 """
 
@@ -109,7 +109,7 @@ from eoctl.spark.rows.task_rows import (
 from recovery.audit.local import tasks_of
 from recovery.export.options import Until
 from storage.errors import UsageError
-from storage.places.planned_splits import plan_places, proven, segment_numbers
+from storage.places.splits import plan_places, proven, segment_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

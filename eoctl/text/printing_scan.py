@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.files import read_watch
+from storage.files import positioned_file
 from storage.kernels.scan import Scan
 from storage.limits import as_int64
 
@@ -82,7 +82,11 @@ class PrintingScan(Scan):
 
     def _print(self, pos: int) -> int:
         """Print what is healthy from `pos` on; returns where the plain scan must begin to look."""
-        to, neighbours, watcher = self._print_to, self._neighbours, read_watch.watcher()
+        to, neighbours, watcher = (
+            self._print_to,
+            self._neighbours,
+            positioned_file.current_watcher(),
+        )
         last_record_offset = to.before()
         if as_int64(last_record_offset) != last_record_offset:
             return pos  # of a batch whose offset is wrong: the kernel has 64 bits for one

@@ -17,7 +17,7 @@ from storage.formats.control_record import (
     KEY_BYTES,
     ControlRecordType,
 )
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.formats.record_batch import CONTROL_MASK
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from eoctl.text.record_lines import (
 )
 from storage.errors import FormatError
 from storage.formats import control_record
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.kernels.numpy_kernel import BulkWindow, rows_of
 from storage.kernels.protocol import ScannedBatch
 from storage.kernels.pure import parse_frame

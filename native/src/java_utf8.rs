@@ -1,4 +1,4 @@
-//! Text as Java decodes it: each malformed piece becomes one U+FFFD (`storage/formats/java_utf8.py`).
+//! Text as Java decodes it: each malformed piece becomes one U+FFFD (`storage/formats/java_text.py`).
 
 use std::str::from_utf8;
 

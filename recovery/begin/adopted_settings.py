@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.begin.internal_topics import INTERNAL_TOPICS
 from storage.dirs.cluster_image import TOPIC_RESOURCE
-from storage.dirs.setting_values import require_topic_setting
 from storage.dirs.topic_settings import (
     MIN_INSYNC_REPLICAS,
     SETTINGS,
     SettingSource,
+    require_topic_setting,
     topic_setting,
 )
 from storage.errors import UsageError

@@ -13,7 +13,7 @@ from recovery.groups.expiry import is_expired
 from recovery.groups.group_log import GroupLog
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from storage.formats.transaction_state import TransactionStatus
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

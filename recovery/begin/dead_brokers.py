@@ -12,7 +12,7 @@ from storage.dirs.discovery import discover, duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 from storage.formats.partition_metadata import parse_partition_metadata
 
 if TYPE_CHECKING:

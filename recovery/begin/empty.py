@@ -11,7 +11,7 @@ from recovery.changes.journals.applied import SpentTargetError
 from recovery.changes.journals.unfinished import require_finished
 from recovery.changes.plans.plan import absolute_path, make_step, replace_step
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import UsageError
+from storage.errors import UsageError, os_errors, pasted
 from storage.file_names import (
     BOOTSTRAP_NAME,
     LOCK_FILE_NAME,
@@ -20,8 +20,6 @@ from storage.file_names import (
 )
 from storage.files import fsio
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.errors import RefusedError
-from storage.os_errors import os_errors
+from storage.errors import RefusedError, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,10 +17,9 @@ from recovery.changes.journals.journal import DirectoryFacts, Status
 from recovery.changes.plans.confinement import require_in_reach
 from recovery.changes.plans.file_facts import digest_of_data, is_still, list_files, look
 from recovery.changes.plans.plan import Action
-from storage.errors import RefusedError
+from storage.errors import RefusedError, pasted
 from storage.file_names import LOG_FILE_KINDS, FileKind, FileSuffix, classify, is_clean_marker
 from storage.files import fsio
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -47,7 +47,7 @@ from recovery.changes.plans.plan import (
 )
 from recovery.changes.prepare import directory_facts, journal_step, make_directory, neighbours_in
 from recovery.changes.steps import StepState
-from storage.errors import EoctlError
+from storage.errors import EoctlError, os_errors
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCHS_NAME,
@@ -57,8 +57,7 @@ from storage.file_names import (
     is_clean_marker,
 )
 from storage.files import fsio
-from storage.files.file_attributes import require_own_file, require_owner
-from storage.os_errors import os_errors
+from storage.files.fsio import require_own_file, require_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

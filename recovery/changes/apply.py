@@ -35,12 +35,11 @@ from recovery.changes.plans.plan import (
 )
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
-from storage.errors import EoctlError, RefusedError
+from storage.errors import EoctlError, RefusedError, pasted
 from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME, METADATA_TOPIC, is_clean_marker
 from storage.files import fsio
 from storage.files.broker_lock import take
-from storage.files.file_attributes import require_owner
-from storage.shell_words import pasted
+from storage.files.fsio import require_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

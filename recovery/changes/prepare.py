@@ -26,11 +26,10 @@ from recovery.changes.journals.journal import (
 from recovery.changes.journals.order import next_order
 from recovery.changes.plans.file_facts import list_files, listing_digest
 from recovery.changes.plans.plan import Action, encode_plan
-from storage.errors import EoctlError
+from storage.errors import EoctlError, os_errors
 from storage.file_names import FileKind, classify, is_clean_marker, parse_partition_name
 from storage.files import fsio
-from storage.files.file_attributes import attributes_for
-from storage.os_errors import os_errors
+from storage.files.fsio import attributes_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,11 +20,9 @@ from recovery.changes.plans.file_facts import (
 )
 from recovery.changes.plans.plan import Action
 from recovery.changes.plans.spliced_content import Pieces, read_pieces
-from storage.errors import RefusedError
+from storage.errors import RefusedError, os_errors
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes, attributes_for
-from storage.files.fsio import set_attributes
-from storage.os_errors import os_errors
+from storage.files.fsio import FileAttributes, attributes_for, set_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,11 +28,9 @@ from recovery.changes.plans.confinement import require_in_reach
 from recovery.changes.plans.file_facts import UNREADABLE, list_files, listing_digest
 from recovery.changes.plans.plan import Action
 from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
-from storage.errors import RefusedError
+from storage.errors import RefusedError, os_errors, pasted
 from storage.file_names import is_clean_marker
 from storage.files import fsio
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,12 +17,10 @@ from recovery.changes.journals.journal import BackupKind, Status
 from recovery.changes.plans.file_facts import has_bytes_of, is_still, list_files
 from recovery.changes.steps import has_whole_backup, take_back
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, os_errors, pasted
 from storage.file_names import FileKind, classify, is_clean_marker
 from storage.files import fsio
-from storage.files.small_file import read_small_file
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from storage.errors import FormatError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.transaction_state import TransactionState, parse_record
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

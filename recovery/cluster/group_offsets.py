@@ -29,12 +29,11 @@ from recovery.cluster.internal_topics import (
 )
 from storage.errors import FormatError
 from storage.file_names import GROUPS_TOPIC, TopicPartition
-from storage.formats.consumer_offsets import OFFSET_TYPES
+from storage.formats.consumer_offsets import OFFSET_TYPES, RECORD_TYPES
 from storage.formats.coordinator_record import parse_key, parse_value
-from storage.formats.group_records import RECORD_TYPES
-from storage.formats.message_codec import INT16, INT32, MAX_STRING_BYTES
+from storage.formats.message import INT16, INT32, MAX_STRING_BYTES
 from storage.formats.record_batch import NO_PRODUCER_ID
-from storage.log.markers import marker_is_commit
+from storage.log.decoded_records import marker_is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -24,11 +24,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.acknowledged import Missing
+from storage.dirs.acknowledged import Missing, topic_id_of
 from storage.dirs.discovery import Selected
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition import Partition
-from storage.dirs.standing import topic_id_of
 from storage.errors import EoctlError
 from storage.file_names import METADATA_TOPIC, DirState, TopicPartition
 

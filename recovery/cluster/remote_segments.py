@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
+    from storage.dirs.acknowledged import RemoteRange
     from storage.dirs.log_dir import LogDir
-    from storage.dirs.tiering import RemoteRange
     from storage.errors import AccessError
 
 _FINISHED = SEGMENT_STATES.index("COPY_SEGMENT_FINISHED")

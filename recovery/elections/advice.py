@@ -16,11 +16,7 @@ from recovery.elections.rules import (
     Terms,
     states_after_stop,
 )
-from storage.dirs.topic_settings import (
-    UNCLEAN_LEADER_ELECTION,
-    min_insync_replicas,
-    topic_setting,
-)
+from storage.dirs.topic_settings import UNCLEAN_LEADER_ELECTION, min_insync_replicas, topic_setting
 from storage.errors import AccessError, RefusedError
 from storage.file_names import TopicPartition
 from storage.formats.partition_metadata import format_uuid

@@ -20,11 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.elections.rules import ELR_FEATURE
-from storage.dirs.topic_settings import (
-    MIN_INSYNC_REPLICAS,
-    UNCLEAN_LEADER_ELECTION,
-    topic_setting,
-)
+from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION, topic_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,8 +23,8 @@ from recovery.fsck.verdict import (
 )
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
+from storage.errors import as_argument
 from storage.file_names import METADATA_TOPIC
-from storage.shell_words import as_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

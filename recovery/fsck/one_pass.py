@@ -23,9 +23,9 @@ from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits
 from recovery.transactions.unknown_ends import find_ends, log_files_of
-from storage.dirs.log_config import read_log_config
+from storage.dirs.acknowledged import is_tiered
 from storage.dirs.partition import Partition
-from storage.dirs.tiering import is_tiered
+from storage.dirs.topic_settings import read_log_config
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, DirState
 

@@ -20,11 +20,10 @@ from recovery.cluster.internal_topics import (
 from recovery.groups.members import GroupState
 from storage.errors import AccessError, FormatError
 from storage.file_names import GROUPS_TOPIC, TopicPartition
-from storage.formats.consumer_offsets import OFFSET_TYPES, OffsetCommit, OffsetKey
+from storage.formats.consumer_offsets import OFFSET_TYPES, RECORD_TYPES, OffsetCommit, OffsetKey
 from storage.formats.coordinator_record import parse_key, parse_value
-from storage.formats.group_records import RECORD_TYPES
-from storage.formats.message_codec import ZERO_UUID
-from storage.producers.java_hash import coordinator_partition
+from storage.formats.message import ZERO_UUID
+from storage.producers.java_hash_map import coordinator_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import FormatError
-from storage.formats import consumer_protocol
+from storage.formats import consumer_offsets
 from storage.formats.consumer_offsets import CONSUMER_PROTOCOL_TYPE, GROUP_METADATA_TYPE
 from storage.formats.partition_metadata import format_uuid
 
@@ -228,7 +228,7 @@ def _topics(found: Iterable[Mapping[str, Any]]) -> tuple[Assigned, ...]:
 def _opaque_assignment(data: bytes) -> tuple[Assigned, ...]:
     """What the members' bytes hold; they are the clients' own, and may be anything."""
     with suppress(FormatError):
-        fields = consumer_protocol.parse(consumer_protocol.ASSIGNMENT, data)[1]
+        fields = consumer_offsets.parse(consumer_offsets.ASSIGNMENT, data)[1]
         found = fields["assignedPartitions"]
         return tuple(Assigned(each["topic"], tuple(each["partitions"])) for each in found)
     return ()

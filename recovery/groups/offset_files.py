@@ -18,7 +18,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import UsageError
-from storage.formats.message_codec import MAX_STRING_BYTES
+from storage.formats.message import MAX_STRING_BYTES
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import os
 from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.dirs.acknowledged import NOT_KNOWN, in_cluster
 from storage.dirs.compaction import TOLD_RATIO, uncompacted
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import (
@@ -21,7 +22,6 @@ from storage.dirs.lookup import (
     is_wrong_end,
 )
 from storage.dirs.offset_ledger import OffsetLedger, OffsetSpan, joined, unread
-from storage.dirs.standing import NOT_KNOWN, in_cluster
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind, in_words, is_read_to_end
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.transactions.unknown_ends import UnknownTransaction
-    from storage.dirs.acknowledged import Missing
+    from storage.dirs.acknowledged import CopyStanding, InCluster, Missing
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.compaction import Uncompacted
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import PartitionDir, Problem
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
-    from storage.dirs.standing import CopyStanding, InCluster
     from storage.file_names import DirState
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable, Verdict

@@ -11,7 +11,7 @@ from recovery.transactions.events import LogEvents
 from recovery.transactions.unknown_ends import find_ends_of_places, log_files_of_places
 from storage.formats.control_record import ABORT
 from storage.places.find import open_place
-from storage.producers.pairs import NO_DATA, TransactionPairs
+from storage.producers.transactions import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

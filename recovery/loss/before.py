@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from recovery.changes.journals.journal import BackupKind, Status, read_journal
 from recovery.changes.plans.lowered_checkpoints import read_whole
 from recovery.loss.sides import PartitionSide, Side
-from storage.errors import RefusedError, UsageError
+from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import (
     LOG_START_NAME,
     FileKind,
@@ -21,11 +21,10 @@ from storage.file_names import (
     classify,
     parse_partition_name,
 )
-from storage.files.spliced_file import ZEROS, SplicedFile
+from storage.files.positioned_file import ZEROS, SplicedFile
 from storage.formats.checkpoint import parse_offset_checkpoint
 from storage.log.segment import Segment
 from storage.places.listing import SegmentPlace
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

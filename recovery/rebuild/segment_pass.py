@@ -20,7 +20,7 @@ from recovery.rebuild.index_builder import (
 )
 from recovery.rebuild.relevant_rows import relevant_rows, take_rows
 from recovery.replay.segment_walk import SegmentWalk
-from storage.files.spliced_file import SplicedFile
+from storage.files.positioned_file import SplicedFile
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
 from storage.log.segment import Segment, open_segment

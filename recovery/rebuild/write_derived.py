@@ -10,7 +10,7 @@ from recovery.changes.plans.plan import absolute_path, make_plan, replace_step, 
 from storage.dirs.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
 from storage.files import fsio
-from storage.files.file_attributes import umask
+from storage.files.fsio import umask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
-from storage.log.markers import BatchOutcome
+from storage.log.decoded_records import BatchOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

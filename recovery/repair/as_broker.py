@@ -27,10 +27,9 @@ from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import require_changeable
 from storage.dirs.log_tail import NotClosedError
 from storage.dirs.lookup import verdict_of
-from storage.errors import RefusedError
+from storage.errors import RefusedError, pasted
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.log.segment import open_segment
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

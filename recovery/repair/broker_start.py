@@ -26,7 +26,7 @@ from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over
 from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import StateHistory
 from storage.dirs.log_tail import LogTail, TailWalk, require_flushed, require_room
-from storage.errors import FormatError, RefusedError
+from storage.errors import FormatError, RefusedError, pasted
 from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
@@ -34,7 +34,6 @@ from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.producers.producer_state import AppendError
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

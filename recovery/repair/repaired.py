@@ -10,7 +10,7 @@ from recovery.changes.journals.losses import Lost
 from recovery.repair.batch_content import without_content
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.price import ProducerChange, producers_set_back
-from storage.files.spliced_file import SplicedFile
+from storage.files.positioned_file import SplicedFile
 from storage.formats.txn_index import AbortedTxn, parse_entries
 from storage.kernels.protocol import VerdictKind
 from storage.log.intact_batches import LeftOut, dropped_batches, intact_batches

@@ -55,13 +55,12 @@ from recovery.transactions.unknown_ends import find_ends, log_files_of
 from recovery.truncate.plan import require_changeable
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
-from storage.errors import FormatError, RefusedError
+from storage.errors import FormatError, RefusedError, pasted
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.producers.producer_state import AppendError
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

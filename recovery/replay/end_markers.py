@@ -11,7 +11,7 @@ Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.ite
 (4.0 cuts the log at a short value, too).
 
 This is what summaries, replays and prices go by. What a client is given ends where its key says so
-(`storage.log.markers`), whatever the value is.
+(`storage.log.decoded_records`), whatever the value is.
 """
 
 from __future__ import annotations

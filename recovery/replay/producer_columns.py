@@ -15,13 +15,13 @@ import numpy as np
 from storage.formats.control_record import NO_MARKER
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import MAX_SEQUENCE, NO_SEQUENCE
-from storage.producers.java_hash import (
+from storage.producers.java_hash_map import (
     MIN_TREE_BUCKETS,
     TREE_BUCKET_ENTRIES,
     HashMapCapacity,
+    JavaHashMap,
     long_hash,
 )
-from storage.producers.java_hash_map import JavaHashMap
 from storage.producers.producer_state import (
     CACHED_BATCHES_COUNT,
     NO_EPOCH,

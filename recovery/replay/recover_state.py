@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition import floor_of
-from storage.errors import FormatError, RefusedError, UsageError
+from storage.errors import FormatError, RefusedError, UsageError, pasted
 from storage.file_names import METADATA_TOPIC
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_OFFSET
 from storage.producers.producer_state import NO_EPOCH
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

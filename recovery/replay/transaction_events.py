@@ -5,7 +5,7 @@ tells the last stable offset at each end.
 
 These are a broker's, as it replays the log (Kafka's ProducerAppendInfo): they may have begun in a
 snapshot, and data outside of a transaction that comes while one is open is illegal. What consumers
-see of transactions knows neither: `storage.producers.pairs`.
+see of transactions knows neither: `storage.producers.transactions`.
 """
 
 from __future__ import annotations

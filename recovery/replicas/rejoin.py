@@ -39,16 +39,15 @@ from recovery.replicas.compare import compare_replicas, find_follow_offset
 from recovery.truncate.plan import Truncation, TruncationSteps, require_changeable
 from recovery.truncate.target import TargetKind, TargetRequest, find_target
 from storage.dirs.partition import Partition
-from storage.errors import FormatError, RefusedError
+from storage.errors import FormatError, RefusedError, pasted
 from storage.file_names import LEADER_EPOCHS_NAME
-from storage.files.spliced_file import SplicedFile
+from storage.files.positioned_file import SplicedFile
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import MAGIC_V2
 from storage.limits import MAX_RELATIVE_OFFSET
 from storage.log.segment import MAX_SEGMENT_BYTES, Segment, open_segment
 from storage.producers.producer_state import AppendError
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.derive import RebuiltSegment
     from recovery.replay.snapshots import Clock
     from recovery.replicas.compare import ReplicaLog
-    from storage.dirs.log_config import LogConfig
+    from storage.dirs.topic_settings import LogConfig
 
 ADVICE = "move the directory away, so that its broker fetches all of it again"
 

@@ -19,7 +19,7 @@ from recovery.rules.logs import LOG
 from recovery.rules.producers import PRODUCERS
 from recovery.rules.replication import REPLICATION
 from recovery.rules.state import STATE
-from storage.shell_words import as_argument
+from storage.errors import as_argument
 
 if TYPE_CHECKING:
     from recovery.rules.rule import Rule

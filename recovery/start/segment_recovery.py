@@ -21,8 +21,7 @@ from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES, DEFAULT_INTE
 from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from storage.dirs.partition_files import SegmentFiles
 from storage.errors import FormatError
-from storage.files.positioned_file import PositionedFile
-from storage.files.spliced_file import SplicedFile
+from storage.files.positioned_file import PositionedFile, SplicedFile
 from storage.kernels.layouts import TIME_ENTRY
 from storage.limits import MAX_RELATIVE_OFFSET
 from storage.log.segment import Segment

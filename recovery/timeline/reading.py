@@ -14,7 +14,7 @@ from recovery.timeline.piece import VOLUME, Timeline, TimelineBuilder, join_time
 from storage.dirs.lookup import put_right
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
-from storage.log.markers import marker_is_commit
+from storage.log.decoded_records import marker_is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import PlanSource, Step
     from recovery.cluster.coordinator_log import CoordinatorLog
     from recovery.transactions.open_transactions import OpenTransactionReport
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
     from storage.dirs.partition import Partition
+    from storage.dirs.topic_settings import LogConfig
 
 REASON = "a segment with the ABORT marker"
 

@@ -2,7 +2,7 @@
 
 Whoever asks what became of transactions goes over them here. Markers count if their batch has a
 right checksum and its record decodes; the key alone says what a marker is, as for a consumer
-(`storage.log.markers`). Everything here walks headers; of all records only those of control
+(`storage.log.decoded_records`). Everything here walks headers; of all records only those of control
 batches are decoded.
 """
 
@@ -21,7 +21,7 @@ from storage.kernels.numpy_kernel import BulkScan, batch_at, rows_of, tables_and
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
 from storage.limits import INT64_MAX
-from storage.log.markers import marker_is_commit
+from storage.log.decoded_records import marker_is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

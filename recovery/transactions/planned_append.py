@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from recovery.changes.plans.plan import Step
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
+    from storage.dirs.topic_settings import LogConfig
 
 
 class _FilesStore(PlannedStore):

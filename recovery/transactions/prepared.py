@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
     from storage.formats.transaction_state import TransactionState
-    from storage.producers.pairs import EndedBlock
+    from storage.producers.transactions import EndedBlock
 
 _PREPARED = frozenset({TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT})
 TopicNumber = tuple[str, int]

@@ -31,8 +31,7 @@ from recovery.transactions.unknown_ends import UnknownEnds, find_ends, log_files
 from storage.errors import AccessError
 from storage.formats.control_record import NO_MARKER
 from storage.limits import INT64_MAX
-from storage.producers.pairs import NO_DATA, TransactionPairs
-from storage.producers.transactions import OpenTransaction
+from storage.producers.transactions import NO_DATA, OpenTransaction, TransactionPairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import RefusedError
-from storage.shell_words import pasted
+from storage.errors import RefusedError, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,8 @@ from recovery.truncate.epoch_ends import (
     find_epoch_end,
     read_epochs,
 )
-from storage.errors import RefusedError, UsageError
+from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import HIGH_WATERMARK_NAME
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

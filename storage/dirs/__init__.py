@@ -2,7 +2,6 @@
 
 Found, listed, read; what their checkpoints and metadata say.
 
-From the entry down: log_tail, compaction, partition, offset_ledger, standing, setting_values,
-log_config, topic_settings, acknowledged, tiering, cluster_image, state_file, discovery, lookup,
-partition_files, log_dir.
+From the entry down: log_tail, compaction, partition, offset_ledger, acknowledged, topic_settings,
+cluster_image, state_file, discovery, lookup, partition_files, log_dir.
 """

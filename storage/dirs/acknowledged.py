@@ -1,47 +1,287 @@
 """What was acknowledged of a partition, held against what is on disk: is it all there?
 
-A log dir says more of a partition than its `.log` files do. What lies below these was there:
-
-  high watermark     replicated, so that producers were told it is safe and consumers could read it
-  recovery point     flushed to the disk; after a clean stop it is the log end offset
-  producer snapshot  taken at the log end of a clean stop, or where a segment ends
-  an index           a segment that began at its base offset; alone, without its `.log`, or with
-                     entries beside one that has no byte
-
-Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has not
-seen. Bounds are inclusive, and the most that can be gone: control records and what compaction has
-removed are among them. A broker at its next start notices none of this: it clamps its checkpoints
-to the log that it finds, and gives the offsets out again (OFS-1 to OFS-3, SEG-9, REC-9); readers go
-on behind an emptied segment (SEG-11). A cleaner that removes all records of a segment leaves it
-without entries, too.
+Such a partition keeps its log start below its first `.log`: the checkpoint's, or 0 without a line
+there (REC-13). In any other partition that is a line left over from before retention, or none, and
+the log starts at the first segment. What tells them apart is remote.storage.enable of the topic
+in `__cluster_metadata`. Where that is not there, it is
+  -  a line in log-start-offset-checkpoint at all, which other partitions have only for a log start
+     above their first segment, or a partition of `__remote_log_metadata` beside it
+  -  and a `leader-epoch-checkpoint` that begins below the first segment: it is cut at the log start
+     (EPOCH-4)
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from storage.dirs.log_dir import StoppedState, stopped_of
-from storage.dirs.tiering import first_epoch_offset, is_likely_tiered
-from storage.errors import AccessError
+from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, StoppedState, stopped_of
+from storage.dirs.topic_settings import (
+    MIN_INSYNC_REPLICAS,
+    is_under_min_isr,
+    min_insync_replicas,
+    topic_setting,
+)
+from storage.errors import AccessError, FormatError
 from storage.file_names import (
     LEADER_EPOCHS_NAME,
     METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
+    REMOTE_METADATA_TOPIC,
+    SET_ASIDE,
     DirState,
     FileKind,
     FileSuffix,
     classify,
 )
+from storage.files.positioned_file import read_small_file
 from storage.files.uris import is_uri
+from storage.formats.checkpoint import parse_leader_epochs
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.formats.partition_metadata import parse_partition_metadata
 from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from storage.kernels.offset_order import ClaimedEnd
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from storage.dirs.log_dir import LogDir, PartitionDir
+    from storage.dirs.cluster_image import ClusterImage, PartitionImage
+    from storage.dirs.log_dir import LogDir
     from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
+
+
+REMOTE_STORAGE_ENABLE = "remote.storage.enable"
+
+
+class RemoteRange(NamedTuple):
+    """Offsets of a log that are in remote storage only: from the log start to the first `.log`."""
+
+    start_offset: int
+    end_offset: int  # exclusive
+
+    def __str__(self) -> str:
+        return f"offsets {self.start_offset} to {self.end_offset - 1} are in remote storage only"
+
+
+class LocalLog(Protocol):
+    """What is asked of a `storage.dirs.partition.Partition`."""
+
+    @property
+    def log_dir(self) -> LogDir | None:
+        """The log dir that it is in, if that is known."""
+
+    @property
+    def directory(self) -> PartitionDir:
+        """Its directory."""
+
+    @property
+    def topic(self) -> str:
+        """Topic by the directory's name."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """The files of the directory."""
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """Segments by base offset."""
+
+
+def find_remote_range(
+    partition: LocalLog,
+    image: ClusterImage | None,
+    own_image: Callable[[LogDir], ClusterImage | None],
+) -> RemoteRange | None:
+    """Tell which offsets are remote only; None: none.
+
+    Args:
+        partition: with at least one segment.
+        image: of its cluster; None: the one in its own log dir, if it matters.
+        own_image: loads that.
+    """
+    log_dir = partition.log_dir
+    first_base = partition.segments[0].base_offset
+    if log_dir is None or not first_base or partition.directory.name.topic == METADATA_TOPIC:
+        return None
+    checkpoint = log_dir.log_start_offset(partition.directory)
+    start_offset = checkpoint or 0
+    if start_offset >= first_base:
+        return None
+    is_likely = is_likely_tiered(log_dir, checkpoint)
+    if image is None and not is_likely and _is_cut_at(partition, first_base):
+        return None  # as of every topic whose oldest segments are gone: no look at the metadata
+    if image is None:
+        image = own_image(log_dir)
+    if image is not None and partition.topic in image.topics:
+        is_remote = is_tiered(image, partition.topic)
+    else:
+        is_remote = is_likely and not _is_cut_at(partition, first_base)
+    return RemoteRange(start_offset, first_base) if is_remote else None
+
+
+def is_tiered(image: ClusterImage, topic: str) -> bool:
+    """Whether a topic has remote storage by its own setting; there is none of the broker."""
+    return image.topic_config(topic, REMOTE_STORAGE_ENABLE) == "true"
+
+
+def is_likely_tiered(log_dir: LogDir, log_start: int | None) -> bool:
+    """Tell whether a line of the log start, or what is beside a log, hints at remote storage."""
+    return log_start is not None or bool(log_dir.partitions_of(REMOTE_METADATA_TOPIC))
+
+
+def first_epoch_offset(path: str) -> int | None:
+    """Return where the first entry of a leader-epoch-checkpoint begins; None: there is none."""
+    try:
+        entries = parse_leader_epochs(read_small_file(path, MAX_FILE_BYTES))
+    except (FormatError, OSError):  # who needs the file tells of it
+        return None
+    return entries[0].start_offset if entries else None
+
+
+def _is_cut_at(partition: LocalLog, first_base: int) -> bool:
+    """Whether the leader epochs say that nothing is below the first segment."""
+    entry = partition.files.other(LEADER_EPOCHS_NAME)
+    if entry is None:
+        return False
+    begin = first_epoch_offset(entry.path)
+    return begin is not None and begin >= first_base
+
+
+# -- what the cluster's metadata say of one directory of a partition: who leads, who is in the ISR
+#
+# And where this copy stood. A directory is held against the metadata by its topic id: an older
+# topic of that name, or another cluster's, is told nothing about. What is not known is None.
+
+
+MAX_METADATA_FILE_BYTES = 4096  # of a partition.metadata; they have 50
+
+
+class CopyStanding(StrEnum):
+    """What a copy was to the cluster."""
+
+    LEADER = "leader"
+    IN_SYNC = "in sync"
+    ELIGIBLE = "eligible"  # out of the ISR, and has all that was acknowledged (ELR)
+    OUT_OF_SYNC = "out of sync"
+    NO_REPLICA = "no replica"  # that broker has none
+    ELSEWHERE = "in another log dir"  # that broker's replica is
+    OTHER_TOPIC = "another topic of that name"
+    NOT_THERE = "not in the metadata"
+
+
+class InCluster(NamedTuple):
+    """A partition as the metadata have it, and where one copy stood.
+
+    Attributes:
+        leader: broker id; -1: none.
+        min_insync_replicas: as a broker counts: never more than there are replicas.
+        min_insync_from: whose setting that is (`SettingSource`).
+        is_under_min_isr: acks=all is refused, or nobody leads.
+        lacks_leader: nobody leads although the broker of a replica runs; where all of them are
+            stopped, that is as it should be.
+        standing: a `CopyStanding`; None, too, where it is not known whose log dir this is, and of a
+            directory that is being moved here.
+    """
+
+    leader: int | None = None
+    isr: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    min_insync_replicas: int | None = None
+    min_insync_from: str | None = None
+    is_under_min_isr: bool | None = None
+    lacks_leader: bool | None = None
+    standing: CopyStanding | None = None
+
+
+NOT_KNOWN = InCluster()
+
+
+def in_cluster(
+    directory: PartitionDir, log_dir: LogDir | None, image: ClusterImage | None
+) -> InCluster:
+    """Tell what the metadata say of a partition directory; raises nothing.
+
+    Args:
+        directory: of any partition.
+        log_dir: the one that it lies in; None: not known.
+        image: the cluster's state; None: not known.
+    """
+    name = directory.name
+    if image is None or not image.topics:
+        return NOT_KNOWN
+    if name.topic == METADATA_TOPIC or name.partition < 0 or name.state in SET_ASIDE:
+        return NOT_KNOWN
+    found = image.partition(name.topic, name.partition)
+    if found is None:
+        return InCluster(standing=CopyStanding.NOT_THERE)
+    if topic_id_of(directory) not in (None, image.topics[name.topic].topic_id):
+        return InCluster(standing=CopyStanding.OTHER_TOPIC)
+    setting = topic_setting(image, name.topic, MIN_INSYNC_REPLICAS, broker_id=found.leader)
+    return InCluster(
+        leader=found.leader,
+        isr=found.isr,
+        replicas=found.replicas,
+        min_insync_replicas=min_insync_replicas(image, name.topic, name.partition),
+        min_insync_from=setting.source.value,
+        is_under_min_isr=is_under_min_isr(image, name.topic, name.partition),
+        lacks_leader=found.leader < 0 and any(_runs(image, each) for each in found.replicas),
+        standing=_standing(found, log_dir) if name.state is DirState.LIVE else None,
+    )
+
+
+def topic_id_of(directory: PartitionDir) -> bytes | None:
+    """Read the id in `partition.metadata`; None: there is none that can be read."""
+    path = Path(directory.path, PARTITION_METADATA_NAME)
+    try:
+        return parse_partition_metadata(read_small_file(path, MAX_METADATA_FILE_BYTES)).topic_id
+    except (OSError, FormatError):
+        return None
+
+
+def _runs(image: ClusterImage, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown
+
+
+def _standing(found: PartitionImage, log_dir: LogDir | None) -> CopyStanding | None:
+    meta = None if log_dir is None else log_dir.meta
+    broker_id = None if meta is None else meta.node_id
+    if meta is None or broker_id is None:
+        return None
+    if broker_id not in found.replicas:
+        return CopyStanding.NO_REPLICA
+    assigned = found.directories[found.replicas.index(broker_id)]
+    is_known = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
+    if is_known and meta.directory_id not in {None, assigned}:
+        return CopyStanding.ELSEWHERE
+    if broker_id == found.leader:
+        return CopyStanding.LEADER
+    if broker_id in found.isr:
+        return CopyStanding.IN_SYNC
+    return CopyStanding.ELIGIBLE if broker_id in found.elr else CopyStanding.OUT_OF_SYNC
+
+
+# -- what was acknowledged of a partition, held against what is on disk: is it all there?
+#
+# A log dir says more of a partition than its `.log` files do. What lies below these was there:
+#
+#   high watermark     replicated, so that producers were told it is safe and consumers could
+#     read it
+#   recovery point     flushed to the disk; after a clean stop it is the log end offset
+#   producer snapshot  taken at the log end of a clean stop, or where a segment ends
+#   an index           a segment that began at its base offset; alone, without its `.log`, or with
+#                      entries beside one that has no byte
+#
+# Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has
+# not seen. Bounds are inclusive, and the most that can be gone: control records and what
+# compaction has removed are among them. A broker at its next start notices none of this: it
+# clamps its checkpoints to the log that it finds, and gives the offsets out again (OFS-1 to
+# OFS-3, SEG-9, REC-9); readers go on behind an emptied segment (SEG-11). A cleaner that removes
+# all records of a segment leaves it without entries, too.
+
 
 HIGH_WATERMARK = "high watermark"
 RECOVERY_POINT = "recovery point"

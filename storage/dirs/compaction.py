@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.log_config import read_log_config, stated_is_compacted
+from storage.dirs.topic_settings import read_log_config, stated_is_compacted
 from storage.errors import AccessError
 from storage.file_names import COMPACTED_TOPICS
 from storage.log.segment import open_segment

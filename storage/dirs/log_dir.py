@@ -45,7 +45,7 @@ from storage.file_names import (
     parse_partition_name,
 )
 from storage.files.broker_lock import LockKind, LockState, probe
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,37 +1,28 @@
 """The end of a closed partition, as far as a writer has to know it to go on there.
 
-A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
-directory itself, whether the log dir has its clean-shutdown marker or not:
-  - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
-    without the marker a broker would cut the log at the first one that is not
-  - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
-    are preallocated, so a crash leaves zeros at their end (IDX-5)
-  - neither has an entry behind the log end (IDX-4): their log was lost
-  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
-    above it: it would pass for that of another log that grows to there
-  - what that snapshot has for the last batch of a producer does not lie between two segments
-  - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
-Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
-
-The index entries of the last segment are counted again from its batches, so that what is written
-at the next roll or close is what a recovery would write (FIX-2).
+Per batch at position p with last offset o and maximum timestamp m:
+  if m is above the greatest so far, it and o are remembered;
+  if p - (position of the last indexed batch, 0 at first) > index.interval.bytes:
+    `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
+    the last entry there (-1 at first);
+when the segment is rolled or closed the remembered pair is tried once more (ROLL-6).
+Source: LogSegment.append. `recovery.rebuild.index_builder` does the same for tables of batches.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.partition import floor_of
-from storage.errors import FormatError, RefusedError
+from storage.errors import FormatError, RefusedError, pasted
 from storage.file_names import FileSuffix
 from storage.formats import offset_index, time_index, txn_index
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import MAGIC_V2, NO_LEADER_EPOCH
 from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.log.segment import open_segment
-from storage.log.segment_indexes import SegmentIndexes
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +33,110 @@ if TYPE_CHECKING:
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable, Verdict
+
+
+class SegmentIndexes:
+    """The entries of one segment so far.
+
+    Attributes:
+        offset_entries_count, time_entries_count: what a broker would have in the two files.
+    """
+
+    def __init__(self, base_offset: int, interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self.offset_entries_count = 0
+        self.time_entries_count = 0
+        self._offset_entries = bytearray()
+        self._time_entries = bytearray()
+        self._last_indexed_pos = 0
+        self._max_timestamp_ms = -1
+        self._max_timestamp_offset = -1
+        self._last_entry_ms = -1
+
+    def add(self, pos: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Take the next batch."""
+        if max_timestamp_ms > self._max_timestamp_ms:
+            self._max_timestamp_ms = max_timestamp_ms
+            self._max_timestamp_offset = last_offset
+        if pos - self._last_indexed_pos > self.interval_bytes:
+            self._add_entry(pos, last_offset)
+
+    def add_run(
+        self, pos: Sequence[int], last_offsets: Sequence[int], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Take the next batches; most of small ones get no entry, and no line is run for them."""
+        count, done = len(pos), 0
+        while done < count:
+            row = bisect_right(pos, self._last_indexed_pos + self.interval_bytes, done, count)
+            behind = min(row + 1, count)
+            newest_ms = max(timestamps_ms[done:behind])
+            if newest_ms > self._max_timestamp_ms:
+                self._max_timestamp_ms = newest_ms
+                self._max_timestamp_offset = last_offsets[timestamps_ms.index(newest_ms, done)]
+            if row < count:
+                self._add_entry(pos[row], last_offsets[row])
+            done = behind
+
+    def _add_entry(self, pos: int, last_offset: int) -> None:
+        self._offset_entries += offset_index.ENTRY.pack(last_offset - self.base_offset, pos)
+        self.offset_entries_count += 1
+        self._last_indexed_pos = pos
+        entry = self._time_entry()
+        if entry:
+            self._time_entries += entry
+            self.time_entries_count += 1
+            self._last_entry_ms = self._max_timestamp_ms
+
+    def free_slots(self, index_max_bytes: int) -> int:
+        """So many entries fit into each; the last slot of the time index is for its last entry."""
+        offset_slots = index_max_bytes // offset_index.ENTRY_BYTES
+        time_slots = index_max_bytes // time_index.ENTRY_BYTES
+        return min(
+            offset_slots - self.offset_entries_count, time_slots - 1 - self.time_entries_count
+        )
+
+    def is_full(self, index_max_bytes: int) -> bool:
+        """Whether one of them is."""
+        # As `free_slots`, without a call: it is asked for every batch.
+        return (
+            self.offset_entries_count >= index_max_bytes // offset_index.ENTRY_BYTES
+            or self.time_entries_count >= index_max_bytes // time_index.ENTRY_BYTES - 1
+        )
+
+    def offset_index(self) -> bytes:
+        """Return `.index`, trimmed."""
+        return bytes(self._offset_entries)
+
+    def time_index(self) -> bytes:
+        """Return `.timeindex`, trimmed, with the last entry that a roll or a close adds."""
+        return bytes(self._time_entries) + self._time_entry()
+
+    def _time_entry(self) -> bytes:
+        if self._max_timestamp_ms <= self._last_entry_ms:
+            return b""
+        offset = self._max_timestamp_offset - self.base_offset
+        return time_index.ENTRY.pack(self._max_timestamp_ms, offset)
+
+
+# -- the end of a closed partition, as far as a writer has to know it to go on there
+#
+# A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
+# directory itself, whether the log dir has its clean-shutdown marker or not:
+#   - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
+#     without the marker a broker would cut the log at the first one that is not
+#   - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
+#     are preallocated, so a crash leaves zeros at their end (IDX-5)
+#   - neither has an entry behind the log end (IDX-4): their log was lost
+#   - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
+#     above it: it would pass for that of another log that grows to there
+#   - what that snapshot has for the last batch of a producer does not lie between two segments
+#   - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
+# Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
+#
+# The index entries of the last segment are counted again from its batches, so that what is written
+# at the next roll or close is what a recovery would write (FIX-2).
+
 
 RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again"
 

@@ -19,11 +19,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
-from storage.dirs.acknowledged import acknowledged, claimed_end
+from storage.dirs.acknowledged import acknowledged, claimed_end, find_remote_range
 from storage.dirs.log_dir import PartitionDir, StoppedState, read_log_dir, stopped_of
 from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given, united
 from storage.dirs.partition_files import list_partition
-from storage.dirs.tiering import find_remote_range
 from storage.errors import AccessError, EoctlError, FormatError
 from storage.file_names import (
     COMPACTED_TOPICS,
@@ -44,13 +43,12 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-    from storage.dirs.acknowledged import Acknowledged, Missing
+    from storage.dirs.acknowledged import Acknowledged, Missing, RemoteRange
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Problem
     from storage.dirs.offset_ledger import Gap, KnownRange
     from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
-    from storage.dirs.tiering import RemoteRange
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
@@ -213,7 +211,7 @@ class Partition:
 
     @property
     def remote_range(self) -> RemoteRange | None:
-        """What of the log is in remote storage only (`storage.dirs.tiering`); None: nothing."""
+        """What of the log is in remote storage only; None: nothing."""
         if self._remote is None or self._remote[0] is not self.files:
             found = find_remote_range(self, self._image, own_image) if self.segments else None
             self._remote = self.files, found
@@ -715,7 +713,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
         directory: of one of its partitions, or a URI, behind which nothing is read.
         image: of the cluster; None: the one in the log dir around the directory.
     """
-    from storage.dirs.log_config import is_compacted, stated_is_compacted
+    from storage.dirs.topic_settings import is_compacted, stated_is_compacted
     from storage.files.uris import Uri, is_uri
 
     path = Path(Uri.parse(directory).path if is_uri(directory) else directory).absolute()
@@ -733,7 +731,7 @@ def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
         image = own_image(log_dir)
     if image is None or name.topic not in image.topics:
         return unknown
-    from storage.dirs.tiering import is_tiered
+    from storage.dirs.acknowledged import is_tiered
 
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
     found = image.partition(name.topic, name.partition)

@@ -23,8 +23,8 @@ from typing import get_type_hints as hints_of
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
-from storage.files.file_attributes import own_attributes
-from storage.files.small_file import read_small_file
+from storage.files.fsio import own_attributes
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

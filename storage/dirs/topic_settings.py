@@ -1,4 +1,4 @@
-"""The settings of topics: which one is in force, and where it comes from.
+"""The settings of topics: which one is in force, where it is from, what a broker takes.
 
 A topic's own setting counts; else the dynamic one of the broker that leads; else the one for all
 brokers, both from `__cluster_metadata`; else Kafka's default. A broker's `server.properties` lies
@@ -11,13 +11,17 @@ own tests only.
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.cluster_image import ALL_BROKERS, BROKER_RESOURCE
+from storage.errors import RefusedError, UsageError
+from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
+
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -171,3 +175,200 @@ def is_under_min_isr(image: ClusterImage, topic: str, partition: int) -> bool:
     if found is None:
         return False
     return found.leader < 0 or len(found.isr) < min_insync_replicas(image, topic, partition)
+
+
+# -- the values that a broker takes for the settings of a topic (Kafka's LogConfig)
+#
+# A controller checks them when a client sets them. In a snapshot it takes what is there, and a
+# broker that finds a value it cannot read does not open the topic's logs: so we check them too.
+
+
+class Numbers(NamedTuple):
+    """Whole numbers from `low` to `high`."""
+
+    low: int
+    high: int
+
+
+class Choices(NamedTuple):
+    """One of some words; with `is_list` several of them, with commas between."""
+
+    words: tuple[str, ...]
+    is_list: bool = False
+
+
+class Fraction(NamedTuple):
+    """A number from 0 to 1."""
+
+
+class Text(NamedTuple):
+    """Anything: what is right is not known here."""
+
+
+_BOOLEAN = Choices(("true", "false"))
+
+
+def _int(low: int, high: int = INT32_MAX) -> Numbers:
+    return Numbers(low, high)
+
+
+def _long(low: int) -> Numbers:
+    return Numbers(low, INT64_MAX)
+
+
+# As Kafka 4.3.1 has them (LogConfig.configDefCopy), but for those that only its own tests set.
+SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
+    "cleanup.policy": Choices(("delete", "compact"), is_list=True),
+    "compression.gzip.level": _int(-1, 9),
+    "compression.lz4.level": _int(1, 17),
+    "compression.type": Choices(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    "compression.zstd.level": _int(-131_072, 22),
+    "delete.retention.ms": _long(0),
+    "file.delete.delay.ms": _long(0),
+    "flush.messages": _long(1),
+    "flush.ms": _long(1),
+    "follower.replication.throttled.replicas": Text(),
+    "index.interval.bytes": _int(0),
+    "leader.replication.throttled.replicas": Text(),
+    "local.retention.bytes": _long(-2),
+    "local.retention.ms": _long(-2),
+    "max.compaction.lag.ms": _long(1),
+    "max.message.bytes": _int(0),
+    "message.timestamp.after.max.ms": _long(0),
+    "message.timestamp.before.max.ms": _long(0),
+    "message.timestamp.type": Choices(("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": Fraction(),
+    "min.compaction.lag.ms": _long(0),
+    "min.insync.replicas": _int(1),
+    "preallocate": _BOOLEAN,
+    "remote.log.copy.disable": _BOOLEAN,
+    "remote.log.delete.on.disable": _BOOLEAN,
+    "remote.storage.enable": _BOOLEAN,
+    "retention.bytes": _long(-INT64_MAX - 1),
+    "retention.ms": _long(-1),
+    "segment.bytes": _int(1 << 20),
+    "segment.index.bytes": _int(4),
+    "segment.jitter.ms": _long(0),
+    "segment.ms": _long(1),
+    "unclean.leader.election.enable": _BOOLEAN,
+}
+
+
+def require_topic_setting(name: str, value: str) -> None:
+    """See that a broker knows a setting and takes its value. Raises UsageError."""
+    kind = SETTING_VALUES.get(name)
+    if kind is None:
+        raise UsageError(
+            f"{name}: no setting of a topic", next_step=f"one of {', '.join(SETTING_VALUES)}"
+        )
+    if isinstance(kind, Text):
+        return
+    if isinstance(kind, Choices):
+        words = value.split(",") if kind.is_list else [value]
+        allowed = f"{' or '.join(kind.words)}{', or several with commas' if kind.is_list else ''}"
+        is_right = all(each.strip() in kind.words for each in words)
+    elif isinstance(kind, Fraction):
+        allowed = "0 to 1"
+        is_right = value.replace(".", "", 1).isdecimal() and float(value) <= 1
+    else:
+        allowed = f"{kind.low} to {kind.high}"
+        is_right = value.removeprefix("-").isdecimal() and kind.low <= int(value) <= kind.high
+    if not is_right:
+        raise UsageError(f"{name}={value}: a broker takes {allowed}")
+
+
+# -- the settings of a topic that decide how its log is written (Kafka's LogConfig)
+#
+# Which one is in force: `topic_settings`. They decide: segment.bytes and segment.index.bytes
+# ROLL-1, segment.ms ROLL-2, max.compaction.lag.ms ROLL-3, index.interval.bytes APP-8,
+# max.message.bytes APP-2, message.timestamp.type APP-5, message.timestamp.before.max.ms and
+# after.max.ms APP-3 (KIP-1030, Kafka 4), cleanup.policy APP-3 (records need keys),
+# compression.type the codec.
+
+
+PRODUCER_COMPRESSION = "producer"
+
+
+class LogConfig(NamedTuple):
+    """The settings of one topic; by default Kafka's."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    index_interval_bytes: int = 4096
+    index_max_bytes: int = 10_485_760
+    max_message_bytes: int = 1_048_588
+    is_log_append_time: bool = False
+    timestamp_before_max_ms: int = INT64_MAX
+    timestamp_after_max_ms: int = HOUR_MS
+    is_compacted: bool = False
+    compression_type: str = PRODUCER_COMPRESSION
+
+
+# What `--cleanup-policy` sets: worker processes inherit it.
+CLEANUP_POLICY_VARIABLE = "EOCTL_CLEANUP_POLICY"
+
+
+class _Settings:
+    """Looks up one topic's settings."""
+
+    def __init__(self, image: ClusterImage, topic: str, broker_id: int | None) -> None:
+        self._image = image
+        self._topic = topic
+        self._broker_id = broker_id
+
+    def text(self, key: str) -> str:
+        return topic_setting(self._image, self._topic, key, broker_id=self._broker_id).value
+
+    def number(self, key: str) -> int:
+        setting = topic_setting(self._image, self._topic, key, broker_id=self._broker_id)
+        try:
+            return int(setting.value)
+        except ValueError:
+            raise RefusedError(
+                f"{self._topic}: the setting {setting.source_name}={setting.value} is no number"
+            ) from None
+
+
+def read_log_config(
+    image: ClusterImage | None, topic: str, *, broker_id: int | None = None
+) -> LogConfig:
+    """Find the settings of a topic; Kafka's defaults if there is no image.
+
+    Raises:
+        RefusedError: a setting that must be a number is none.
+    """
+    if image is None:
+        return LogConfig()
+    settings = _Settings(image, topic, broker_id)
+    segment_ms = settings.number("segment.ms")
+    compacts = is_compacted(image, topic, broker_id=broker_id)
+    if compacts:
+        lag_ms = settings.number("max.compaction.lag.ms")
+        segment_ms = min(segment_ms, lag_ms) if lag_ms > 0 else segment_ms
+    return LogConfig(
+        segment_bytes=settings.number("segment.bytes"),
+        segment_ms=segment_ms,
+        index_interval_bytes=settings.number("index.interval.bytes"),
+        index_max_bytes=settings.number("segment.index.bytes"),
+        max_message_bytes=settings.number("max.message.bytes"),
+        is_log_append_time=settings.text("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=settings.number("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=settings.number("message.timestamp.after.max.ms"),
+        is_compacted=compacts,
+        compression_type=settings.text("compression.type"),
+    )
+
+
+def is_compacted(image: ClusterImage, topic: str, *, broker_id: int | None = None) -> bool:
+    """Tell whether the cleanup.policy of a topic says compact."""
+    return _says_compact(topic_setting(image, topic, "cleanup.policy", broker_id=broker_id).value)
+
+
+def stated_is_compacted() -> bool | None:
+    """Tell what the user states of topics that no metadata know; None: nothing."""
+    policy = os.environ.get(CLEANUP_POLICY_VARIABLE)
+    return _says_compact(policy) if policy else None
+
+
+def _says_compact(policy: str) -> bool:
+    return "compact" in {each.strip() for each in policy.split(",")}

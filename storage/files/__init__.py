@@ -2,6 +2,5 @@
 
 The one module that changes files, the lock of a log dir, URIs.
 
-From the entry down: remote_file, broker_lock, file_systems, forgetting, trees, fsio, spliced_file,
-uris, file_attributes, path_globs, positioned_file, read_watch, small_file.
+From the entry down: broker_lock, file_systems, fsio, uris, positioned_file.
 """

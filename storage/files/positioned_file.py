@@ -1,20 +1,6 @@
-"""A file that is only read, by position, and whose bad places do not stop the reader.
+"""Files that are only read: by position, whole, or spliced; bad places do not stop the reader.
 
-Nothing here maps the file: a mapping kills the process when the file shrinks or a disk block under
-it cannot be read, and both happen to the files this program is made for.
-
-What `pread` can do and what becomes of it:
-  fewer bytes than asked       asked again, until the end of the file
-  nothing                      the end of the file; it may be nearer than the size seen at the open
-  EIO and its kin (MEDIA)      the request is halved down to SECTOR_BYTES: the bad stretch is known
-                               exactly, everything around it is read
-  any other error              the whole rest of the request is unreadable (a stale NFS handle does
-                               not get better in halves)
-A file that is removed or replaced after the open goes on being read through its descriptor.
-
-Holes of a sparse file are zeros that need not be read: a preallocated segment, or one whose extents
-a repair of the file system has lost, may be larger than any disk. Where the file system tells of
-none, all of the file counts as data.
+Every reader of files comes by here, so that no command has to count for itself.
 """
 
 from __future__ import annotations
@@ -23,17 +9,160 @@ import errno
 import os
 import stat
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple, Self
+from contextlib import ExitStack, contextmanager
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from storage.errors import AccessError
-from storage.files import read_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     # Fill the buffer from a position; returns the number of bytes, 0 at the end of the file.
     Pread = Callable[[int, memoryview, int], int]
+
+
+# Readers skip what they need not see; beyond that it is another part of the file.
+GAP_BYTES = 32 << 20
+LOG_SUFFIX = ".log"
+
+
+class Watcher(Protocol):
+    """Is told of reads."""
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        """So many bytes of a file were read, from a position on."""
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        """So many bytes of logs, this one at last, were read by a process that works for this."""
+
+
+class _Watch:
+    watcher: Watcher | None = None
+    on_stall: Callable[[str, float], None] | None = None
+
+
+def watch(watcher: Watcher | None) -> None:
+    """Tell it of all reads from now on; None: nobody any more."""
+    _Watch.watcher = watcher
+
+
+def current_watcher() -> Watcher | None:
+    """Who is told now."""
+    return _Watch.watcher
+
+
+def on_stall(listener: Callable[[str, float], None] | None) -> None:
+    """Call the listener when a worker process makes no progress; None: nobody."""
+    _Watch.on_stall = listener
+
+
+def report_stall(path: str, seconds: float) -> None:
+    """Report that the worker process that reads `path` made no progress for so many seconds."""
+    if _Watch.on_stall is not None:
+        _Watch.on_stall(path, seconds)
+
+
+class BrokenOffError(Exception):
+    """A read is not wanted any more."""
+
+
+class _Breaker:
+    def read(self, path: str, pos: int, count: int) -> None:
+        del pos, count
+        raise BrokenOffError(path)
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        del path, count
+
+
+@contextmanager
+def broken_off() -> Iterator[None]:
+    """Have all reads fail within, so that other threads end that read much."""
+    before = current_watcher()
+    watch(_Breaker())
+    try:
+        yield
+    finally:
+        watch(before)
+
+
+class LogCount:
+    """How many bytes of logs were read: what is read again at once counts once.
+
+    Attributes:
+        count_bytes: so far.
+    """
+
+    def __init__(self) -> None:
+        self.count_bytes = 0
+        self._path = ""
+        self._end_pos = 0
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        """As of `Watcher`; of logs only."""
+        if not path.endswith(LOG_SUFFIX):
+            return
+        if path != self._path or pos > self._end_pos + GAP_BYTES:
+            self._path, self._end_pos = path, pos
+        if pos + count > self._end_pos:
+            self.count_bytes += pos + count - self._end_pos
+            self._end_pos = pos + count
+
+
+# -- reading a small file whole, whatever has its name: never waiting, never more than is sensible
+
+
+_CHUNK_BYTES = 1 << 20
+
+
+def read_small_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """Read a regular file of at most `max_bytes`; symbolic links are followed.
+
+    Raises:
+        OSError: it cannot be read, is no regular file (EINVAL), or is larger (EFBIG).
+    """
+    # O_NONBLOCK: a pipe of that name must not make us wait.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+        data = bytearray()
+        size_bytes = found.st_size
+        while size_bytes <= max_bytes:
+            chunk = os.read(fd, min(_CHUNK_BYTES, max_bytes + 1 - len(data)))
+            if not chunk:
+                return bytes(data)
+            data += chunk
+            size_bytes = len(data)
+        raise OSError(errno.EFBIG, f"Larger than {max_bytes} bytes", os.fspath(path))
+    finally:
+        os.close(fd)
+
+
+# -- a file that is only read, by position, and whose bad places do not stop the reader
+#
+# Nothing here maps the file: a mapping kills the process when the file shrinks or a disk block
+# under it cannot be read, and both happen to the files this program is made for.
+#
+# What `pread` can do and what becomes of it:
+#   fewer bytes than asked       asked again, until the end of the file
+#   nothing                      the end of the file; it may be nearer than the size seen at the
+#     open
+#   EIO and its kin (MEDIA)      the request is halved down to SECTOR_BYTES: the bad stretch is
+#     known
+#                                exactly, everything around it is read
+#   any other error              the whole rest of the request is unreadable (a stale NFS handle
+#     does
+#                                not get better in halves)
+# A file that is removed or replaced after the open goes on being read through its descriptor.
+#
+# Holes of a sparse file are zeros that need not be read: a preallocated segment, or one whose
+# extents a repair of the file system has lost, may be larger than any disk. Where the file system
+# tells of none, all of the file counts as data.
+
 
 SECTOR_BYTES = 512  # the smallest piece a device fails on; larger sectors show as runs of these
 
@@ -178,7 +307,7 @@ class PositionedFile:
         """Fill `view` from `pos` on. Never raises for what the disk does."""
         bad: list[Unreadable] = []
         count = self._fill(view, pos, bad)
-        if (watcher := read_watch.watcher()) is not None:
+        if (watcher := current_watcher()) is not None:
             watcher.read(self.path, pos, count)
         return Reading(count, tuple(bad))
 
@@ -384,3 +513,71 @@ class ReadWindow:
             loaded_end_pos = self.pos + self.count
         hole = self.source.first_unreadable(pos, loaded_end_pos)
         return max((loaded_end_pos if hole is None else hole.start_pos) - pos, 0)
+
+
+# -- ranges of several files, read as one file: a `.log` that a change would make, before it is
+#    made
+#
+# Reading has the outcomes of a `PositionedFile`; positions, also those of unreadable stretches,
+# are those in the whole.
+
+
+ZEROS = ""  # as the path of a range: bytes that are in no file
+
+
+class SplicedFile(PositionedFile):
+    """Ranges (path, start, end; in bytes, half open) one behind the other, opened read-only.
+
+    `path` is what the whole is called; a range of ZEROS is of no file. Raises AccessError when one
+    of them cannot be opened.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], ranges: Sequence[tuple[str, int, int]]
+    ) -> None:
+        self.path = os.fspath(path)
+        self._pread = self._read_range
+        self._ranges = tuple(ranges)
+        sizes = (end_pos - start_pos for _, start_pos, end_pos in self._ranges)
+        self._starts = [0, *accumulate(sizes)]
+        self._opened = ExitStack()
+        self._files: dict[str, PositionedFile] = {}  # each once, however many ranges it gives
+        try:
+            for each in dict.fromkeys(each for each, _, _ in self._ranges):
+                if each != ZEROS:
+                    self._files[each] = self._opened.enter_context(PositionedFile(each))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing."""
+        opened = getattr(self, "_opened", None)
+        if opened is not None:
+            opened.close()
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of all ranges."""
+        return self._starts[-1]
+
+    def _read_range(self, fd: int, view: memoryview, pos: int) -> int:
+        """Do what `pread` does."""
+        del fd
+        if not 0 <= pos < self._starts[-1]:
+            return 0
+        place = bisect_right(self._starts, pos) - 1
+        path, start_pos, end_pos = self._ranges[place]
+        inner_pos = start_pos + pos - self._starts[place]
+        if path == ZEROS:
+            count = min(len(view), end_pos - inner_pos)
+            view[:count] = bytes(count)
+            return count
+        reading = self._files[path].read_at(inner_pos, min(len(view), end_pos - inner_pos))
+        for bad in reading.unreadable:
+            if bad.start_pos == inner_pos:
+                raise OSError(bad.errno, bad.strerror)
+            reading = reading._replace(data=reading.data[: bad.start_pos - inner_pos])
+            break
+        view[: len(reading.data)] = reading.data
+        return len(reading.data)

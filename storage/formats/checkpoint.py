@@ -46,8 +46,8 @@ from storage.limits import INT32_MAX, INT64_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from storage.bounds import Buf
     from storage.formats.java_text import JavaLine
+    from storage.limits import Buf
 
 CHECK_ID = "DIR-7"
 VERSION = 0

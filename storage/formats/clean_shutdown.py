@@ -29,7 +29,7 @@ from storage.formats.java_text import (
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 NAME = ".kafka_cleanshutdown"
 CHECK_ID = "CSD-1"

@@ -1,26 +1,23 @@
 """Compression of record bodies (v2) and of wrapper messages (v0, v1), framed as Kafka frames it.
 
-id  codec   framing
- 0  none    the bytes themselves
- 1  gzip    RFC 1952 members; bytes after a member that begin no other one are ignored
- 2  snappy  snappy-java's block stream (not the official framing format), or one raw block:
-              0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
-            then chunks until the end: int32 compressed length, raw block; in place of a length
-            the magic may begin a second stream. No end mark, no checksum
- 3  lz4     one LZ4 frame of independent blocks, see `lz4_frame`
- 4  zstd    zstd frames (RFC 8878); not in v0, v1
-Integers of the snappy framing are big endian, those of gzip and zstd little endian.
+part        width  meaning (integers little endian)
+magic           4  04 22 4d 18
+flags           1  bits 6-7 version 1, 5 independent blocks, 4 block checksums, 3 content size,
+                   2 content checksum, 0-1 reserved
+descriptor      1  bits 4-6 block maximum: 4 64 KiB, 5 256 KiB, 6 1 MiB, 7 4 MiB; others reserved
+content size  0/8  not looked at
+checksum        1  second byte of xxHash32 over flags, descriptor and content size
+block         4+n  uint32: bit 31 stored, else compressed; the other bits n. Then n bytes
+  checksum    0/4  xxHash32 of the n bytes
+end mark        4  a block of n = 0, without bytes
+  checksum    0/4  of the content; not looked at
 
-A body is valid if and only if Kafka's readers can read it to its end (BAT-7; BAT-17 in v0, v1):
-  gzip    members are whole, CRC-32 and size of each match
-  snappy  no chunk is cut short, has a negative length or other bytes than it announces; less than
-          4 bytes at the end are ignored
-  lz4     as `lz4_frame` says
-  zstd    frames are whole, checksum and size of the content match where there are any, the window
-          is not above 128 MiB (Kafka's zstd-jni misses the cut of a frame after the first)
-
-Compressed bytes differ between compressors: only ever compare what they decompress to.
-Libraries are imported when a codec is first used.
+Valid if and only if (BAT-7):
+  version 1, independent blocks, reserved bits 0, block maximum 4..7, no block above the maximum
+  the header checksum matches. Not so in v0 messages: their writers hashed the magic bytes as well,
+  so that readers must not look at it (KAFKA-3160)
+  block checksums match where there are any, and the end mark is there
+Bytes after the frame are ignored. Kafka writes flags 60, descriptor 40 and nothing optional.
 """
 
 from __future__ import annotations
@@ -28,21 +25,212 @@ from __future__ import annotations
 from enum import IntEnum
 from io import BytesIO
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import CorruptError, FormatError, TooLargeError, UnsupportedError
-from storage.formats import lz4_frame
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from storage.formats.varint import BytesLike
 
+
+CHECK_ID = "BAT-7"
+
+UINT32 = Struct("<I")
+MAGIC = bytes.fromhex("04224d18")
+MIN_HEADER_BYTES = 6  # what Kafka demands before it looks at anything
+
+FLAG_RESERVED = 0x03
+FLAG_CONTENT_CHECKSUM = 0x04
+FLAG_CONTENT_SIZE = 0x08
+FLAG_BLOCK_CHECKSUM = 0x10
+FLAG_INDEPENDENT = 0x20
+VERSION_SHIFT = 6
+VERSION = 1
+DESCRIPTOR_RESERVED = 0x8F
+STORED_MASK = 0x8000_0000
+
+WRITTEN_DESCRIPTOR = bytes.fromhex("6040")  # flags: version, independent; 64 KiB blocks
+WRITTEN_BLOCK_BYTES = 64 * 1024
+END_MARK = bytes(4)
+
+
+class _Frame(NamedTuple):
+    """What a frame header says."""
+
+    blocks_pos: int
+    max_block_bytes: int
+    has_block_checksums: bool
+    has_content_checksum: bool
+
+
+def decompress_blocks(data: memoryview, *, verify_header: bool) -> Iterator[BytesLike]:
+    """Decompress one frame, block by block (at most 4 MiB each).
+
+    Raises:
+        CorruptError: BAT-7, at the position in `data` where the fault shows (Kafka's
+            Lz4BlockInputStream).
+    """
+    import lz4.block
+
+    pos, max_block_bytes, has_block_checksums, has_content_checksum = _parse_header(
+        data, verify_header=verify_header
+    )
+    while True:
+        mark = UINT32.unpack(_frame_bytes(data, pos, UINT32.size, "frame"))[0]
+        block_bytes = mark & ~STORED_MASK
+        if block_bytes > max_block_bytes:
+            raise _frame_fault(f"block of {block_bytes} bytes, maximum {max_block_bytes}", pos)
+        pos += UINT32.size
+        if block_bytes == 0:
+            break
+        block = _frame_bytes(data, pos, block_bytes, "block")
+        block_pos = pos
+        pos += block_bytes
+        if has_block_checksums:
+            stored = UINT32.unpack(_frame_bytes(data, pos, UINT32.size, "block checksum"))[0]
+            if xxh32(block) != stored:
+                raise _frame_fault("block checksum does not match", pos)
+            pos += UINT32.size
+        if mark & STORED_MASK:
+            yield block
+            continue
+        try:
+            plain = lz4.block.decompress(block, uncompressed_size=max_block_bytes)
+        except lz4.block.LZ4BlockError as error:
+            raise _frame_fault(str(error), block_pos) from error
+        yield plain
+    if has_content_checksum:
+        _frame_bytes(data, pos, UINT32.size, "content checksum")
+
+
+def _parse_header(data: memoryview, *, verify_header: bool) -> _Frame:
+    header = _frame_bytes(data, 0, MIN_HEADER_BYTES, "frame header")
+    if header[:4] != MAGIC:
+        raise _frame_fault("no frame begins here", 0)
+    flags, descriptor = header[4], header[5]
+    if flags & FLAG_RESERVED or flags >> VERSION_SHIFT != VERSION:
+        raise _frame_fault(f"flags {flags:#04x} are not of version {VERSION}", 4)
+    if not flags & FLAG_INDEPENDENT:
+        raise _frame_fault("dependent blocks", 4)
+    size_code = descriptor >> 4
+    if descriptor & DESCRIPTOR_RESERVED or not 4 <= size_code <= 7:
+        raise _frame_fault(f"block descriptor {descriptor:#04x}", 5)
+    pos = MIN_HEADER_BYTES
+    if flags & FLAG_CONTENT_SIZE:
+        pos += len(_frame_bytes(data, pos, 8, "content size"))
+    checksum = _frame_bytes(data, pos, 1, "frame header")[0]
+    if verify_header and checksum != xxh32(data[4:pos]) >> 8 & 0xFF:
+        raise _frame_fault("header checksum does not match", pos)
+    return _Frame(
+        blocks_pos=pos + 1,
+        max_block_bytes=1 << (2 * size_code + 8),
+        has_block_checksums=bool(flags & FLAG_BLOCK_CHECKSUM),
+        has_content_checksum=bool(flags & FLAG_CONTENT_CHECKSUM),
+    )
+
+
+def compress_blocks(data: BytesLike, level: int | None, *, hash_covers_magic: bool) -> bytes:
+    """One frame as Kafka's Lz4BlockOutputStream writes it.
+
+    Args:
+        data: what to compress.
+        level: of the high-compression mode; None is the fast mode, Kafka's default.
+        hash_covers_magic: write the header checksum that is expected in v0 messages.
+    """
+    import lz4.block
+
+    hashed = MAGIC + WRITTEN_DESCRIPTOR if hash_covers_magic else WRITTEN_DESCRIPTOR
+    parts = [MAGIC, WRITTEN_DESCRIPTOR, bytes([xxh32(hashed) >> 8 & 0xFF])]
+    view = memoryview(data)
+    for pos in range(0, len(view), WRITTEN_BLOCK_BYTES):
+        plain = view[pos : pos + WRITTEN_BLOCK_BYTES]
+        if level is None:
+            block = lz4.block.compress(plain, store_size=False)
+        else:
+            block = lz4.block.compress(
+                plain, mode="high_compression", compression=level, store_size=False
+            )
+        if len(block) < len(plain):
+            parts += (UINT32.pack(len(block)), block)
+        else:
+            parts += (UINT32.pack(len(plain) | STORED_MASK), bytes(plain))
+    parts.append(END_MARK)
+    return b"".join(parts)
+
+
+def xxh32(data: BytesLike) -> int:
+    """The xxHash32 function with seed 0; none of our dependencies offers it."""
+    mask = 0xFFFF_FFFF
+    prime_1, prime_2, prime_3 = 0x9E37_79B1, 0x85EB_CA77, 0xC2B2_AE3D
+    prime_4, prime_5 = 0x27D4_EB2F, 0x1656_67B1
+    view = memoryview(data)
+    lanes_end = len(view) & ~15
+    words_end = len(view) & ~3
+    value = prime_5
+    if lanes_end:
+        lanes = [(prime_1 + prime_2) & mask, prime_2, 0, -prime_1 & mask]
+        for words in Struct("<4I").iter_unpack(view[:lanes_end]):
+            for lane, word in enumerate(words):
+                mixed = (lanes[lane] + word * prime_2) & mask
+                lanes[lane] = (mixed << 13 | mixed >> 19) * prime_1 & mask
+        value = sum(
+            (lane << turn | lane >> 32 - turn) & mask
+            for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True)
+        )
+    value = (value + len(view)) & mask
+    for (word,) in UINT32.iter_unpack(view[lanes_end:words_end]):
+        value = (value + word * prime_3) & mask
+        value = (value << 17 | value >> 15) * prime_4 & mask
+    for byte in view[words_end:]:
+        value = (value + byte * prime_5) & mask
+        value = (value << 11 | value >> 21) * prime_1 & mask
+    value = (value ^ value >> 15) * prime_2 & mask
+    value = (value ^ value >> 13) * prime_3 & mask
+    return value ^ value >> 16
+
+
+def _frame_bytes(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
+    """The bytes [pos, pos + size_bytes); a fault when they are not all there."""
+    if size_bytes > len(data) - pos:
+        raise _frame_fault(f"{what} is cut short", pos)
+    return data[pos : pos + size_bytes]
+
+
+def _frame_fault(message: str, pos: int) -> CorruptError:
+    return CorruptError(f"lz4: {message}", check_id=CHECK_ID, pos=pos)
+
+
+# -- compression of record bodies (v2) and of wrapper messages (v0, v1), framed as Kafka frames it
+#
+# id  codec   framing
+#  0  none    the bytes themselves
+#  1  gzip    RFC 1952 members; bytes after a member that begin no other one are ignored
+#  2  snappy  snappy-java's block stream (not the official framing format), or one raw block:
+#               0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
+#             then chunks until the end: int32 compressed length, raw block; in place of a length
+#             the magic may begin a second stream. No end mark, no checksum
+#  3  lz4     one LZ4 frame of independent blocks, see `lz4_frame`
+#  4  zstd    zstd frames (RFC 8878); not in v0, v1
+# Integers of the snappy framing are big endian, those of gzip and zstd little endian.
+#
+# A body is valid if and only if Kafka's readers can read it to its end (BAT-7; BAT-17 in v0, v1):
+#   gzip    members are whole, CRC-32 and size of each match
+#   snappy  no chunk is cut short, has a negative length or other bytes than it announces; less than
+#           4 bytes at the end are ignored
+#   lz4     as `lz4_frame` says
+#   zstd    frames are whole, checksum and size of the content match where there are any, the window
+#           is not above 128 MiB (Kafka's zstd-jni misses the cut of a frame after the first)
+#
+# Compressed bytes differ between compressors: only ever compare what they decompress to.
+# Libraries are imported when a codec is first used.
+
+
 DEFAULT_MAX_BATCH_BYTES = 256 * 1024 * 1024
 CHUNK_BYTES = 256 * 1024  # of output at a time: what may be held above the limit
 INPUT_CHUNK_BYTES = 64 * 1024
 
-CHECK_ID = "BAT-7"
 LEGACY_CHECK_ID = "BAT-17"
 
 MAGIC_V0 = 0
@@ -125,7 +313,7 @@ def decompress(
     elif known is Codec.SNAPPY:
         parts = _unsnap(view, max_bytes)
     elif known is Codec.LZ4:
-        parts = lz4_frame.decompress_blocks(view, verify_header=magic != MAGIC_V0)
+        parts = decompress_blocks(view, verify_header=magic != MAGIC_V0)
     else:
         parts = _unzstd(view)
     plain = BytesIO()  # gives its bytes away without a copy
@@ -338,7 +526,7 @@ def compress(codec: int, data: BytesLike, *, magic: int = 2, level: int | None =
         return _compress_snappy(data)
     if known is Codec.LZ4:
         _require_level(level, 1, 17)
-        return lz4_frame.compress_blocks(data, level, hash_covers_magic=magic == MAGIC_V0)
+        return compress_blocks(data, level, hash_covers_magic=magic == MAGIC_V0)
     if known is Codec.ZSTD:
         return _compress_zstd(data, level)
     return bytes(data)

@@ -33,10 +33,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.bounds import require_bytes
 from storage.errors import CorruptError
-from storage.formats.message import MessageSchema, decode, encode, to_json
-from storage.formats.message_codec import INT16, Field
+from storage.formats.message import INT16, Field, MessageSchema, decode, encode, to_json
+from storage.limits import require_bytes
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

@@ -25,9 +25,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError
 from storage.formats.message import MessageSchema, decode, encode, kafka_reason, to_json
+from storage.limits import require_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,10 +1,4 @@
-"""Small text files as Java reads them: UTF-8 lines, integers, one JSON object.
-
-What a broker accepts is accepted here, what it refuses is a `FormatError` with line and position.
-Files that are accepted and yet not what a broker would have written (blanks, line ends, trailing
-text) are told apart by `unusual_text`, check id TXT-1: harmless to the broker, a sign of another
-writer or of a flipped bit.
-"""
+"""Text as Java reads and writes it: UTF-8 of keys and values, small text files, integers, JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +10,51 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from storage.errors import CorruptError, FormatError
 
 if TYPE_CHECKING:
-    from storage.bounds import Buf
+    from collections.abc import Iterator
+
+    from storage.limits import Buf
+
+
+# Java takes an encoded surrogate for one malformed piece, Python for two or three.
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_ONE_BAD_BYTE = b"\xff"
+_MAX_CONTINUATION_BYTES = 3
+
+
+def kafka_text(data: bytes) -> str:
+    """Decode bytes as java.lang.String does: each malformed piece becomes one U+FFFD."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(_ONE_BAD_BYTE, data).decode(errors="replace")
+
+
+def kafka_text_pieces(data: bytes, piece_bytes: int) -> Iterator[str]:
+    """Give the text of many bytes in pieces; none of them divides a character.
+
+    A byte that continues no character begins a malformed piece of its own, and at most three
+    continue one.
+    """
+    start = 0
+    while start < len(data):
+        end = min(start + piece_bytes, len(data))
+        for _ in range(_MAX_CONTINUATION_BYTES + 1):
+            if end == len(data) or data[end] & 0xC0 != 0x80:
+                break
+            end -= 1
+        else:
+            end += _MAX_CONTINUATION_BYTES + 1
+        yield kafka_text(data[start:end])
+        start = end
+
+
+# -- small text files as Java reads them: UTF-8 lines, integers, one JSON object
+#
+# What a broker accepts is accepted here, what it refuses is a `FormatError` with line and
+# position. Files that are accepted and yet not what a broker would have written (blanks, line
+# ends, trailing text) are told apart by `unusual_text`, check id TXT-1: harmless to the broker, a
+# sign of another writer or of a flipped bit.
+
 
 # Java's \s is ASCII only; of its six characters two end a line.
 BLANKS = re.compile(r"[ \t\x0b\f]+")

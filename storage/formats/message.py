@@ -1,49 +1,631 @@
-"""Kafka's generated messages: the one encoding of the records of every internal topic.
+r"""Kafka's generated messages: the one encoding of the records of every internal topic.
 
-A message is described by a table of fields, a `MessageSchema`. Each version is either flexible
-(compact lengths, tagged fields) or not:
+kafka-dump-log turns a message into a tree with the generated JsonConverter and prints the tree
+with Jackson, without blanks:
 
-type                  not flexible                      flexible
-bool                  int8, 0 is false                  same
-int8 .. int64         big-endian, signed                same
-uint16 uint32         big-endian                        same
-float64               IEEE 754, big-endian              same
-uuid                  16 bytes                          same
-string                int16 length, UTF-8; -1 null      uvarint length + 1, UTF-8; 0 null
-bytes, records        int32 length; -1 null             uvarint length + 1; 0 null
-[]T                   int32 count; -1 null              uvarint count + 1; 0 null
-struct                its fields                        its fields, then tagged fields
-nullable struct       int8 -1 null, 1 and the struct    same; inside a tag uvarint 0 null, or 1
-tagged fields         -                                 uvarint count; of each, in order of tags,
-                                                        uvarint tag, uvarint size, payload
+type            text
+integers        as numbers, int64 too
+bool            true, false
+float64         as Java's Double.toString; NaN and the infinities as strings
+uuid            22 characters, URL-safe base64 without padding
+bytes, records  standard base64 with padding
+string          control characters as \b \t \n \f \r or \u00XX (capital hex), `"` and `\`
+                escaped, everything else as it is
+null            null
+struct          an object in the order of the schema; tagged fields that equal their default, and
+                tagged fields that the schema lacks, are left out
 
-A message is valid if and only if:
-  MSG-1  the buffer holds all of it
-  MSG-2  null stands only where the schema allows it
-  MSG-3  no length or count is larger than what is left, no string is longer than 32767 bytes
-  MSG-4  a tagged field that the schema has is as long as its size says
-  MSG-5  its version is one that the schema has
-
-We read what Kafka reads although it would not write it: a bool other than 0 and 1, tags out of
-order, a default spelled out in a tag, a varint longer than needed, text that is not UTF-8 (bad
-pieces become U+FFFD). Of all valid messages only these do not come back equal from `encode`.
-MSG-4 is ours: Kafka goes on wherever the field ended, among bytes that mean something else.
-
-Values are dicts in the order of the schema with keys in Kafka's words; integers, floats, bools,
-str, bytes (a uuid is its 16 bytes), list, dict, None. An absent tagged field has its default.
-Tagged fields that the schema lacks are kept under `UNKNOWN_TAGS` as (tag, payload) pairs.
+Java before 19 prints some doubles with more digits than are needed to tell them apart. We print
+the fewest digits, as Java 19 and later.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from base64 import b64encode, urlsafe_b64encode
+from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.errors import FormatError, TruncatedError, UnsupportedError, UsageError
-from storage.formats.message_codec import Field, TypeCodec, struct_codec
+from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError, UsageError
+from storage.formats.java_text import kafka_text
+from storage.formats.varint import BytesLike, encode_uvarint, parse_uvarint
+from storage.limits import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
-    from storage.formats.varint import BytesLike
+    from collections.abc import Callable
+
+
+ESCAPED = re.compile(r'["\\\x00-\x1f]')
+ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\f": "\\f",
+    "\r": "\\r",
+}
+# Java writes a double without exponent from 10^-3 up to, and not including, 10^7.
+PLAIN_MIN_EXPONENT = -3
+PLAIN_END_EXPONENT = 7
+
+
+class Json(str):
+    """Text that is JSON already, to be put in as it is."""
+
+    __slots__ = ()
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
+    return ESCAPES.get(character) or f"\\u{ord(character):04X}"
+
+
+def json_string(text: str) -> str:
+    """Quoted and escaped as Jackson does by default."""
+    return f'"{ESCAPED.sub(_escape, text)}"'
+
+
+def json_bool(value: bool) -> str:
+    """Either word of JSON."""
+    return "true" if value else "false"
+
+
+def json_bytes(value: bytes) -> str:
+    """Standard base64 with padding, quoted."""
+    return f'"{b64encode(value).decode()}"'
+
+
+def json_uuid(value: bytes) -> str:
+    """The 22 characters of Kafka's Uuid, quoted."""
+    return f'"{urlsafe_b64encode(value).decode().rstrip("=")}"'
+
+
+def json_double(value: float) -> str:
+    """The text of Java's Double.toString (19 and later); a string for what is no number."""
+    if math.isnan(value):
+        return '"NaN"'
+    if math.isinf(value):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    sign = "-" if math.copysign(1.0, value) < 0 else ""
+    if value == 0:
+        return sign + "0.0"
+    digits, exponent = _shortest_digits(abs(value))
+    if PLAIN_MIN_EXPONENT <= exponent < PLAIN_END_EXPONENT:
+        if exponent < 0:
+            return f"{sign}0.{'0' * (-exponent - 1)}{digits}"
+        whole, fraction = digits[: exponent + 1].ljust(exponent + 1, "0"), digits[exponent + 1 :]
+        return f"{sign}{whole}.{fraction or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+
+
+def _shortest_digits(value: float) -> tuple[str, int]:
+    """Digits d1 d2 ... and exponent e with value = d1.d2... * 10^e; the fewest that are exact.
+
+    Where one digit would do, Java takes the nearest of two digits: 4.9E-324 rather than 5E-324.
+    """
+    mantissa, exponent = f"{value!r}e".split("e")[:2]
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0").rstrip("0")
+    if len(digits) == 1:
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return mantissa.replace(".", "").rstrip("0"), int(exponent)
+    point = len(whole) if whole != "0" else len(fraction.lstrip("0")) - len(fraction)
+    return digits, point - 1 + int(exponent or 0)
+
+
+def json_array(elements: list[str]) -> str:
+    """Elements that are JSON already."""
+    return f"[{','.join(elements)}]"
+
+
+def json_object(members: list[tuple[str, str]]) -> str:
+    """Names that need no escaping, and values that are JSON already."""
+    return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+
+
+# -- how the types of Kafka's generated messages are read, written and printed (see `message`)
+#
+# A `TypeCodec` is made once per message and version, so that reading needs no look-ups in its
+# schema. The errors' messages are those of Kafka's generated readers, which its tools print.
+
+
+UNKNOWN_TAGS = "_unknownTaggedFields"
+
+MAX_STRING_BYTES = INT16_MAX
+MAX_UINT32 = 0xFFFF_FFFF
+UUID_BYTES = 16
+ZERO_UUID = bytes(UUID_BYTES)
+
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+FIXED_WIDTH = {
+    "int8": Struct(">b"),
+    "int16": INT16,
+    "int32": INT32,
+    "int64": Struct(">q"),
+    "uint16": Struct(">H"),
+    "uint32": Struct(">I"),
+    "float64": Struct(">d"),
+}
+
+
+class Elsewhere:
+    """Bytes of a `bytes` or `records` field that are sent without being copied into the message.
+
+    Attributes:
+        size_bytes: how many.
+        pos: where they belong in the encoded message, once it is.
+    """
+
+    __slots__ = ("pos", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.pos = -1
+
+
+class TypeCodec(NamedTuple):
+    """How one type is read, written and printed; `default` makes a fresh one."""
+
+    read: Callable[[BytesLike, int], tuple[Any, int]]
+    write: Callable[[bytearray, Any], None]
+    json: Callable[[Any], str]
+    default: Callable[[], Any]
+
+
+def _short(what: str, pos: int, needed_bytes: int, buf: BytesLike) -> TruncatedError:
+    return TruncatedError(
+        what,
+        check_id="MSG-1",
+        pos=pos,
+        needed_bytes=needed_bytes,
+        available_bytes=len(buf) - pos,
+    )
+
+
+def _corrupt(message: str, check_id: str, pos: int) -> CorruptError:
+    return CorruptError(message, check_id=check_id, pos=pos)
+
+
+def _read_uvarint(buf: BytesLike, pos: int) -> tuple[int, int]:
+    if pos < len(buf) and (byte := buf[pos]) < 0x80:
+        return byte, pos + 1
+    try:
+        value, next_pos = parse_uvarint(buf, pos)
+    except CorruptError as error:
+        low_bits = sum((buf[pos + place] & 0x7F) << (7 * place) for place in range(5)) & MAX_UINT32
+        error.message = (
+            "Varint is too long, the most significant bit in the 5th byte is set, "
+            f"converted value: {low_bits:x}"
+        )
+        raise
+    if value > INT32_MAX:  # Kafka takes it for a negative number, and that for null or none
+        raise _corrupt(f"count {value} is negative as int32", "MSG-3", pos)
+    return value, next_pos
+
+
+def _fixed_codec(type_name: str) -> TypeCodec:
+    layout = FIXED_WIDTH[type_name]
+    width_bytes, unpack_from, pack = layout.size, layout.unpack_from, layout.pack
+
+    def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
+        end_pos = pos + width_bytes
+        if end_pos > len(buf):
+            raise _short(type_name, pos, width_bytes, buf)
+        return unpack_from(buf, pos)[0], end_pos
+
+    def write(out: bytearray, value: Any) -> None:
+        out += pack(value)
+
+    if type_name == "float64":
+        return TypeCodec(read=read, write=write, json=json_double, default=float)
+    return TypeCodec(read=read, write=write, json=str, default=int)
+
+
+def _bool_codec() -> TypeCodec:
+    def read(buf: BytesLike, pos: int) -> tuple[bool, int]:
+        if pos >= len(buf):
+            raise _short("bool", pos, 1, buf)
+        return buf[pos] != 0, pos + 1
+
+    def write(out: bytearray, value: Any) -> None:
+        out.append(1 if value else 0)
+
+    return TypeCodec(read=read, write=write, json=json_bool, default=bool)
+
+
+def _uuid_codec() -> TypeCodec:
+    def read(buf: BytesLike, pos: int) -> tuple[bytes, int]:
+        end_pos = pos + UUID_BYTES
+        if end_pos > len(buf):
+            raise _short("uuid", pos, UUID_BYTES, buf)
+        return bytes(buf[pos:end_pos]), end_pos
+
+    def write(out: bytearray, value: Any) -> None:
+        if len(value) != UUID_BYTES:
+            raise ValueError(f"a uuid has {UUID_BYTES} bytes, not {len(value)}")
+        out += value
+
+    return TypeCodec(read=read, write=write, json=json_uuid, default=lambda: ZERO_UUID)
+
+
+class _Length(NamedTuple):
+    """How the length of a string, bytes or list is written; null is -1."""
+
+    read: Callable[[BytesLike, int], tuple[int, int]]
+    write: Callable[[bytearray, int], None]
+
+
+def _fixed_length(layout: Struct) -> _Length:
+    codec = _fixed_codec("int16" if layout is INT16 else "int32")
+
+    def write(out: bytearray, length: int) -> None:
+        out += layout.pack(length)
+
+    return _Length(codec.read, write)
+
+
+def _read_compact_length(buf: BytesLike, pos: int) -> tuple[int, int]:
+    value, next_pos = _read_uvarint(buf, pos)
+    return value - 1, next_pos
+
+
+def _write_compact_length(out: bytearray, length: int) -> None:
+    out += encode_uvarint(length + 1)
+
+
+COMPACT_LENGTH = _Length(_read_compact_length, _write_compact_length)
+INT16_LENGTH = _fixed_length(INT16)
+INT32_LENGTH = _fixed_length(INT32)
+
+
+def _null_error(name: str, pos: int) -> CorruptError:
+    return _corrupt(f"non-nullable field {name} was serialized as null", "MSG-2", pos)
+
+
+def _read_array(buf: BytesLike, pos: int, length: int) -> bytes:
+    available_bytes = len(buf) - pos
+    if length > available_bytes:
+        raise _corrupt(
+            f"Error reading byte array of {length} byte(s): "
+            f"only {available_bytes} byte(s) available",
+            "MSG-3",
+            pos,
+        )
+    return bytes(buf[pos : pos + length])
+
+
+def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> TypeCodec:
+    """Strings (`text`) and bytes."""
+    length_codec = COMPACT_LENGTH if flexible else INT16_LENGTH if text else INT32_LENGTH
+    read_length, write_length = length_codec
+
+    def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
+        length, data_pos = read_length(buf, pos)
+        if length < 0:
+            if not nullable:
+                raise _null_error(name, pos)
+            return None, data_pos
+        if text and length > MAX_STRING_BYTES:
+            raise _corrupt(f"string field {name} had invalid length {length}", "MSG-3", pos)
+        data = _read_array(buf, data_pos, length)
+        return (kafka_text(data) if text else data), data_pos + length
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            if not nullable:
+                raise ValueError(f"{name} must not be null")
+            write_length(out, -1)
+            return
+        if isinstance(value, Elsewhere):
+            write_length(out, value.size_bytes)
+            value.pos = len(out)
+            return
+        data = value.encode() if text else value
+        if text and len(data) > MAX_STRING_BYTES:
+            raise ValueError(f"{name} is longer than {MAX_STRING_BYTES} bytes")
+        write_length(out, len(data))
+        out += data
+
+    quoted: Callable[[Any], str] = json_string if text else json_bytes
+
+    def to_text(value: Any) -> str:
+        if value is None:
+            return "null"
+        return value if isinstance(value, Json) else quoted(value)
+
+    return TypeCodec(
+        read=read,
+        write=write,
+        json=to_text,
+        default=str if text else bytes,
+    )
+
+
+def _list_codec(name: str, element: TypeCodec, *, nullable: bool, flexible: bool) -> TypeCodec:
+    read_length, write_length = COMPACT_LENGTH if flexible else INT32_LENGTH
+    read_element, write_element, element_json = element.read, element.write, element.json
+
+    def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
+        count, next_pos = read_length(buf, pos)
+        if count < 0:
+            if not nullable:
+                raise _null_error(name, pos)
+            return None, next_pos
+        # Every element takes a byte at least, so this bounds the loop and the list.
+        if count > len(buf) - next_pos:
+            raise _corrupt(
+                f"Tried to allocate a collection of size {count}, "
+                f"but there are only {len(buf) - next_pos} bytes remaining.",
+                "MSG-3",
+                pos,
+            )
+        values = []
+        for _ in range(count):
+            value, next_pos = read_element(buf, next_pos)
+            values.append(value)
+        return values, next_pos
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            if not nullable:
+                raise ValueError(f"{name} must not be null")
+            write_length(out, -1)
+            return
+        write_length(out, len(value))
+        for element_value in value:
+            write_element(out, element_value)
+
+    def to_text(value: Any) -> str:
+        if value is None:
+            return "null"
+        return json_array([element_json(one) for one in value])
+
+    return TypeCodec(read=read, write=write, json=to_text, default=list)
+
+
+def _nullable_struct_codec(struct: TypeCodec, *, tagged: bool) -> TypeCodec:
+    """A struct behind a marker of one byte: int8 -1 or 1, in a tagged field uvarint 0 or 1."""
+
+    def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
+        if tagged:
+            marker, next_pos = _read_uvarint(buf, pos)
+            return struct.read(buf, next_pos) if marker > 0 else (None, next_pos)
+        if pos >= len(buf):
+            raise _short("int8", pos, 1, buf)
+        return struct.read(buf, pos + 1) if buf[pos] < 0x80 else (None, pos + 1)
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            out.append(0 if tagged else 0xFF)
+            return
+        out.append(1)
+        struct.write(out, value)
+
+    return TypeCodec(
+        read=read,
+        write=write,
+        json=lambda value: "null" if value is None else struct.json(value),
+        default=struct.default,
+    )
+
+
+def _unreadable_struct_codec(codec: TypeCodec) -> TypeCodec:
+    """Kafka's generated structs, unlike its messages, refuse a version that they do not know."""
+
+    def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
+        del buf
+        raise _corrupt("a struct of a version that is not known", "MSG-5", pos)
+
+    return codec._replace(read=read)
+
+
+def _field_codec(
+    field: Field, version: int, *, flexible: bool, known: bool, is_strict: bool
+) -> TypeCodec:
+    type_name = field.type.removesuffix("?")
+    nullable = field.type.endswith("?")
+    if type_name.startswith("[]"):
+        one = field._replace(name=f"{field.name} element", type=type_name[2:], tag=-1, default=...)
+        element = _field_codec(one, version, flexible=flexible, known=known, is_strict=is_strict)
+        codec = _list_codec(field.name, element, nullable=nullable, flexible=flexible)
+    elif type_name in ("string", "bytes", "records"):
+        text = type_name == "string"
+        codec = _blob_codec(field.name, text=text, nullable=nullable, flexible=flexible)
+    elif type_name == "struct":
+        codec = struct_codec(
+            field.fields, version, flexible=flexible, known=known, is_strict=is_strict
+        )
+        if not known:
+            codec = _unreadable_struct_codec(codec)
+        if nullable:
+            codec = _nullable_struct_codec(codec, tagged=field.tag >= 0)
+    elif type_name == "bool":
+        codec = _bool_codec()
+    elif type_name == "uuid":
+        codec = _uuid_codec()
+    else:
+        codec = _fixed_codec(type_name)
+    if field.default is not ...:
+        codec = codec._replace(default=lambda: field.default)
+    return codec
+
+
+def struct_codec(
+    fields: tuple[Field, ...],
+    version: int,
+    *,
+    flexible: bool,
+    known: bool = True,
+    is_strict: bool = True,
+) -> TypeCodec:
+    """The codec of a message or of a struct in it, for one version.
+
+    `known` False: what lies on disk is another version that is read as this one. Not `is_strict`:
+    names that the version lacks are not written.
+    """
+    present = [
+        (
+            field,
+            _field_codec(field, version, flexible=flexible, known=known, is_strict=is_strict),
+        )
+        for field in fields
+        if field.since <= version <= field.until
+    ]
+    names = {field.name for field, _ in present} | ({UNKNOWN_TAGS} if flexible else set())
+    plain = [(field.name, codec.read) for field, codec in present if field.tag < 0]
+    tagged = {field.tag: (field.name, codec) for field, codec in present if field.tag >= 0}
+    in_order = sorted(tagged.items())
+    # A value starts out with its tagged fields at their defaults, in the order of the schema.
+    order = [(field.name, codec.default, field.tag >= 0) for field, codec in present]
+    begun = {name: default() if is_tag else None for name, default, is_tag in order if tagged}
+    # Values that can be changed are made anew for each.
+    made = [
+        (name, default) for name, default, _ in order if isinstance(begun.get(name), list | dict)
+    ]
+
+    def read(buf: BytesLike, pos: int) -> tuple[dict[str, Any], int]:
+        value = begun.copy()
+        for name, default in made:
+            value[name] = default()
+        for name, read_field in plain:
+            value[name], pos = read_field(buf, pos)
+        if flexible:
+            pos = _read_tags(buf, pos, tagged, value)
+        return value, pos
+
+    def write(out: bytearray, value: Any) -> None:
+        if is_strict and not value.keys() <= names:
+            raise ValueError(f"no such field in this version: {sorted(value.keys() - names)}")
+        for field, codec in present:
+            if field.tag < 0:
+                name = field.name
+                codec.write(out, value[name] if name in value else codec.default())
+        if flexible:
+            _write_tags(out, in_order, value)
+
+    def to_text(value: Any) -> str:
+        return json_object(
+            [
+                (field.name, codec.json(value[field.name]))
+                for field, codec in present
+                if field.tag < 0 or value[field.name] != codec.default()
+            ]
+        )
+
+    return TypeCodec(
+        read=read,
+        write=write,
+        json=to_text,
+        default=lambda: {name: default() for name, default, _ in order},
+    )
+
+
+def _read_tags(
+    buf: BytesLike, pos: int, tagged: dict[int, tuple[str, TypeCodec]], value: dict[str, Any]
+) -> int:
+    """Read a tagged-field section into `value`; returns next_pos."""
+    count, pos = _read_uvarint(buf, pos)
+    unknown = []
+    for _ in range(count):  # each takes two bytes at least: the buffer bounds the loop
+        tag, pos = _read_uvarint(buf, pos)
+        size_bytes, pos = _read_uvarint(buf, pos)
+        if tag not in tagged:
+            unknown.append((tag, _read_array(buf, pos, size_bytes)))
+            pos += size_bytes
+            continue
+        name, codec = tagged[tag]
+        value[name], end_pos = codec.read(buf, pos)
+        if end_pos != pos + size_bytes:
+            raise CorruptError(
+                f"tagged field {name} is not as long as its size says",
+                check_id="MSG-4",
+                pos=pos,
+                expected=f"{size_bytes} bytes",
+                found=f"{end_pos - pos} bytes",
+            )
+        pos = end_pos
+    if unknown:
+        value[UNKNOWN_TAGS] = unknown
+    return pos
+
+
+def _write_tags(
+    out: bytearray, in_order: list[tuple[int, tuple[str, TypeCodec]]], value: dict[str, Any]
+) -> None:
+    """Write what differs from its default, and the unknown ones among them, in order of tags."""
+    payloads: list[tuple[int, bytes]] = list(value.get(UNKNOWN_TAGS, ()))
+    for tag, (name, codec) in in_order:
+        if name in value and value[name] != codec.default():
+            payload = bytearray()
+            codec.write(payload, value[name])
+            payloads.append((tag, bytes(payload)))
+    payloads.sort(key=lambda pair: pair[0])
+    out += encode_uvarint(len(payloads))
+    for tag, one in payloads:
+        out += encode_uvarint(tag) + encode_uvarint(len(one)) + one
+
+
+LAST_VERSION = INT16_MAX
+
+
+NEVER = LAST_VERSION + 1  # `flexible_since` of a message that never is
+
+
+class Field(NamedTuple):
+    """One field of a message, as in Kafka's schema files.
+
+    `type` is one of the types above, `struct` for one with `fields`, prefixed with `[]` for a
+    list of them and suffixed with `?` where null is allowed. `default` None means null; left out,
+    it is zero, false, "" or empty. A field with a `tag` is a tagged field.
+    """
+
+    name: str
+    type: str
+    since: int = 0
+    until: int = LAST_VERSION
+    tag: int = -1
+    default: Any = ...
+    fields: tuple[Field, ...] = ()
+
+
+# -- Kafka's generated messages: the one encoding of the records of every internal topic
+#
+# A message is described by a table of fields, a `MessageSchema`. Each version is either flexible
+# (compact lengths, tagged fields) or not:
+#
+# type                  not flexible                      flexible
+# bool                  int8, 0 is false                  same
+# int8 .. int64         big-endian, signed                same
+# uint16 uint32         big-endian                        same
+# float64               IEEE 754, big-endian              same
+# uuid                  16 bytes                          same
+# string                int16 length, UTF-8; -1 null      uvarint length + 1, UTF-8; 0 null
+# bytes, records        int32 length; -1 null             uvarint length + 1; 0 null
+# []T                   int32 count; -1 null              uvarint count + 1; 0 null
+# struct                its fields                        its fields, then tagged fields
+# nullable struct       int8 -1 null, 1 and the struct    same; inside a tag uvarint 0 null, or 1
+# tagged fields         -                                 uvarint count; of each, in order of tags,
+#                                                         uvarint tag, uvarint size, payload
+#
+# A message is valid if and only if:
+#   MSG-1  the buffer holds all of it
+#   MSG-2  null stands only where the schema allows it
+#   MSG-3  no length or count is larger than what is left, no string is longer than 32767 bytes
+#   MSG-4  a tagged field that the schema has is as long as its size says
+#   MSG-5  its version is one that the schema has
+#
+# We read what Kafka reads although it would not write it: a bool other than 0 and 1, tags out of
+# order, a default spelled out in a tag, a varint longer than needed, text that is not UTF-8 (bad
+# pieces become U+FFFD). Of all valid messages only these do not come back equal from `encode`.
+# MSG-4 is ours: Kafka goes on wherever the field ended, among bytes that mean something else.
+#
+# Values are dicts in the order of the schema with keys in Kafka's words; integers, floats, bools,
+# str, bytes (a uuid is its 16 bytes), list, dict, None. An absent tagged field has its default.
+# Tagged fields that the schema lacks are kept under `UNKNOWN_TAGS` as (tag, payload) pairs.
 
 
 class MessageSchema:

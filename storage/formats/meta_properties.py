@@ -29,7 +29,7 @@ from storage.limits import INT32_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 NAME = "meta.properties"
 CHECK_ID = "DIR-3"

@@ -22,15 +22,14 @@ from operator import ge
 from struct import Struct, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
-from storage.formats.entry_sequence import EntrySequence
-from storage.formats.zero_tail import first_data_pos, used_entry_count
+from storage.formats.index_entries import EntrySequence, first_data_pos, used_entry_count
+from storage.limits import require_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 ENTRY = Struct(">ii")
 ENTRY_BYTES = 8

@@ -28,7 +28,7 @@ from storage.formats.java_text import (
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 NAME = "partition.metadata"
 CHECK_ID = "DIR-4"

@@ -33,15 +33,15 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.bounds import require_bytes
 from storage.checksum import crc32c
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError
 from storage.formats.record_batch import NO_SEQUENCE, decrement_sequence
+from storage.limits import require_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 HEADER = Struct(">hIi")
 HEADER_BYTES = 10

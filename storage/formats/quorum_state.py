@@ -35,7 +35,7 @@ from storage.formats.partition_metadata import format_uuid, parse_uuid
 from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 NAME = "quorum-state"
 CHECK_ID = "QST-1"

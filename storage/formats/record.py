@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import CorruptError, FormatError
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.formats.varint import (
     BytesLike,
     encode_varint,

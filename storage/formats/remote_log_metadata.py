@@ -22,10 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError
-from storage.formats import api_message_frame as frame
-from storage.formats.message import MessageSchema
-from storage.formats.message_codec import Field
-from storage.formats.message_json import json_uuid
+from storage.formats import cluster_metadata as frame
+from storage.formats.message import Field, MessageSchema, json_uuid
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING
 
 from storage.formats import coordinator_record as records
 from storage.formats.coordinator_record import CoordinatorRecord, RecordType
-from storage.formats.message import MessageSchema
-from storage.formats.message_codec import NEVER, Field
+from storage.formats.message import NEVER, Field, MessageSchema
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

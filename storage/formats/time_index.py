@@ -23,16 +23,15 @@ from operator import ge, gt
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
-from storage.formats.entry_sequence import EntrySequence
+from storage.formats.index_entries import EntrySequence, first_data_pos, used_entry_count
 from storage.formats.offset_index import DEFAULT_INDEX_BYTES
-from storage.formats.zero_tail import first_data_pos, used_entry_count
+from storage.limits import require_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 ENTRY = Struct(">qi")
 ENTRY_BYTES = 12

@@ -26,13 +26,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
+from storage.limits import require_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.bounds import Buf
+    from storage.limits import Buf
 
 ENTRY = Struct(">hqqqq")
 ENTRY_BYTES = 34

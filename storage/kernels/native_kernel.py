@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from storage.files import read_watch
+from storage.files import positioned_file
 from storage.formats.record_batch import CODEC_MASK
 from storage.kernels.layouts import COLUMN_DTYPES, empty_table
 from storage.kernels.offset_order import LOOK_COUNT
@@ -122,7 +122,7 @@ class HeaderReader:
             self._pause_bytes = STRETCH_BYTES
         if sure_count:
             neighbours.pass_over(table)
-            if (watcher := read_watch.watcher()) is not None:
+            if (watcher := positioned_file.current_watcher()) is not None:
                 watcher.read(self._path, pos, end - pos)
             if end >= self._next_pos and stretch.walk_to_pos - pos == STRETCH_BYTES:
                 self._read_ahead(

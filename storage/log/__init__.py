@@ -1,5 +1,4 @@
 """A segment: its batches, its records, its marks.
 
-From the entry down: decoded_records, intact_batches, markers, torn_batch, segment,
-segment_indexes.
+From the entry down: decoded_records, intact_batches, segment.
 """

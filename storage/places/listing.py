@@ -1,20 +1,37 @@
-"""What a listing of log dirs holds: segments, directories and problems, as values."""
+"""What a listing of log dirs holds, as values; and how local directories are listed."""
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.dirs.acknowledged import Acknowledged
-from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC, DirState, parse_partition_name
+from storage.dirs.acknowledged import Acknowledged, acknowledged, claimed_end
+from storage.dirs.discovery import Selected, discover, duplicate_partitions, has_partition_file
+from storage.dirs.partition_files import list_partition
+from storage.errors import AccessError, UsageError
+from storage.file_names import (
+    COORDINATOR_TOPICS,
+    LOG_FILE_KINDS,
+    METADATA_TOPIC,
+    DirState,
+    FileKind,
+    classify,
+    parse_partition_name,
+)
+from storage.files.uris import Match, expand, has_wildcard
 from storage.kernels.offset_order import ClaimedEnd  # noqa: TC001 - `read_as` resolves it
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from storage.dirs.discovery import Discovery
     from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition_files import PartitionFiles, SegmentFiles
+    from storage.errors import CorruptError
 
 
 # PROD-12: their coordinators write what sequence rules do not hold for.
@@ -129,3 +146,250 @@ def sort_listing(listing: Listing) -> Listing:
         places=tuple(places),
         directories=tuple(sorted(listing.directories, key=lambda each: each.directory)),
     )
+
+
+# -- listing segments in local directories, with wildcards: see `places`
+
+
+# Files that stand for their partition when a wildcard matches them. Others, such as the
+# checkpoints of a log dir, would bring in far more than what was meant.
+PARTITION_FILE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
+
+
+def no_match(pattern: str, problems: list[Problem], problems_count: int) -> AccessError:
+    """Return the error for a pattern that leads nowhere.
+
+    It is the last problem, taken back, if more were met than `problems_count` on the way.
+    """
+    if len(problems) > problems_count and isinstance(last := problems[-1], AccessError):
+        problems.pop()
+        return last
+    words = "no log dir, partition or file of one matches"
+    return AccessError(FileNotFoundError(errno.ENOENT, words, pattern), pattern)
+
+
+def not_utf8(path: str) -> AccessError:
+    """Return the problem of a name that no URI and no Spark string can hold."""
+    shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return AccessError(OSError(errno.EILSEQ, "left out: the name is not valid UTF-8"), shown)
+
+
+def list_local(paths: Sequence[str], *, base: str | None = None, is_only: bool = True) -> Listing:
+    """List local PATHs; unsorted. With `is_only`, errors of a single PATH are raised."""
+    lister = _LocalLister()
+    for path in paths:
+        try:
+            lister.add(path, Path(base or Path.cwd(), path))
+        except AccessError as exc:
+            if is_only and len(paths) == 1:
+                raise
+            lister.problems.append(exc)
+    try:
+        lister.find()
+    except AccessError as exc:
+        if is_only and len(paths) == 1:
+            raise
+        lister.problems.append(exc)
+    return lister.listing()
+
+
+class _LocalLister:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self._wanted: dict[str, None] = {}  # absolute paths without wildcards, in order
+        self._found: list[DirectoryPlace] = []
+        self._around: dict[str, Selected] = {}  # by directory, to ask what is known of it
+        self._whole: tuple[LogDir, ...] = ()
+        self._named: dict[str, str] = {}  # directories that a first wildcard matched -> their name
+
+    def add(self, given: str, path: Path) -> None:
+        """Take a PATH, as given and as it is from here."""
+        if not has_wildcard(str(path)) or os.path.lexists(path):
+            self._wanted.setdefault(_absolute(path))
+            return
+        is_met, problems_count = False, len(self.problems)
+        for match in expand(str(path.absolute()), self._names):
+            target = self._target(match)
+            if target is not None:
+                is_met = True
+                self._wanted.setdefault(_absolute(Path(target)))
+                self._named.setdefault(match.first, Path(match.first).name)
+        if not is_met:
+            raise no_match(given, self.problems, problems_count)
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)  # noqa: PTH208 - names, not paths
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as exc:
+            self.problems.append(AccessError(exc, directory))
+            return []
+
+    def _target(self, match: Match) -> str | None:
+        """Return the directory that a match stands for, None if it stands for none."""
+        path = match.path
+        if not Path(path).is_dir():
+            is_wanted = classify(Path(path).name).kind in PARTITION_FILE_KINDS
+            return str(Path(path).parent) if is_wanted and os.path.lexists(path) else None
+        if parse_partition_name(Path(path).name) is not None and has_partition_file(path):
+            return path
+        try:
+            discover([path])
+        except UsageError:
+            self.notes.append(f"{path}: passed over, neither a log dir nor a partition")
+            return None
+        except AccessError as exc:
+            self.problems.append(exc)
+            return None
+        return path
+
+    def find(self) -> None:
+        """Find the partitions behind all that was added. Raises AccessError if it is one path."""
+        if not self._wanted:
+            return
+        found = discover(self._wanted)
+        self.problems += self._problems(found)
+        self.notes += filter(None, map(_use_note, found.log_dirs))
+        self._whole = found.whole
+        for selected in found.selected:
+            path, name = selected.partition
+            if is_text(path):
+                broker = self._broker(selected)
+                cluster = _cluster_id(selected.log_dir)
+                self._around[path] = selected
+                self._found.append(
+                    DirectoryPlace(
+                        broker=broker,
+                        topic=name.topic,
+                        partition=name.partition,
+                        directory=path,
+                        cluster=cluster,
+                    )
+                )
+            else:
+                self.problems.append(not_utf8(path))
+
+    def listing(self) -> Listing:
+        """List all that was found."""
+        places: list[SegmentPlace] = []
+        known: dict[str, Acknowledged] = {}
+        for each in self._found:
+            files = self._list(each)
+            if files is not None:
+                found = acknowledged(*self._around[each.directory], files)
+                more = self._segments(each, files, found.cleaned_offset)
+                if more:
+                    end = claimed_end(*self._around[each.directory])
+                    more[-1] = more[-1]._replace(claimed_end=end)
+                places += more
+                known[each.directory] = found
+        return Listing(
+            places=tuple(places),
+            directories=tuple(self._found),
+            problems=tuple(self.problems),
+            notes=tuple(self.notes),
+            log_dirs=self._whole,
+            acknowledged=known,
+        )
+
+    def _list(self, directory: DirectoryPlace) -> PartitionFiles | None:
+        try:
+            files = list_partition(directory.directory)
+        except AccessError as exc:
+            self.problems.append(exc)
+            return None
+        self.problems += files.problems
+        return files
+
+    def _segments(
+        self, directory: DirectoryPlace, files: PartitionFiles, cleaned_offset: int | None
+    ) -> list[SegmentPlace]:
+        return [
+            SegmentPlace(
+                broker=directory.broker,
+                topic=directory.topic,
+                partition=directory.partition,
+                directory=directory.directory,
+                path=each.log.path,
+                base_offset=each.base_offset,
+                is_active=each is files.segments[-1],
+                file_bytes=each.log.file_bytes,
+                modified_ns=_modified_ns(each),
+                cleaned_offset=cleaned_offset,
+            )
+            for each in files.segments
+        ]
+
+    def _broker(self, selected: Selected) -> str:
+        node_id = _node_id(selected.log_dir)
+        if node_id is not None:
+            return node_id
+        around = Path(selected.partition.path).parent
+        for each in (around, *around.parents):
+            if str(each) in self._named:
+                return self._named[str(each)]
+        return str(around)
+
+    def _problems(self, found: Discovery) -> Iterable[Problem]:
+        """Return the problems; partitions in two log dirs are none if the brokers differ."""
+        yield from (each for each in found.problems if getattr(each, "check_id", "") != "DIR-2")
+        yield from duplicates(
+            ((_node_id(each) or self._name_of(each.path) or each.path, _cluster_id(each)), each)
+            for each in found.log_dirs
+        )
+
+    def _name_of(self, path: str) -> str | None:
+        around = (Path(path), *Path(path).parents)
+        return next((self._named[str(each)] for each in around if str(each) in self._named), None)
+
+
+def duplicates(log_dirs: Iterable[tuple[Hashable, LogDir]]) -> Iterator[CorruptError]:
+    """Find the partitions that are live in two log dirs, given with their brokers, of one broker.
+
+    Unlike in `discover`, log dirs that do not tell their node are not taken for those of one.
+    """
+    by_broker: dict[Hashable, list[LogDir]] = {}
+    for broker, log_dir in log_dirs:
+        by_broker.setdefault(broker, []).append(log_dir)
+    for each in by_broker.values():
+        yield from duplicate_partitions(each)
+
+
+def is_text(path: str) -> bool:
+    """Is the path valid UTF-8?"""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _absolute(path: Path) -> str:
+    """Make a path absolute, links kept: their names may be those of partitions."""
+    return os.path.realpath(path) if ".." in path.parts else str(path.absolute())
+
+
+def _cluster_id(log_dir: LogDir | None) -> str | None:
+    return None if log_dir is None or log_dir.meta is None else log_dir.meta.cluster_id
+
+
+def _node_id(log_dir: LogDir | None) -> str | None:
+    if log_dir is None or log_dir.meta is None or log_dir.meta.node_id is None:
+        return None
+    return str(log_dir.meta.node_id)
+
+
+def _use_note(log_dir: LogDir) -> str | None:
+    if not log_dir.lock.is_held:
+        return None
+    holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
+    return f"{log_dir.path}: in use by {holder}; what is listed may have changed since"
+
+
+def _modified_ns(files: SegmentFiles) -> int:
+    try:
+        return os.stat(files.log.path).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return 0  # removed meanwhile: who reads it will say so

@@ -55,8 +55,7 @@ def stamp_of(path: str) -> FileStamp | None:
     """
     local = local_path(Uri.parse(path)) if is_uri(path) else path
     if local is None:
-        from storage.files.file_systems import locate
-        from storage.files.remote_file import as_os_error
+        from storage.files.file_systems import as_os_error, locate
 
         located = locate(path)
         try:
@@ -102,7 +101,7 @@ def open_file(path: str) -> PositionedFile:
     local = local_path(uri)
     if local is not None:
         return PositionedFile(local)
-    from storage.files.remote_file import RemoteFile
+    from storage.files.file_systems import RemoteFile
 
     return RemoteFile(path)
 

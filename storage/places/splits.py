@@ -13,28 +13,39 @@ becomes larger. A segment without a usable index is one piece.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from storage.errors import AccessError
+from storage.dirs.lookup import find_end
+from storage.errors import EXIT_ACCESS, AccessError, EoctlError
+from storage.formats.offset_index import OffsetIndexEntry
+from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import VerdictKind
 from storage.places.find import map_places, open_place
 from storage.places.listing import SegmentPlace  # noqa: TC001 - `state_file.read_as` resolves it
 from storage.places.place_files import (
     FileStamp,
+    index_stamp,
+    listed_stamp,
     offset_entries,
+    read_offset_entries,
+    stamp_of,
+    time_entries,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
+
 
 CANDIDATES_COUNT = 4  # entries to try from where a piece shall begin on, and as many before it
 ANCHORS_COUNT = 3  # entries to try as the beginning of a chain
@@ -213,3 +224,428 @@ class StartProver:
             return None
         is_faulty = any(each.start_pos == pos for each in scan.verdicts)
         return None if is_faulty or not batch.crc_ok else batch
+
+
+# -- cutting segments without looking into them: who reads a piece finds where it begins
+#
+# A plan cuts a segment into equal parts by its size alone, so that planning 100 TB opens no file.
+# The task of a part proves a beginning near its cut, as `splits` does, and takes for its end what
+# the task of a later part takes for its beginning: both ask the same function of the same files.
+# A part whose cut cannot be proven is empty, and the part before goes on through it.
+#
+# That only holds while `.log` and `.index` stay as they are. Whoever puts the pieces of a segment
+# together has to see that they meet (`recovery.summaries.partition.join_segment`). Who gives
+# their rows away cannot: its plan (`plan_apart`) notes how both files looked, and a task that
+# sees them otherwise (`proven_apart`) gives the job up, for the tasks of one segment may have
+# found other cuts.
+
+
+MAX_PARTS_COUNT = 64  # of a segment, which has 2 GiB at most: a task for each has to pay
+
+
+class UnprovenCutError(EoctlError):
+    """Tasks that read parts of a segment may not agree where they begin."""
+
+    exit_status = EXIT_ACCESS
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"{path}: {why}, and parts of it were to be read by several tasks",
+            next_step='run the query again, or with .option("split_bytes", 1 << 40): each segment'
+            " is then read as a whole",
+        )
+
+
+def plan_places(places: Iterable[SegmentPlace], split_bytes: int) -> list[Split]:
+    """Cut segments into equal parts of about `split_bytes`, by their sizes; nothing is opened.
+
+    Raises:
+        ValueError: `split_bytes` is below 1.
+    """
+    if split_bytes < 1:
+        raise ValueError(f"split_bytes must be at least 1, not {split_bytes}")
+    return [split for place in places for split in _parts(place, split_bytes)]
+
+
+def plan_apart(
+    places: Iterable[SegmentPlace],
+    split_bytes: int,
+    is_growing: Callable[[SegmentPlace], bool],
+) -> list[Split]:
+    """Cut segments as `plan_places`, for tasks whose rows nobody puts together: `proven_apart`.
+
+    Of a segment that is cut the `.index` is looked at, but not opened. Without one it is not cut.
+
+    Args:
+        places: the segments.
+        split_bytes: about so large are the parts.
+        is_growing: a broker appends to the segment, so that no task would see it as it is now:
+            its cuts are proven here.
+
+    Raises:
+        AccessError: an `.index` cannot be looked at.
+    """
+    listed = list(places)
+    found = map_places(partial(_apart, split_bytes, is_growing), listed)
+    return [split for splits in found for split in splits]
+
+
+def _apart(
+    split_bytes: int, is_growing: Callable[[SegmentPlace], bool], place: SegmentPlace
+) -> list[Split]:
+    if place.file_bytes <= split_bytes:
+        return list(_parts(place, place.file_bytes or 1))
+    if is_growing(place):
+        return splits_at(place, start_positions(place, split_bytes))
+    index = index_stamp(place)
+    if index is None or not index.file_bytes:
+        return list(_parts(place, place.file_bytes))
+    return list(_parts(place, split_bytes, index))
+
+
+def _parts(
+    place: SegmentPlace, split_bytes: int, index: FileStamp | None = None
+) -> Iterator[Split]:
+    count = min(max(-(-place.file_bytes // split_bytes), 1), MAX_PARTS_COUNT)
+    for number in range(count):
+        yield Split(
+            place=place,
+            start_pos=_cut(place, number, count),
+            end_pos=_cut(place, number + 1, count),
+            is_last=number + 1 == count,
+            part=None if count == 1 else PlannedPart(number, count, index),
+        )
+
+
+def segment_numbers(splits: Iterable[Split]) -> Iterator[int]:
+    """Give for each split which segment of its directory it is of, from 0 on, as they are given."""
+    numbers: dict[str, dict[str, int]] = {}
+    for each in splits:
+        known = numbers.setdefault(each.place.directory, {})
+        yield known.setdefault(each.place.path, len(known))
+
+
+def _cut(place: SegmentPlace, number: int, parts_count: int) -> int:
+    return place.file_bytes * number // parts_count
+
+
+def proven(split: Split) -> Split | None:
+    """Return a planned split with the positions that hold; None: it is empty.
+
+    The first part of a segment never is. Of a file that cannot be opened it is the whole: who
+    reads it will meet the error.
+    """
+    if split.part is None:
+        return split
+    entries = offset_entries(split.place)
+    try:
+        with open_place(split.place) as segment:
+            return _between_cuts(split, split.part, StartProver(segment, entries))
+    except AccessError:
+        if split.part.number:
+            return None
+        return split._replace(end_pos=split.place.file_bytes, is_last=True, part=None)
+
+
+def proven_apart(
+    split: Split, opener: Callable[[SegmentPlace], Segment] = open_place
+) -> Split | None:
+    """Return a split of `plan_apart` with the positions that hold; None: it is empty.
+
+    Args:
+        split: as it was planned.
+        opener: of the segment.
+
+    Raises:
+        AccessError: the segment cannot be opened.
+        UnprovenCutError: other tasks may have found other cuts.
+    """
+    if split.part is None:
+        return split
+    place = split.place
+    with opener(place) as segment:
+        try:
+            prover = StartProver(segment, read_offset_entries(place))
+        except AccessError as exc:
+            raise UnprovenCutError(place.path, f"its index cannot be read ({exc.reason})") from exc
+        found = _between_cuts(split, split.part, prover)
+    if prover.met_unreadable:
+        raise UnprovenCutError(place.path, "a place near a cut cannot be read")
+    require_same(split)
+    return found
+
+
+def require_same(split: Split) -> None:
+    """See that the files of a part are as they were when it was planned.
+
+    A segment that is gone meanwhile is none that has changed.
+
+    Raises:
+        UnprovenCutError: they have changed, or cannot be looked at.
+    """
+    if split.part is None:
+        return
+    place = split.place
+    try:
+        log, index = stamp_of(place.path), index_stamp(place)
+    except AccessError as exc:
+        raise UnprovenCutError(place.path, f"it cannot be looked at ({exc.reason})") from exc
+    if log is None:
+        return
+    is_index_same = split.part.index_seen is not None and split.part.index_seen.is_same(index)
+    if not is_index_same or not listed_stamp(place).is_same(log):
+        raise UnprovenCutError(place.path, "it has changed since the query was planned")
+
+
+def _between_cuts(split: Split, part: PlannedPart, prover: StartProver) -> Split | None:
+    """Return the split from its cut on to the next one that can be proven; None: it is empty."""
+    place, number = split.place, part.number
+    start_pos = 0
+    if number:
+        cut_pos = _cut(place, number, part.parts_count)
+        found = _start_near(prover, cut_pos, place.file_bytes)
+        if found is None:
+            return None
+        start_pos = found
+    for later in range(number + 1, part.parts_count):
+        end_pos = _start_near(prover, _cut(place, later, part.parts_count), place.file_bytes)
+        if end_pos is not None:
+            if end_pos <= start_pos and number:
+                return None
+            return split._replace(start_pos=start_pos, end_pos=end_pos, is_last=False, part=None)
+    return split._replace(start_pos=start_pos, end_pos=place.file_bytes, is_last=True, part=None)
+
+
+def _start_near(prover: StartProver, cut_pos: int, file_bytes: int) -> int | None:
+    """Prove an entry at a cut or behind it, else before it; the nearest ones are tried.
+
+    Of two cuts the later one never has the earlier start: the entries that both try are found to
+    hold, or not to, whoever asks, and each begins at the nearest.
+    """
+    positions = prover.positions
+    index = bisect_left(positions, cut_pos)
+    behind = range(index, min(index + CANDIDATES_COUNT, len(positions)))
+    before = range(index - 1, max(index - CANDIDATES_COUNT, 0) - 1, -1)
+    for each in (*behind, *before):
+        if positions[each] < file_bytes and prover.prove(each) is not None:
+            pos: int = positions[each]
+            return pos
+    return None
+
+
+# -- leaving out the pieces that cannot hold what is looked for, by offset or by time
+#
+# What is left out, and by what
+#   by offset   segments, by the base offsets in their names, each ending below that of the next;
+#               pieces of a segment, by the batches that they begin with. Those
+#                 count if their offset
+#               is told twice, by the batch and by a proven entry of the `.index`
+#   by time     pieces that end before a batch that a `.timeindex` entry below the minimum names, if
+#               that batch has the entry's timestamp as maximum; and the rest of a closed segment if
+#               that was its last entry and all batches behind it, few enough to read, are older
+# Offsets are taken to grow along a log, and a time index that breaks no rule to tell the maximum up
+# to an entry that is borne out: a broker reads by the same rules. Nothing leaves a piece out
+#   because
+# of a maximum time, for timestamps need not grow. In doubt a piece stays.
+
+
+PRUNING_CANDIDATES = 3  # time index entries to try
+REST_BYTES = 8 << 20  # what may be read behind the last entry of a time index
+
+
+class SearchBounds(NamedTuple):
+    """What is looked for: both ends included, None for no bound. Times are in ms since 1970.
+
+    A batch is in range if one of its offsets is, and its maximum timestamp is not below the minimum
+    one; its first timestamp does not tell the least.
+    """
+
+    min_offset: int | None = None
+    max_offset: int | None = None
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+
+
+def prune_splits(splits: Iterable[Split], bounds: SearchBounds) -> list[Split]:
+    """Return, in their order, the splits that can hold a batch in range.
+
+    `splits` may be any pieces, but all of them with all segments of a directory know more. What
+    cannot be read stays.
+    """
+    given = list(splits)
+    places = _in_offset_range({each.place for each in given}, bounds)
+    by_place: dict[SegmentPlace, list[Split]] = {place: [] for place in places}
+    for each in given:
+        if each.place in by_place:
+            by_place[each.place].append(each)
+    work = partial(_prune_segment, by_place, places, bounds)
+    kept = {split for found in map_places(work, list(by_place)) for split in found}
+    return [each for each in given if each in kept]
+
+
+def _in_offset_range(
+    places: Iterable[SegmentPlace], bounds: SearchBounds
+) -> dict[SegmentPlace, int | None]:
+    """Return the segments that can hold an offset in range, with the end of each if known."""
+    bases: dict[str, list[int]] = {}
+    listed = sorted(places)
+    for each in listed:
+        bases.setdefault(each.directory, []).append(each.base_offset)
+    ascending = {directory: sorted(set(found)) for directory, found in bases.items()}
+    found = {}
+    for each in listed:
+        above = ascending[each.directory]
+        index = bisect_right(above, each.base_offset)
+        end_offset = above[index] if index < len(above) else None
+        is_above = bounds.max_offset is not None and each.base_offset > bounds.max_offset
+        is_below = bounds.min_offset is not None and (
+            end_offset is not None and end_offset <= bounds.min_offset
+        )
+        if not (is_above or is_below):
+            found[each] = end_offset
+    return found
+
+
+def _prune_segment(
+    by_place: dict[SegmentPlace, list[Split]],
+    end_offsets: dict[SegmentPlace, int | None],
+    bounds: SearchBounds,
+    place: SegmentPlace,
+) -> list[Split]:
+    """Return the pieces of one segment that stay."""
+    splits = sorted(by_place[place])
+    end_offset = end_offsets[place]
+    is_cut_low = bounds.min_offset is not None and bounds.min_offset > place.base_offset
+    is_cut_high = bounds.max_offset is not None and (
+        end_offset is None or bounds.max_offset < end_offset - 1
+    )
+    is_cut = any(each.start_pos or not each.is_last for each in splits)
+    by_offset = (is_cut_low or is_cut_high) and is_cut
+    if not by_offset and bounds.min_timestamp_ms is None:
+        return splits
+    try:
+        with open_place(place) as segment:
+            finder = _SegmentFinder(segment, place)
+            if by_offset:
+                splits = finder.within_offsets(splits, bounds)
+            if bounds.min_timestamp_ms is not None and splits:
+                splits = finder.not_older(splits, bounds.min_timestamp_ms)
+    except AccessError:
+        return splits
+    return splits
+
+
+class _SegmentFinder:
+    """Looks into one open segment."""
+
+    def __init__(self, segment: Segment, place: SegmentPlace) -> None:
+        self._segment = segment
+        self._place = place
+        self._prover = StartProver(segment, offset_entries(place))
+
+    def within_offsets(self, splits: Sequence[Split], bounds: SearchBounds) -> list[Split]:
+        """Leave out what lies below or above the bounds; `splits` are in their order."""
+        below_pos, above_pos = 0, None
+        # Where a piece ends the next one begins, given or not.
+        cuts = {each.start_pos for each in splits}
+        cuts |= {each.end_pos for each in splits if not each.is_last}
+        for cut_pos in sorted(cuts - {0}):
+            batch = self._batch_at(cut_pos)
+            if batch is None:
+                continue
+            header = batch.header
+            if bounds.min_offset is not None and header.base_offset <= bounds.min_offset:
+                below_pos = cut_pos
+            # The header of a legacy message with others in it has the last of their offsets.
+            if bounds.max_offset is not None and (
+                header.magic >= MAGIC_V2 and header.base_offset > bounds.max_offset
+            ):
+                above_pos = cut_pos
+                break
+        return [
+            each
+            for each in splits
+            if (each.is_last or each.end_pos > below_pos)
+            and (above_pos is None or each.start_pos < above_pos)
+        ]
+
+    def not_older(self, splits: Sequence[Split], min_timestamp_ms: int) -> list[Split]:
+        """Leave out what lies before a batch that proves all up to it to be older."""
+        times = time_entries(self._place)
+        end = bisect_left(times, min_timestamp_ms, key=_timestamp_of)
+        for index in range(end - 1, max(-1, end - 1 - PRUNING_CANDIDATES), -1):
+            batch = self._borne_out(times[index])
+            if batch is None:
+                continue
+            older_pos = batch.pos + batch.header.batch_bytes
+            if index == len(times) - 1 and self._is_rest_older(older_pos, min_timestamp_ms):
+                return []
+            return [each for each in splits if each.is_last or each.end_pos > older_pos]
+        return list(splits)
+
+    def _batch_at(self, pos: int) -> ScannedBatch | None:
+        positions = self._prover.positions
+        index = bisect_left(positions, pos)
+        if index == len(positions) or positions[index] != pos:
+            return None
+        return self._prover.prove(index)
+
+    def _borne_out(self, entry: TimeIndexEntry) -> ScannedBatch | None:
+        """Return the batch with the entry's offset if its maximum timestamp is the entry's."""
+        index = bisect_right(self._prover.relative_offsets, entry.relative_offset) - 1
+        start_pos = 0
+        if index >= 0:
+            start = self._prover.prove(index)
+            if start is None:
+                return None
+            start_pos = start.pos
+        end_pos = start_pos + MAX_PROOF_BYTES
+        scan = self._segment.scan(
+            start_pos=start_pos, end_pos=end_pos, is_active=False, resume=False
+        )
+        offset = self._segment.base_offset + entry.relative_offset
+        batch = next((each for each in scan if each.header.last_offset >= offset), None)
+        if batch is None or any(each.start_pos <= batch.pos for each in scan.verdicts):
+            return None
+        header = batch.header
+        is_named = header.base_offset <= offset and batch.crc_ok
+        return batch if is_named and header.max_timestamp_ms == entry.timestamp_ms else None
+
+    def _is_rest_older(self, pos: int, min_timestamp_ms: int) -> bool:
+        """Is all of a closed segment from `pos` on older, by a look at every batch?"""
+        if self._place.is_active or self._segment.file_bytes - pos > REST_BYTES:
+            return False
+        scan = self._segment.scan(start_pos=pos, is_active=False, resume=False)
+        return (
+            all(each.header.max_timestamp_ms < min_timestamp_ms for each in scan)
+            and not scan.verdicts
+        )
+
+
+def _timestamp_of(entry: TimeIndexEntry) -> int:
+    return entry.timestamp_ms
+
+
+# -- where the log of a listed directory ends, local or behind a URI
+
+
+_ENTRIES_COUNT = 2  # what `find_end` starts from
+
+
+def log_end_offset(places: Sequence[SegmentPlace]) -> int:
+    """Find the log end offset: one above the last good batch.
+
+    Args:
+        places: all segments of one directory, by base offset; there is one at least.
+
+    Raises:
+        AccessError: the last one cannot be opened.
+    """
+    place = places[-1]
+    entries = [
+        OffsetIndexEntry(int(relative), int(pos))
+        for relative, pos in offset_entries(place)[-_ENTRIES_COUNT:]
+    ]
+    with open_place(place) as segment:
+        last = find_end(segment, entries, is_active=place.is_active).last
+    return place.base_offset if last is None else last.header.last_offset + 1

@@ -1,34 +1,93 @@
 """The order in which a java.util.HashMap iterates, whatever is put into it and taken out (SNAP-8).
 
-A bucket is a list in the order of insertion. Where a ninth key would join a list, a table of less
-than 64 buckets doubles instead; in a larger one the bucket becomes a red-black tree by hash and key
-(JDK 8 and later). The keys of a tree stay in a list as well, which is what is iterated, and there
-
-  a new key comes right behind its parent of the tree
-  the root of the tree comes first, as soon as it has become the root
-
-A table that doubles splits each list in its order; a half of six keys or less is a plain list
-again, another one a new tree, whose root comes first. Removal undoes a tree that has become small
-by its shape, not by a count: the root lacks a child, or its left child has no left one.
-
-Kafka keeps producers in such a map since 3.5; before, in a map of Scala, with an order of its own.
+Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8), its
+tools print in such orders, and coordinators pick partitions by String.hashCode.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from storage.producers.java_hash import (
-    INITIAL_BUCKETS,
-    MIN_TREE_BUCKETS,
-    TREE_BUCKET_ENTRIES,
-    spread,
-)
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+
 Key = TypeVar("Key")
+
+INITIAL_BUCKETS = 16
+TREE_BUCKET_ENTRIES = 8  # an entry more makes a table smaller than 64 grow instead of a tree
+MIN_TREE_BUCKETS = 64
+
+
+def string_hash(text: str) -> int:
+    """java.lang.String.hashCode as an unsigned 32-bit number: over UTF-16 code units."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for pos in range(0, len(units), 2):
+        value = (31 * value + (units[pos] << 8 | units[pos + 1])) & 0xFFFFFFFF
+    return value
+
+
+def coordinator_partition(key: str, count: int) -> int:
+    """Which of `count` partitions holds what an internal topic knows of a key.
+
+    Utils.abs(key.hashCode()) % count: the smallest number, whose absolute value does not fit,
+    counts as 0.
+    """
+    unsigned = string_hash(key)
+    signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
+    return 0 if signed == -INT32_MAX - 1 else abs(signed) % count
+
+
+def long_hash(value: int) -> int:
+    """java.lang.Long.hashCode as an unsigned 32-bit number."""
+    unsigned = value & 0xFFFFFFFFFFFFFFFF
+    return (unsigned ^ (unsigned >> 32)) & 0xFFFFFFFF
+
+
+def spread(key_hash: int) -> int:
+    """Fold the upper half of a hash into the lower, as HashMap does before it picks a bucket."""
+    return key_hash ^ (key_hash >> 16)
+
+
+class HashMapCapacity:
+    """The number of buckets of a java.util.HashMap while keys come and go; it never shrinks."""
+
+    def __init__(self) -> None:
+        self.buckets_count = INITIAL_BUCKETS
+
+    def insert(self, key: Key, present: Collection[Key], key_hash: Callable[[Key], int]) -> None:
+        """Account for one new key beside those that are present."""
+        if self.buckets_count < MIN_TREE_BUCKETS:
+            mask = self.buckets_count - 1
+            bucket = spread(key_hash(key)) & mask
+            neighbours = sum(spread(key_hash(each)) & mask == bucket for each in present)
+            if neighbours >= TREE_BUCKET_ENTRIES:
+                self.buckets_count *= 2
+        if len(present) + 1 > self.buckets_count * 3 // 4:
+            self.buckets_count *= 2
+
+
+# -- the order in which a java.util.HashMap iterates, whatever is put into it and taken out
+#    (SNAP-8)
+#
+# A bucket is a list in the order of insertion. Where a ninth key would join a list, a table of
+# less than 64 buckets doubles instead; in a larger one the bucket becomes a red-black tree by
+# hash and key (JDK 8 and later). The keys of a tree stay in a list as well, which is what is
+# iterated, and there
+#
+#   a new key comes right behind its parent of the tree
+#   the root of the tree comes first, as soon as it has become the root
+#
+# A table that doubles splits each list in its order; a half of six keys or less is a plain list
+# again, another one a new tree, whose root comes first. Removal undoes a tree that has become
+# small by its shape, not by a count: the root lacks a child, or its left child has no left one.
+#
+# Kafka keeps producers in such a map since 3.5; before, in a map of Scala, with an order of its
+# own.
+
 
 LIST_AGAIN_ENTRIES = 6  # at most, in a half of a tree that is split
 LEFT, RIGHT = 0, 1
@@ -370,6 +429,4 @@ class JavaHashMap(Generic[Key]):
 
 def hash_map_order(keys: Iterable[Key], key_hash: Callable[[Key], int]) -> list[Key]:
     """Order in which a HashMap iterates over keys that were put in the given order."""
-    from storage.producers.java_hash_map import JavaHashMap
-
     return list(JavaHashMap(key_hash, keys))

@@ -30,8 +30,7 @@ from storage.formats.record_batch import (
     decrement_sequence,
 )
 from storage.limits import INT16_MAX
-from storage.producers.java_hash import long_hash
-from storage.producers.java_hash_map import JavaHashMap
+from storage.producers.java_hash_map import JavaHashMap, long_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -27,7 +27,7 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.select import load_native
 from storage.producers.producer_state import CACHED_BATCHES_COUNT
-from storage.writing.value_records import (
+from storage.writing.record_builder import (
     LONG_DELTAS,
     NO_HEADERS,
     SHORT_DELTAS,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from storage.kernels.select import Native
-    from storage.writing.record_builder import ProducerIdentity
-    from storage.writing.value_records import ValueRecords
+    from storage.writing.record_builder import ProducerIdentity, ValueRecords
 
 FIRST_CUT_COUNT = 8  # batches
 _PARTS_COUNT = 4  # of a record: head, offset delta, value head, value

@@ -20,7 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from storage.errors import RefusedError
+from storage.errors import RefusedError, access_error, os_errors
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCHS_NAME,
@@ -28,21 +28,20 @@ from storage.file_names import (
     PARTITION_METADATA_NAME,
 )
 from storage.files import fsio
-from storage.files.file_attributes import kept_attributes
+from storage.files.fsio import kept_attributes
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.txn_index import encode_entries
-from storage.os_errors import access_error, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from storage.dirs.log_tail import SegmentIndexes
     from storage.files.fsio import FileSystem, OpenFile
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
-    from storage.log.segment_indexes import SegmentIndexes
 
 
 class FlushPolicy(StrEnum):

@@ -1,44 +1,45 @@
 """Appending to a partition as its leader does: the answers, the offsets, the rolls, the files.
 
-  APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too large
-  APP-4         base offset = log end offset; the leader epoch is stamped into the header
-  APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
-  APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
-  PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
-                (`producer_state`)
-  PROD-7, PROD-8  end markers, as a coordinator has them written
-  TXN-6         what an ABORT marker ends is in `.txnindex`
-  ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
-  SNAP-2        a producer snapshot at each new base offset, and at the end on close
-
-A batch is checked before anything is touched. What a leader does besides (high watermark, fetches,
-minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog, LogSegment.
+Its records are not looked at. Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from enum import Enum
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import RefusedError
+from storage.dirs.log_tail import SegmentIndexes
+from storage.errors import CorruptError, FormatError, RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry
+from storage.formats.control_record import (
+    ControlRecordType,
+    parse_control_key,
+    parse_end_txn_marker,
+)
+from storage.formats.record import parse_records
 from storage.formats.record_batch import (
+    CONTROL_MASK,
     CRC,
     CRC_POS,
     HEADER,
+    HEADER_BYTES,
     LOG_APPEND_TIME_MASK,
+    MAGIC_V2,
     NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP_MS,
     PLACE,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     compute_crc,
     parse_header,
+    record_timestamp_ms,
 )
 from storage.formats.txn_index import VERSION, AbortedTxn
 from storage.limits import MAX_RELATIVE_OFFSET
-from storage.log.segment_indexes import SegmentIndexes
 from storage.producers.producer_state import (
     DEFAULT_EXPIRATION_MS,
     AppendError,
@@ -46,25 +47,197 @@ from storage.producers.producer_state import (
     Origin,
     ProducerStateManager,
 )
-from storage.writing.client_batch import (
-    parse_client_batch,
-    require_timely,
-    require_valid,
-    time_bounds,
-)
 from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import build_marker
-from storage.writing.replica_batch import parse_replica_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
+    from storage.dirs.topic_settings import LogConfig
     from storage.formats.producer_snapshot import ProducerEntry
+    from storage.limits import Buf
     from storage.producers.producer_state import CompletedTransaction
     from storage.writing.batch_run import BatchRun, RunColumns
     from storage.writing.partition_store import PlannedStore
+
+
+def parse_client_batch(batch: bytes, offset: int) -> BatchHeader:
+    """Read the header of one whole batch with a right checksum, as a client sends it.
+
+    Raises:
+        AppendError: what a broker answers; `offset` is the one that it would get.
+    """
+    try:
+        header = parse_header(batch, 0)
+    except FormatError as exc:
+        raise _refusal("CORRUPT_MESSAGE", exc.message, offset) from exc
+    if header.magic != MAGIC_V2:
+        raise _refusal("CORRUPT_MESSAGE", f"magic {header.magic}", offset, header)
+    if header.batch_bytes != len(batch):
+        raise _refusal("CORRUPT_MESSAGE", "not exactly one batch", offset, header)
+    if compute_crc(batch) != header.crc:
+        raise _refusal("CORRUPT_MESSAGE", "its checksum is wrong", offset, header)
+    if header.attributes & LOG_APPEND_TIME_MASK:
+        what = "a client may not set LogAppendTime"
+        raise _refusal("INVALID_TIMESTAMP", what, offset, header)
+    return header
+
+
+def require_valid(header: BatchHeader, config: LogConfig, offset: int) -> None:
+    """Make sure that a batch is dense, not too large, and of a kind that a client may send.
+
+    Raises:
+        AppendError: what a broker answers; `offset` is the one that it would get.
+    """
+    batch_bytes = header.batch_bytes
+    if batch_bytes > config.max_message_bytes:
+        what = f"{batch_bytes} bytes, at most {config.max_message_bytes} (max.message.bytes)"
+        raise _refusal("MESSAGE_TOO_LARGE", what, offset, header)
+    if batch_bytes > config.segment_bytes:
+        what = f"{batch_bytes} bytes, at most {config.segment_bytes} (segment.bytes)"
+        raise _refusal("RECORD_LIST_TOO_LARGE", what, offset, header)
+    attributes = header.attributes
+    is_right = (
+        header.base_offset == 0
+        and header.records_count == header.last_offset_delta + 1 > 0
+        and not attributes & CONTROL_MASK
+        and (
+            header.base_sequence >= 0
+            if header.producer_id >= 0
+            else not attributes & TRANSACTIONAL_MASK
+        )
+    )
+    if not is_right:
+        raise _refusal("INVALID_RECORD", _fault_of(header), offset, header)
+
+
+def require_timely(header: BatchHeader, config: LogConfig, now_ms: int, offset: int) -> None:
+    """Make sure that the times which the header has are not too far from the clock.
+
+    Those are that of the first record and the largest; LogAppendTime replaces them.
+
+    Raises:
+        AppendError: INVALID_TIMESTAMP; `offset` is the one that the batch would get.
+    """
+    if config.is_log_append_time:
+        return
+    oldest_ms, newest_ms = time_bounds(config, now_ms)
+    for each_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
+        if each_ms != NO_TIMESTAMP_MS and not oldest_ms <= each_ms <= newest_ms:
+            what = (
+                f"its timestamp {each_ms} is more than {config.timestamp_after_max_ms} ms ahead of"
+                " the clock (message.timestamp.after.max.ms)"
+                if each_ms > newest_ms
+                else f"its timestamp {each_ms} is more than {config.timestamp_before_max_ms} ms"
+                " behind the clock (message.timestamp.before.max.ms)"
+            )
+            raise _refusal("INVALID_TIMESTAMP", what, offset, header)
+
+
+def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """The smallest and the largest timestamp that a client may set."""
+    return now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+
+
+def _refusal(
+    kafka_error: str, what: str, offset: int, header: BatchHeader | None = None
+) -> AppendError:
+    producer_id = NO_PRODUCER_ID if header is None else header.producer_id
+    return AppendError(
+        kafka_error, f"batch for offset {offset}: {what}", producer_id=producer_id, offset=offset
+    )
+
+
+def _fault_of(header: BatchHeader) -> str:
+    """Tell why a client may not send a batch (APP-3)."""
+    faults = {
+        "its base offset is not 0": header.base_offset != 0,
+        "offsets without records": header.records_count != header.last_offset_delta + 1,
+        "it has no record": header.records_count <= 0,
+        "a client may not write control records": header.is_control,
+        "a producer id without sequence": header.producer_id >= 0 > header.base_sequence,
+        "a transaction without producer id": header.is_transactional and header.producer_id < 0,
+    }
+    return next(what for what, is_so in faults.items() if is_so)
+
+
+# -- what a follower checks of a batch that it has fetched (APP-2, APP-10): it is the leader's
+#
+# Source: UnifiedLog.appendAsFollower, analyzeAndValidateRecords.
+
+
+_END_TYPES = {ControlRecordType.ABORT, ControlRecordType.COMMIT}
+
+
+def parse_replica_batch(batch: Buf, end_offset: int) -> tuple[BatchHeader, Marker | None]:
+    """Read the header of one whole batch, and the marker if it is a control batch that has one.
+
+    Raises:
+        AppendError: its checksum is wrong, it is another format, or it lies below the log end.
+    """
+    try:
+        header, marker, is_crc_right = _read_kept(batch) if type(batch) is bytes else _read(batch)
+    except FormatError as exc:
+        raise _replica_refusal("CORRUPT_MESSAGE", exc.message, end_offset) from exc
+    if not is_crc_right:
+        raise _replica_refusal("CORRUPT_MESSAGE", "its checksum is wrong", end_offset)
+    if header.base_offset < end_offset:
+        what = f"the batch at {header.base_offset} lies below the log end"
+        raise _replica_refusal("OFFSETS_OUT_OF_ORDER", what, end_offset)
+    return header, marker
+
+
+def _read(batch: Buf) -> tuple[BatchHeader, Marker | None, bool]:
+    """Header, marker, and whether the checksum is right. Raises FormatError."""
+    header = parse_header(batch, 0)
+    if header.magic != MAGIC_V2 or header.batch_bytes != len(batch):
+        raise CorruptError("not exactly one batch of format v2", check_id="BAT-2", pos=0)
+    return header, _marker_of(header, batch), compute_crc(batch) == header.crc
+
+
+# Where a leader and its followers are played in one process, the next one has the same bytes soon.
+_read_kept = lru_cache(maxsize=4)(_read)
+
+
+def _marker_of(header: BatchHeader, batch: Buf) -> Marker | None:
+    if not header.is_control or header.producer_id < 0 or not header.records_count:
+        return None
+    record = next(iter(parse_records(memoryview(batch)[HEADER_BYTES:], 1)))
+    kind = parse_control_key(record.key).type
+    if kind not in _END_TYPES:
+        return None
+    return Marker(
+        kind == ControlRecordType.COMMIT,
+        parse_end_txn_marker(record.value).coordinator_epoch,
+        record_timestamp_ms(header, record.timestamp_delta_ms),
+    )
+
+
+def _replica_refusal(kafka_error: str, what: str, offset: int) -> AppendError:
+    return AppendError(
+        kafka_error, f"log end {offset}: {what}", producer_id=NO_PRODUCER_ID, offset=offset
+    )
+
+
+# -- appending to a partition as its leader does: the answers, the offsets, the rolls, the files
+#
+#   APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too
+#     large
+#   APP-4         base offset = log end offset; the leader epoch is stamped into the header
+#   APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
+#   APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
+#   PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
+#                 (`producer_state`)
+#   PROD-7, PROD-8  end markers, as a coordinator has them written
+#   TXN-6         what an ABORT marker ends is in `.txnindex`
+#   ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
+#   SNAP-2        a producer snapshot at each new base offset, and at the end on close
+#
+# A batch is checked before anything is touched. What a leader does besides (high watermark,
+# fetches, minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog,
+# LogSegment.
+
 
 WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
 

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from storage.formats.producer_id_record import FIRST_ID, parse_record
-from storage.writing import keyed_log
+from storage.writing import producer_ids
 from storage.writing.producer_ids import DIRECTORY_NAME
 from tests.changes import rows_of
 from tests.kafka import client
@@ -84,8 +84,8 @@ def test_a_broker_keeps_it_and_we_go_on(
     assert [(each["app_id"], each["generation"]) for each in listed] == [("a", 1), ("b", 0)]
     checked = eoctl("check", log_dir, "--deep")
     assert checked.status == 0, checked.text
-    monkeypatch.setattr(keyed_log, "COMPACT_BYTES", 0)
-    monkeypatch.setattr(keyed_log, "COMPACT_RATIO", 0)
+    monkeypatch.setattr(producer_ids, "COMPACT_BYTES", 0)
+    monkeypatch.setattr(producer_ids, "COMPACT_RATIO", 0)
     assert acquire("a")["generation"] == 2
     (log,) = (log_dir / DIRECTORY_NAME).glob("*.log")
     base_offset = int(log.stem)

@@ -17,7 +17,6 @@ import pytest
 from storage.formats import (
     cluster_metadata,
     consumer_offsets,
-    consumer_protocol,
     control_record,
     coordinator_record,
     remote_log_metadata,
@@ -95,7 +94,7 @@ def _embedded(rnd: Random) -> dict[str, bytes]:
     for name, schema in consumer_offsets.EMBEDDED.items():
         version = rnd.randint(0, 3)
         fields = random_message(schema, version, rnd)
-        data = consumer_protocol.encode_message(schema, version, fields)
+        data = consumer_offsets.encode_message(schema, version, fields)
         later = struct.pack(">h", 7) + data[2:]
         message[name] = _cut(rnd.choice([data, data, later]) if version == 3 else data, rnd)
     return message

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer
 
-from storage.formats.consumer_protocol import ASSIGNMENT, parse
+from storage.formats.consumer_offsets import ASSIGNMENT, parse
 from tests.kafka.broker import KEPT, Broker, copy_log_dir
 from tests.kafka.jars import java_command, quick_start
 from tests.serving import Served

@@ -9,8 +9,8 @@ import pytest
 
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
-from storage.dirs.log_config import HOUR_MS, LogConfig
 from storage.dirs.log_tail import NotClosedError
+from storage.dirs.topic_settings import HOUR_MS, LogConfig
 from storage.files.fsio import FileSystem
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.producers.producer_state import AppendError

@@ -484,8 +484,8 @@ def test_set_aside_directories_are_told(dead: Path, eoctl: Cli) -> None:
 
 def test_users_and_acls(golden: Golden, eoctl: Cli) -> None:
     """The last word of each, as it was written; only if asked for."""
+    from recovery.begin.records import encode_bootstrap
     from storage.formats import cluster_metadata as records
-    from storage.writing.metadata_snapshot import encode_bootstrap
 
     copy_log_dir(golden("kafka-4.3.1") / "clean", Path("dead"))
     user = {"name": "u", "mechanism": 1, "salt": b"s", "storedKey": b"k", "serverKey": b"v"}

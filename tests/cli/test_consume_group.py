@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.cluster.group_offsets import find_group_offsets
 from storage.dirs.log_dir import read_log_dir
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
 

@@ -569,7 +569,7 @@ def test_one_file_in_two_places(copy: Copy) -> None:
 
 
 def test_a_compacted_destination_wants_keys(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from storage.dirs.log_config import LogConfig
+    from storage.dirs.topic_settings import LogConfig
 
     monkeypatch.setattr(
         "eoctl.clients.partitions.target.read_log_config",

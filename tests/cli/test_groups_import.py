@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recovery.groups.offset_files import csv_line
+from storage.formats.consumer_offsets import RECORD_TYPES
 from storage.formats.coordinator_record import parse_key, parse_value
-from storage.formats.group_records import RECORD_TYPES
 from storage.formats.partition_metadata import parse_partition_metadata
 from storage.log.segment import open_segment
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 from tests import groups
 from tests.changes import held, in_80_columns, notes_of, rows_of
 from tests.crash.trees import difference, tree_of

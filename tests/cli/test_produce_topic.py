@@ -12,9 +12,9 @@ import pytest
 from eoctl.clients.partitions.identity import SESSION_IDS
 from eoctl.clients.producing.partitioner import partition_for_key
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import read_tail
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import LogConfig
 from storage.files.fsio import FileSystem
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record import RecordHeader

@@ -11,7 +11,7 @@ import pytest
 
 from eoctl import output, progress
 from recovery.pool import map_unordered
-from storage.files import read_watch
+from storage.files import positioned_file
 from storage.files.positioned_file import PositionedFile
 from tests.kafka.broker import copy_log_dir
 from tests.terminal import COLORS, Shown, on_terminal
@@ -136,7 +136,7 @@ class Told:
     """Keeps what a watcher is told."""
 
     def __init__(self) -> None:
-        self.count = read_watch.LogCount()
+        self.count = positioned_file.LogCount()
         self.elsewhere: list[tuple[str, int]] = []
 
     def read(self, path: str, pos: int, count: int) -> None:
@@ -149,9 +149,9 @@ class Told:
 @pytest.fixture
 def told() -> Any:
     watcher = Told()
-    read_watch.watch(watcher)
+    positioned_file.watch(watcher)
     yield watcher
-    read_watch.watch(None)
+    positioned_file.watch(None)
 
 
 def test_what_is_read_again_at_once_counts_once(told: Told, kafka: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.face.columns import UNKNOWN
-from storage.files import file_attributes
+from storage.files import fsio
 from tests.bad_disk import give_up_to
 from tests.changes import held, rows_of
 from tests.cli.test_report import island_of
@@ -86,7 +86,7 @@ def test_it_goes_into_a_directory_of_another_user(
     killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As /tmp is, which is root's: the page is no broker's file, and stays one's own."""
-    monkeypatch.setattr(file_attributes, "can_give", lambda _: False)
+    monkeypatch.setattr(fsio, "can_give", lambda _: False)
     to = tmp_path / "r.html"
     done = eoctl("report", killed, *NOW, "--to", to)
     assert done.status == 0, done.errors

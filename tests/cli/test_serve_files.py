@@ -32,8 +32,7 @@ from eoctl.serve.state.catalogue import Catalogue, ServeRules
 from eoctl.serve.state.members import Members
 from storage.dirs.discovery import discover
 from storage.errors import AccessError
-from storage.files.positioned_file import PositionedFile
-from storage.files.read_watch import BrokenOffError
+from storage.files.positioned_file import BrokenOffError, PositionedFile
 from storage.formats.legacy_message import MAGIC_V1, Message, encode_message, with_crc
 from storage.formats.record import Record
 from storage.kernels.select import native_module

@@ -22,7 +22,7 @@ from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import ServeRules
 from eoctl.serve.state.members import Members
 from storage.dirs.discovery import discover
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 from tests import wire
 from tests.kafka.jars import java_command, quick_start
 from tests.serving import Served

@@ -22,7 +22,7 @@ from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
 from recovery.export.options import split_bytes_for
-from storage.files import file_attributes, file_systems
+from storage.files import file_systems, fsio
 from storage.files.file_systems import register_default, register_file_system
 from storage.places.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
@@ -228,7 +228,7 @@ def test_reports_go_into_a_directory_of_another_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As /tmp is, which is root's: they are no broker's files, and stay one's own."""
-    monkeypatch.setattr(file_attributes, "can_give", lambda _: False)
+    monkeypatch.setattr(fsio, "can_give", lambda _: False)
     (tmp_path / "here").mkdir(mode=0o777)
     call = ("spark-audit", golden("kafka-4.3.1") / "crash" / "txn-0", "--engine", "local")
     for to in ("here", "new"):
@@ -236,7 +236,7 @@ def test_reports_go_into_a_directory_of_another_user(
         assert done.status == 0, done.errors
         files = [*(tmp_path / to).iterdir(), tmp_path / f"{to}.state"]
         assert len(files) == 1 + len(COLUMNS)
-        mode = 0o666 & ~file_attributes.umask()
+        mode = 0o666 & ~fsio.umask()
         assert {(each.stat().st_uid, each.stat().st_mode & 0o777) for each in files} == {
             (os.geteuid(), mode)
         }

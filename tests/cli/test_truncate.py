@@ -14,7 +14,7 @@ import pytest
 
 from eoctl.runs.changes import truncate as truncate_run
 from recovery.changes.journals import backups
-from storage.shell_words import pasted
+from storage.errors import pasted
 from tests.changes import (
     held,
     in_80_columns,

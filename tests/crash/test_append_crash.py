@@ -14,7 +14,7 @@ from recovery.changes.append_journal import AppendJournal
 from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
 from recovery.changes.journals.unfinished import UNFINISHED_NAME
 from recovery.changes.undo import undo
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.writing.partition_store import FileStore, FlushPolicy
 from tests.crash.faults import UnsyncedFileSystem

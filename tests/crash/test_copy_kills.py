@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from tests.copying import contents, require_sequences
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, NOW_MS, batch, make_log_dir, open_writer, tail_at

@@ -59,7 +59,7 @@ class World:
     def call(
         self, arguments: tuple[object, ...], *, is_rewritten: bool, **kill: Any
     ) -> dict[str, Any]:
-        settings = {**MODULES, "storage.writing.keyed_log": REWRITES if is_rewritten else {}}
+        settings = {**MODULES, "storage.writing.producer_ids": REWRITES if is_rewritten else {}}
         part, *more = arguments
         now = ("--now", self.now_ms)
         return self.server.run(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from storage.formats.producer_id_record import FIRST_ID
-from storage.writing import keyed_log
+from storage.writing import producer_ids
 from storage.writing.producer_ids import DIRECTORY_NAME, ProducerIds
 from tests.crash.faults import CALLS
 from tests.crash.recording import RecordingFileSystem
@@ -70,10 +70,10 @@ def one(fs: RecordingFileSystem, root: Path) -> None:
 
 def rewrite(fs: RecordingFileSystem, root: Path) -> None:
     """One change, before which the log is written anew."""
-    keyed_log.COMPACT_BYTES = 1
+    producer_ids.COMPACT_BYTES = 1
     lease = open_ids(fs, root).acquire("a", LONG_MS)
     fs.mark(f"lease a {lease.producer_id} {lease.generation}")
-    keyed_log.COMPACT_BYTES = NEVER
+    producer_ids.COMPACT_BYTES = NEVER
 
 
 def check(root: Path, state: CrashState, earlier: int) -> None:
@@ -133,8 +133,8 @@ SCENARIOS = {
 @pytest.mark.share(2)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_state(scratch: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_log, "COMPACT_BYTES", NEVER)
-    monkeypatch.setattr(keyed_log, "COMPACT_RATIO", 1)
+    monkeypatch.setattr(producer_ids, "COMPACT_BYTES", NEVER)
+    monkeypatch.setattr(producer_ids, "COMPACT_RATIO", 1)
     report = check_scenario(SCENARIOS[name], scratch, combinations_max=64, share=60)
     print(f"{name}: {report}")
     assert report.failures == []
@@ -223,8 +223,8 @@ NOT_MISSED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_MISSED)
 def test_each_fsync_is_needed(scratch: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_log, "COMPACT_BYTES", NEVER)
-    monkeypatch.setattr(keyed_log, "COMPACT_RATIO", 1)
+    monkeypatch.setattr(producer_ids, "COMPACT_BYTES", NEVER)
+    monkeypatch.setattr(producer_ids, "COMPACT_RATIO", 1)
     syncs = syncs_of(record(SCENARIOS[name], scratch))
     chosen = drawn_syncs(SCENARIOS[name], scratch, 5)
     survivors = surviving_mutants(SCENARIOS[name], scratch, combinations_max=8, among=chosen)

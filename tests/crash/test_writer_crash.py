@@ -9,9 +9,9 @@ import pytest
 
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import empty_tail, read_tail
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import RefusedError
 from storage.files import fsio
 from storage.formats.producer_snapshot import encode_snapshot

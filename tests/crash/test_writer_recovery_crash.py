@@ -13,8 +13,8 @@ import pytest
 
 from recovery.rebuild.derive import RebuildSettings
 from recovery.replay.snapshots import Clock
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import NotClosedError, read_tail
+from storage.dirs.topic_settings import LogConfig
 from storage.log.segment import open_segment
 from storage.producers.producer_state import AppendError
 from storage.writing.partition_store import FlushPolicy

@@ -19,8 +19,7 @@ from eoctl.ranges import parse_range
 from storage.errors import UsageError
 from storage.file_names import FileKind, classify, parse_partition_name
 from storage.log.segment import parse_base_offset
-from storage.producers.java_hash import string_hash
-from storage.producers.java_hash_map import hash_map_order
+from storage.producers.java_hash_map import hash_map_order, string_hash
 
 from .engine import Target
 from .mutations import TEXTS, repair_log, repair_snapshot

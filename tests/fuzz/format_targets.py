@@ -11,6 +11,7 @@ from storage.formats import (
     checkpoint,
     clean_shutdown,
     compression,
+    index_entries,
     java_text,
     legacy_message,
     meta_properties,
@@ -23,7 +24,6 @@ from storage.formats import (
     time_index,
     txn_index,
     varint,
-    zero_tail,
 )
 from storage.limits import INT32_MAX, INT64_MAX, MAX_OFFSET
 
@@ -174,12 +174,12 @@ def _producer_snapshot(data: bytes) -> None:
 
 
 def _zero_tail(data: bytes) -> None:
-    assert zero_tail.data_end_pos(data) == len(data.rstrip(b"\0"))
+    assert index_entries.data_end_pos(data) == len(data.rstrip(b"\0"))
     pos = len(data) // 3
     rest = data[pos:].lstrip(b"\0")
-    assert zero_tail.first_data_pos(data, pos) == (len(data) - len(rest) if rest else None)
+    assert index_entries.first_data_pos(data, pos) == (len(data) - len(rest) if rest else None)
     for entry_bytes, field_pos in ((8, 0), (12, 8)):
-        found = zero_tail.used_entry_count(
+        found = index_entries.used_entry_count(
             data, entry_bytes=entry_bytes, relative_offset_pos=field_pos
         )
         assert 0 <= found <= len(data) // entry_bytes

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
 from storage.formats import (
-    api_message_frame,
     cluster_metadata,
     consumer_offsets,
-    consumer_protocol,
     control_record,
     message,
-    message_json,
     producer_id_record,
     remote_log_metadata,
     share_group_state,
     transaction_state,
 )
-from storage.formats.java_utf8 import kafka_text, kafka_text_pieces
-from storage.formats.metadata_records import RECORDS
+from storage.formats.cluster_metadata import RECORDS
+from storage.formats.java_text import kafka_text, kafka_text_pieces
 from tests.storage.formats.message_samples import VERSIONS
 
 from .corpus import messages, pack_pair, unpack_pair
@@ -156,10 +153,10 @@ def _made_producer_ids() -> list[bytes]:
 
 def _consumer_protocol(data: bytes) -> None:
     errors: list[FormatError] = []
-    for schema in (consumer_protocol.SUBSCRIPTION, consumer_protocol.ASSIGNMENT):
+    for schema in (consumer_offsets.SUBSCRIPTION, consumer_offsets.ASSIGNMENT):
         try:
-            reads_any_buffer(partial(consumer_protocol.parse, schema), data)
-            json.loads(consumer_protocol.parsed_json(schema, data))
+            reads_any_buffer(partial(consumer_offsets.parse, schema), data)
+            json.loads(consumer_offsets.parsed_json(schema, data))
         except FormatError as error:
             errors.append(error)
     if len(errors) == 2:
@@ -179,18 +176,18 @@ def _control(data: bytes) -> None:
 
 
 def _frame(data: bytes) -> None:
-    header = reads_any_buffer(api_message_frame.parse_header, data)
-    outcome(api_message_frame.require_known_version, RECORDS, header)
-    api_message_frame.parse_message(RECORDS, data, header)
+    header = reads_any_buffer(cluster_metadata.parse_header, data)
+    outcome(cluster_metadata.require_known_version, RECORDS, header)
+    cluster_metadata.parse_message(RECORDS, data, header)
 
 
 def _json(data: bytes) -> None:
     """Text and numbers as Java prints them are JSON with the same meaning."""
     text = kafka_text(data)
     assert "".join(kafka_text_pieces(data, 7)) == text
-    assert json.loads(message_json.json_string(text)) == text
+    assert json.loads(message.json_string(text)) == text
     for (value,) in struct.iter_unpack(">d", data[: len(data) // 8 * 8]):
-        shown = json.loads(message_json.json_double(value))
+        shown = json.loads(message.json_double(value))
         assert isinstance(shown, str) or shown == value
 
 
@@ -265,7 +262,7 @@ TARGETS = [
         lambda _: [
             struct.pack(">h", version) + seed[3:]
             for (schema, version), seed in zip(VERSIONS, messages(), strict=True)
-            if schema in (consumer_protocol.SUBSCRIPTION, consumer_protocol.ASSIGNMENT)
+            if schema in (consumer_offsets.SUBSCRIPTION, consumer_offsets.ASSIGNMENT)
         ],
         700,
     ),

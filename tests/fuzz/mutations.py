@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import crc32c
 
 from storage.errors import FormatError
-from storage.formats.compression import compress, decompress
-from storage.formats.lz4_frame import xxh32
+from storage.formats.compression import compress, decompress, xxh32
 
 if TYPE_CHECKING:
     import random

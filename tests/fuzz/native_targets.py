@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from eoctl.text import printing_scan
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.kernels import native_kernel, numpy_kernel
 from storage.kernels.layouts import empty_table
 from storage.kernels.select import native_module

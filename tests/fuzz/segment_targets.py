@@ -29,7 +29,7 @@ from storage.formats import offset_index, time_index
 from storage.kernels import layouts, numpy_kernel, record_table
 from storage.kernels.protocol import HeaderTable, Verdict, VerdictKind
 from storage.limits import MAX_OFFSET
-from storage.log.markers import MarkerIndex
+from storage.log.decoded_records import MarkerIndex
 from storage.log.segment import DEFAULT_MAX_BATCH_BYTES, Segment, open_segment
 from storage.producers.transactions import OpenTransactions
 

@@ -14,7 +14,7 @@ from eoctl.text.plain import (
 )
 from storage.errors import FormatError
 from storage.formats import control_record
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 
 from .engine import Target
 from .mutations import repair_log

@@ -4,7 +4,7 @@
 
 One line of the result is one message: its name, the number of its API, the versions that there are,
 from which one on it is flexible (-1: never), and its fields, each as the arguments of
-`storage.formats.message_codec.Field`. A field that may be null, or is tagged, in some versions
+`storage.formats.message.Field`. A field that may be null, or is tagged, in some versions
 only is written once for each run of versions. `make test` compares it with the jar.
 """
 

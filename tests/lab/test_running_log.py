@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.lab.nodes.forgetting import ForgettingFileSystem
 from eoctl.lab.nodes.running_log import RECENT_COUNT, LogTerms, RunningLog, RunningLogDir
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.file_names import TopicPartition
-from storage.files.forgetting import ForgettingFileSystem
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.producers.producer_state import AppendError
 from storage.writing.partition_store import FlushPolicy

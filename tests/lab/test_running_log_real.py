@@ -13,7 +13,7 @@ from eoctl.lab.nodes.running_log import (
     cut_offset,
     diverging_end,
 )
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.file_names import TopicPartition
 from storage.files.fsio import FileSystem
 from storage.writing.partition_store import FlushPolicy

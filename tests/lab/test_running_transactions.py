@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.lab.nodes.forgetting import ForgettingFileSystem
 from eoctl.lab.nodes.running_log import LogTerms, RunningLog
-from storage.dirs.log_config import LogConfig
-from storage.files.forgetting import ForgettingFileSystem
+from storage.dirs.topic_settings import LogConfig
 from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, BatchHeader, parse_header
-from storage.log.markers import BatchOutcome, MarkerIndex
+from storage.log.decoded_records import BatchOutcome, MarkerIndex
 from storage.producers.producer_state import AppendError
 from storage.producers.transactions import OpenTransactions
 from storage.writing.partition_store import FlushPolicy

@@ -26,7 +26,7 @@ from recovery.pool import (
     stream_in_order,
 )
 from storage.errors import AccessError, EoctlError, UsageError
-from storage.files import read_watch
+from storage.files import positioned_file
 from tests.drawn import times
 from tests.kafka.broker import copy_log_dir
 
@@ -182,7 +182,7 @@ def slow(folder: Path, value: int) -> int:
 
 def slow_or_reading(folder: Path, value: int) -> int:
     """Wait for the report with 10; the others read all the time until then."""
-    watcher = read_watch.watcher()
+    watcher = positioned_file.current_watcher()
     assert watcher is not None
     while not (folder / "reported").exists():
         if value != 10:
@@ -208,9 +208,9 @@ def stalls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         if name == "log-10":
             (tmp_path / "reported").touch()
 
-    read_watch.on_stall(report)
+    positioned_file.on_stall(report)
     yield found
-    read_watch.on_stall(None)
+    positioned_file.on_stall(None)
 
 
 def test_what_a_worker_waits_for_is_reported_once(tmp_path: Path, stalls: list[str]) -> None:

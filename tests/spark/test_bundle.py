@@ -15,7 +15,7 @@ import pytest
 from eoctl.spark import OWN_PACKAGES, bundle
 from eoctl.spark.bundle import BUNDLE_NAME, bundle_bytes, write_bundle
 from storage.errors import AccessError, RefusedError
-from storage.files import file_attributes
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_the_same_sources_give_the_same_bytes(
 def test_it_goes_into_a_directory_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_attributes, "can_give", lambda _: False)
+    monkeypatch.setattr(fsio, "can_give", lambda _: False)
     assert write_bundle(tmp_path).stat().st_uid == os.geteuid()
 
 

@@ -26,8 +26,7 @@ from storage.log.segment import Segment
 from storage.places import place_files
 from storage.places.find import list_places
 from storage.places.place_files import FileStamp
-from storage.places.planned_splits import UnprovenCutError, plan_apart, proven_apart
-from storage.places.splits import split_places
+from storage.places.splits import UnprovenCutError, plan_apart, proven_apart, split_places
 from tests.damage.conftest import copied
 from tests.damage.planted import FAULTS
 from tests.made_logs import damaged_logs, logs

@@ -15,7 +15,7 @@ from eoctl.spark.audit import UDF_ROWS, _joined, one_group_at_a_time
 from eoctl.spark.results import bring_summaries
 from recovery.summaries.held import Shelf
 from storage.places.find import list_places
-from storage.places.planned_splits import plan_places
+from storage.places.splits import plan_places
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import SPARK_MARKS, spark
 

@@ -23,7 +23,7 @@ from eoctl.spark.rows.source_options import parse_options
 from recovery.records.columns import record_schema
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.places.find import list_places
 from tests.read_back import PARTITIONS, consumed
 from tests.spark.test_datasource import read, source

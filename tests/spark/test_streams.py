@@ -30,7 +30,7 @@ from eoctl.spark.streaming.limits import fair_shares
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
 from storage.places.find import list_places
-from storage.places.log_end import log_end_offset
+from storage.places.splits import log_end_offset
 from tests.spark.test_datasource import read
 from tests.transactional import session
 

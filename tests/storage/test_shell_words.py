@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.shell_words import as_argument, call_text, pasted, printable_call, quoted
+from storage.errors import as_argument, call_text, pasted, printable_call, quoted
 from tests.drawn import examples
 
 NAMES = [

@@ -13,7 +13,7 @@ from eoctl.text.plain import (
 )
 from storage.errors import FormatError
 from storage.formats import control_record
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 
 if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch, Verdict

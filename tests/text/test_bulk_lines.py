@@ -15,7 +15,7 @@ from eoctl.text import renderers
 from eoctl.text.bulk import render_log
 from eoctl.text.painter import Painter, copy_slices
 from eoctl.text.record_lines import with_replacements
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.kernels import numpy_kernel, record_table
 from storage.log.segment import open_segment
 from tests.drawn import examples

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from eoctl.text import printing_scan
 from eoctl.text.printing_scan import PrintingScan, PrintTo
-from storage.files import read_watch
-from storage.files.positioned_file import PositionedFile
-from storage.files.read_watch import LogCount
+from storage.files import positioned_file
+from storage.files.positioned_file import LogCount, PositionedFile
 from storage.formats.compression import Codec, compress
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.formats.record import Record, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
 from storage.kernels.select import load_native
@@ -231,12 +230,12 @@ def test_what_cannot_be_read_is_left_to_the_plain_scan(golden: Callable[[str], P
 
 def test_progress_counts_what_the_kernel_reads(golden: Callable[[str], Path]) -> None:
     path, count = golden("kafka-4.3.1") / f"crash/plain-0/{SEGMENT_NAME}", LogCount()
-    read_watch.watch(count)
+    positioned_file.watch(count)
     try:
         with open_segment(path) as segment:
             say_natively(segment, resume=True, threads=1, **MODES[0])
     finally:
-        read_watch.watch(None)
+        positioned_file.watch(None)
     assert count.count_bytes == path.stat().st_size
 
 

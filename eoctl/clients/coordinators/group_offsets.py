@@ -12,12 +12,10 @@ from eoctl.clients.coordinators.coordinator_topic import look_at_topic
 from recovery.cluster.clusters import image_around
 from recovery.cluster.group_offsets import find_group_offsets
 from storage.dirs.log_dir import read_log_dir
-from storage.errors import RefusedError, UsageError
+from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC
 from storage.formats.consumer_offsets import OffsetCommit, OffsetKey, encode_offset_key
-from storage.shell_words import pasted
-from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
-from storage.writing.group_commits import append_offsets
+from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT, append_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -8,11 +8,10 @@ from eoctl.clients.coordinators.coordinator_topic import look_at_topic
 from eoctl.clients.partitions.own_ids import OwnIds
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.cluster.internal_topics import MAX_PROBLEMS_COUNT
-from storage.errors import RefusedError
+from storage.errors import RefusedError, pasted
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
-from storage.shell_words import pasted
 from storage.writing.coordinator import ClusterSettings, TransactionCoordinator
 
 if TYPE_CHECKING:

@@ -19,12 +19,11 @@ from eoctl.clients.copying.session import Anchor, CopySession, LastBatch, fenced
 from eoctl.clients.log.batch_consumer import NEW_SESSION, records_digest
 from eoctl.clients.log.batch_reader import BatchReader
 from storage.dirs.lookup import find_end
-from storage.errors import RefusedError
+from storage.errors import RefusedError, pasted
 from storage.formats.record_batch import increment_sequence
 from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 from storage.producers.producer_state import NO_EPOCH
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

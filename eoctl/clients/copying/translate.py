@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from eoctl.clients.copying.session import Anchor, CopySession
     from eoctl.clients.log.batch_consumer import BatchConsumer
     from eoctl.clients.log.batch_reader import LogBatch
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.partition import Partition
+    from storage.dirs.topic_settings import LogConfig
 
 
 class Exactness(StrEnum):

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.lookup import END_KINDS, is_wrong_end
-from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
+from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError, pasted
 from storage.kernels.protocol import VerdictKind
 from storage.log.decoded_records import lost_base_offset
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from storage.dirs.log_dir import StoppedState

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plans.plan import Plan
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
+    from storage.dirs.topic_settings import LogConfig
 
 LOCAL_CODECS = {each.label: each for each in Codec} | {"uncompressed": Codec.NONE}
 

@@ -16,11 +16,11 @@ from eoctl.clients.partitions.topic_partitions import require_legal
 from recovery.changes.plans.changeable import require_live
 from recovery.changes.plans.confinement import require_in_reach
 from recovery.cluster.clusters import image_around
-from storage.dirs.log_config import read_log_config
 from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, read_log_dir
 from storage.dirs.partition import Partition
 from storage.dirs.partition_files import list_partition
-from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.dirs.topic_settings import read_log_config
+from storage.errors import AccessError, FormatError, RefusedError, UsageError, os_errors
 from storage.file_names import (
     COORDINATOR_TOPICS,
     LOCK_FILE_NAME,
@@ -29,7 +29,7 @@ from storage.file_names import (
     parse_partition_name,
 )
 from storage.files.broker_lock import LockHeldError
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     ZERO_UUID,
@@ -38,12 +38,11 @@ from storage.formats.partition_metadata import (
     parse_partition_metadata,
     parse_uuid,
 )
-from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
-    from storage.dirs.log_config import LogConfig
     from storage.dirs.log_dir import LogDir
+    from storage.dirs.topic_settings import LogConfig
     from storage.file_names import PartitionName
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import AccessError
+from storage.errors import AccessError, os_errors
 from storage.formats.record_batch import parse_header
-from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from eoctl.clients.producing.sender import SentBatch

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.identity import NOWHERE, LogPlace
 from eoctl.clients.producing.sender import Sender
+from storage.errors import pasted
 from storage.formats.record_batch import increment_sequence
 from storage.producers.producer_state import AppendError
-from storage.shell_words import pasted
 from storage.writing.batch_run import Values, value_batches
 from storage.writing.record_builder import ProducerIdentity
 

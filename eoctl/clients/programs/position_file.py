@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.dirs.state_file import StateSchema
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, os_errors
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes
-from storage.files.fsio import set_attributes
-from storage.files.small_file import read_small_file
+from storage.files.fsio import FileAttributes, set_attributes
+from storage.files.positioned_file import read_small_file
 from storage.limits import MAX_OFFSET
-from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from storage.files.fsio import FileSystem, OpenFile

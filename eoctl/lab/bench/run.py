@@ -20,11 +20,9 @@ from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from eoctl.report_files import require_target
 from eoctl.runs.told import counted, tell_first
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, os_errors
 from storage.files import fsio
-from storage.files.file_attributes import own_attributes, umask
-from storage.files.fsio import FileSystem
-from storage.os_errors import os_errors
+from storage.files.fsio import FileSystem, own_attributes, umask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

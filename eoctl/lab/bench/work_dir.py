@@ -20,13 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, os_errors, pasted
 from storage.files import fsio
 from storage.files.broker_lock import LockHeldError, take
-from storage.files.fsio import FileSystem
-from storage.files.trees import remove_tree
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
+from storage.files.fsio import FileSystem, remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

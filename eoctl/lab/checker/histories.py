@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, pasted
 from storage.file_names import TopicPartition
 from storage.limits import INT32_MAX, INT64_MAX
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,7 +32,7 @@ from eoctl.lab.checker.rules import (
 )
 from eoctl.lab.checker.transactions import TransactionRules
 from eoctl.lab.checker.values import PartitionValues, Situation
-from storage.os_errors import os_errors
+from storage.errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

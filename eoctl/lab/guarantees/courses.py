@@ -27,14 +27,10 @@ from eoctl.lab.world.faults import Size, drawn_faults, parse_faults
 from eoctl.lab.world.network import Scheduler
 from eoctl.lab.world.settings import PlaySettings, RunSettings, problem_of
 from storage.dirs.state_file import StateSchema, read_as
-from storage.errors import EoctlError, RefusedError, UsageError
+from storage.errors import EoctlError, RefusedError, UsageError, os_errors, pasted
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes
-from storage.files.fsio import FileSystem
-from storage.files.small_file import read_small_file
-from storage.files.trees import remove_tree
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
+from storage.files.fsio import FileAttributes, FileSystem, remove_tree
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

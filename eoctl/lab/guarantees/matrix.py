@@ -22,8 +22,7 @@ from eoctl.lab.checker.rules import RULES, Family
 from eoctl.lab.guarantees.courses import faults_of_seed
 from eoctl.lab.world.settings import PlaySettings, RunSettings
 from storage.dirs.state_file import StateSchema, read_as
-from storage.errors import RefusedError
-from storage.os_errors import os_errors
+from storage.errors import RefusedError, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from eoctl.lab.nodes.forgetting import ForgettingFileSystem
 from eoctl.lab.nodes.running_log import LogTerms, RunningLogDir, cut_offset
 from eoctl.lab.world.leader import follower_high_watermark
 from eoctl.lab.world.network import MS_US, SECOND_US, FetchPart
 from eoctl.lab.world.settings import SOCKET_TIMEOUT_MS, START_MS
 from recovery.elections.rules import NO_LEADER
-from storage.dirs.log_config import LogConfig
-from storage.files.forgetting import ForgettingFileSystem
+from storage.dirs.topic_settings import LogConfig
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.producers.producer_state import AppendError
 

@@ -24,9 +24,8 @@ from eoctl.lab.world.settings import CONTROLLER_ID, CONTROLLER_NAME, METADATA_DI
 from recovery.elections import rules
 from recovery.elections.rules import NO_LEADER, PartitionState, Terms
 from storage.dirs.cluster_image import TOPIC_RESOURCE, load_cluster_image
-from storage.dirs.log_config import LogConfig
 from storage.dirs.partition import Partition
-from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION
+from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION, LogConfig
 from storage.errors import RefusedError
 from storage.file_names import TRANSACTION_STATE_TOPIC, TopicPartition
 from storage.files.fsio import FileSystem

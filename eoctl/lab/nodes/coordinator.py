@@ -20,8 +20,8 @@ from eoctl.lab.nodes.running_log import LogTerms, RunningLog, what_a_start_cuts
 from eoctl.lab.world.metadata import transaction_topic_id
 from eoctl.lab.world.network import INVALID_PRODUCER_EPOCH, MS_US, SECOND_US, EndMarker, Process
 from eoctl.lab.world.settings import CONTROLLER_NAME, START_MS, TRANSACTION_STATE_DIRECTORY
-from storage.dirs.log_config import LogConfig
-from storage.errors import FormatError, RefusedError
+from storage.dirs.topic_settings import LogConfig
+from storage.errors import FormatError, RefusedError, os_errors
 from storage.file_names import PARTITION_METADATA_NAME, TopicPartition
 from storage.files import fsio
 from storage.files.fsio import FileSystem
@@ -29,7 +29,6 @@ from storage.formats.partition_metadata import PartitionMetadata, encode_partiti
 from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, parse_header
 from storage.formats.transaction_state import encode_key, encode_value, parse_record
-from storage.os_errors import os_errors
 from storage.producers.transaction_metadata import (
     EPOCH_BUMP_VERSION,
     ONGOING,

@@ -20,11 +20,11 @@ from recovery.truncate.cut import find_cut
 from recovery.truncate.epoch_ends import EpochEnd, find_epoch_end
 from recovery.truncate.plan import TruncationSteps, producers_at_end
 from recovery.truncate.target import CutTarget
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, read_log_dir
 from storage.dirs.log_tail import empty_tail
 from storage.dirs.partition import Partition
-from storage.errors import FormatError, RefusedError
+from storage.dirs.topic_settings import LogConfig
+from storage.errors import FormatError, RefusedError, os_errors
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     HIGH_WATERMARK_NAME,
@@ -35,7 +35,7 @@ from storage.file_names import (
     parse_partition_name,
 )
 from storage.files import fsio
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 from storage.formats.checkpoint import (
     OffsetCheckpointEntry,
     encode_leader_epochs,
@@ -49,7 +49,6 @@ from storage.formats.clean_shutdown import (
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.kernels.protocol import in_words
 from storage.log.segment import open_segment
-from storage.os_errors import os_errors
 from storage.producers.transaction_metadata import EPOCH_BUMP_VERSION
 from storage.producers.transactions import OpenTransactions
 from storage.writing.partition_store import FileStore, FlushPolicy

@@ -37,8 +37,7 @@ from eoctl.lab.world.faults import CLASSES, KINDS
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.progress import Progress
 from eoctl.runs.told import counted, is_for_people, tell_first
-from storage.errors import EXIT_FINDINGS, UsageError
-from storage.shell_words import pasted
+from storage.errors import EXIT_FINDINGS, UsageError, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

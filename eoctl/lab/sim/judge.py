@@ -27,10 +27,16 @@ from eoctl.runs.told import (
     wrapped,
 )
 from storage.dirs.discovery import discover
-from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, RefusedError, UsageError
+from storage.errors import (
+    EXIT_FINDINGS,
+    EXIT_SKIPPED,
+    AccessError,
+    RefusedError,
+    UsageError,
+    access_error,
+    pasted,
+)
 from storage.file_names import DirState, TopicPartition
-from storage.os_errors import access_error
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -31,14 +31,11 @@ from eoctl.lab.world.settings import (
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from eoctl.runs.told import Line, counted, is_for_people, tell_first, wrapped
-from storage.errors import EXIT_SKIPPED, RefusedError, UsageError
+from storage.errors import EXIT_SKIPPED, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import METADATA_TOPIC
 from storage.files.broker_lock import take
-from storage.files.fsio import FileSystem
-from storage.files.trees import sync_tree
-from storage.os_errors import os_errors
+from storage.files.fsio import FileSystem, sync_tree
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

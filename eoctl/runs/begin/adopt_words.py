@@ -10,7 +10,7 @@ from eoctl.runs.changes.repair_words import cost_of
 from eoctl.runs.notes import first_of
 from eoctl.runs.told import counted, listing
 from recovery.begin.room import other_owners
-from storage.shell_words import pasted
+from storage.errors import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

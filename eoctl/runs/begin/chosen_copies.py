@@ -19,10 +19,9 @@ from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.rebuild.derive import RebuildSettings
 from recovery.repair.mended_checkpoints import mend_checkpoints
 from recovery.repair.plan import RepairJob, repair_many
-from storage.dirs.log_config import read_log_config
-from storage.errors import EoctlError, RefusedError, UsageError
+from storage.dirs.topic_settings import read_log_config
+from storage.errors import EoctlError, RefusedError, UsageError, pasted
 from storage.file_names import TopicPartition
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -16,7 +16,7 @@ from recovery.begin.internal_topics import INTERNAL_TOPICS, MAX_PARTITIONS
 from recovery.begin.records import NodeIdentity, TopicStart, require_begins
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.checks.grounds.broker_version import NEWEST, BrokerVersion, parse_broker_version
-from storage.dirs.setting_values import require_topic_setting
+from storage.dirs.topic_settings import require_topic_setting
 from storage.errors import FormatError, UsageError
 from storage.file_names import METADATA_TOPIC
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS

@@ -29,10 +29,9 @@ from eoctl.runs.told import is_for_people, tell
 from recovery.changes.apply import begun_log_dirs, resume, writing
 from recovery.changes.journals.applied import SpentTargetError, stating
 from recovery.changes.plans.plan import absolute_path
-from storage.errors import EXIT_OK, EoctlError, UsageError
+from storage.errors import EXIT_OK, EoctlError, UsageError, pasted
 from storage.file_names import FileKind, classify
 from storage.files import fsio
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

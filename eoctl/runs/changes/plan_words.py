@@ -17,8 +17,8 @@ from eoctl.runs.told import LABEL_WIDTH, NO_UNDO, Line, Said, counted, fitting, 
 from recovery.changes.journals.journal import Status
 from recovery.changes.journals.losses import lost_by_cut
 from recovery.rules.findings import Severity
+from storage.errors import call_text
 from storage.file_names import METADATA_TOPIC
-from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

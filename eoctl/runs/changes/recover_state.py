@@ -38,10 +38,9 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, call_text
 from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
-from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,10 +26,9 @@ from recovery.replicas.compare import acknowledged_end_offset, price_target, rea
 from recovery.replicas.rejoin import plan_rejoin, require_follow_offset
 from recovery.truncate.price import price_recovery
 from storage.dirs.discovery import select_partition
-from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError
-from storage.shell_words import pasted
+from storage.dirs.topic_settings import read_log_config
+from storage.errors import RefusedError, pasted
 
 if TYPE_CHECKING:
     from eoctl.output import OutputFormat

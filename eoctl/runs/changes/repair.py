@@ -32,9 +32,8 @@ from recovery.repair.plan import RepairJob, plan_repair, repair_many
 from recovery.repair.strategies import Strategy
 from recovery.replay.price import recovery_price
 from storage.dirs.discovery import discover
-from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, call_text
 from storage.file_names import DirState
-from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from eoctl.runs.told import LABEL_WIDTH, Said, counted, fitting, listing, said_l
 from recovery.changes.journals.losses import Lost
 from recovery.repair.strategies import Strategy
 from recovery.rules.findings import Severity
-from storage.shell_words import call_text
+from storage.errors import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

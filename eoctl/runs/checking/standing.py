@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.output import OutputFormat
 from eoctl.runs.in_cluster import NO_LEADER, ClusterNotes, state_words
 from recovery.fsck.one_pass import PartitionRow
-from storage.dirs.standing import InCluster, in_cluster
+from storage.dirs.acknowledged import InCluster, in_cluster
 from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:

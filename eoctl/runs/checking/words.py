@@ -24,8 +24,8 @@ from recovery.checks.log_dirs.assignment import DELETES
 from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
 from recovery.start.changes import StartAction
+from storage.errors import call_text
 from storage.file_names import FileKind, classify
-from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from eoctl import output
 from eoctl.clients.log.consume_bounds import EndKind
 from recovery.transactions.isolation import Isolation
-from storage.shell_words import pasted
+from storage.errors import pasted
 
 if TYPE_CHECKING:
     from eoctl.clients.log.consumer import ConsumeOptions, Consumer

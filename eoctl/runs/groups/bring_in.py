@@ -28,21 +28,20 @@ from recovery.groups.incoming import (
 )
 from recovery.groups.offset_files import parse_offsets
 from storage.dirs.discovery import select_partition
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.errors import AccessError, RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC
 from storage.formats import coordinator_record
 from storage.formats.consumer_offsets import (
     GROUP_METADATA_TYPE,
+    RECORD_TYPES,
     OffsetCommit,
     OffsetKey,
     encode_offset_key,
     encode_offset_value,
 )
-from storage.formats.group_records import RECORD_TYPES
-from storage.formats.message_codec import ZERO_UUID
-from storage.producers.java_hash import coordinator_partition
-from storage.shell_words import pasted
-from storage.writing.group_commits import append_records
+from storage.formats.message import ZERO_UUID
+from storage.producers.java_hash_map import coordinator_partition
+from storage.writing.coordinator import append_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

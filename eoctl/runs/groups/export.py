@@ -14,10 +14,9 @@ from eoctl.runs.told import counted
 from recovery.groups.log_places import OffsetPlace
 from recovery.groups.offset_files import csv_line, is_sayable
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError, pasted
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes
-from storage.shell_words import pasted
+from storage.files.fsio import FileAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.runs.told import counted, listing
 from recovery.groups.log_places import OffsetPlace
 from recovery.groups.members import assigned_names
+from storage.errors import pasted
 from storage.file_names import TopicPartition
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,8 +24,8 @@ from eoctl.runs.told import counted, listing
 from recovery.cluster.clusters import image_around
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import select_partition
-from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import read_log_config
 from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 from storage.file_names import DirState, TopicPartition
 

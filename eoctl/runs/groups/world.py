@@ -13,15 +13,8 @@ from recovery.groups.expiry import is_expired
 from recovery.groups.group_log import GroupLog
 from recovery.groups.log_places import LogPlaces
 from storage.dirs.discovery import discover
-from storage.errors import (
-    EXIT_FINDINGS,
-    EXIT_OK,
-    EXIT_SKIPPED,
-    AccessError,
-    UsageError,
-)
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -25,8 +25,7 @@ from recovery.rules.findings import Severity
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, UsageError
-from storage.files.path_globs import has_wildcard
-from storage.files.uris import Uri, is_uri, local_path
+from storage.files.uris import Uri, has_wildcard, is_uri, local_path
 from storage.places.splits import TimelineStart
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from storage.shell_words import as_argument, call_text
+from storage.errors import as_argument, call_text
 
 if TYPE_CHECKING:
     from eoctl.runs.report.request import ReportRequest

@@ -9,7 +9,7 @@ from eoctl.report.redaction import KEY_BYTES
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes
+from storage.files.fsio import FileAttributes
 
 
 def read_key(path: str | None) -> bytes:

@@ -13,8 +13,7 @@ from eoctl.output import OutputFormat, look, message, write_drawn
 from eoctl.report.terminal import Canvas
 from eoctl.runs.notes import first_of
 from eoctl.runs.report.gather import gather
-from storage.errors import UsageError
-from storage.shell_words import pasted
+from storage.errors import UsageError, pasted
 
 if TYPE_CHECKING:
     from eoctl.report.model import Model

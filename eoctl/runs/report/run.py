@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.runs.report.gather import gather
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.errors import AccessError, RefusedError, UsageError, pasted
 from storage.files import fsio
-from storage.files.file_attributes import own_attributes
-from storage.shell_words import pasted
+from storage.files.fsio import own_attributes
 
 if TYPE_CHECKING:
     from eoctl.report.model import Model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eoctl.face.style import screen_size
 from eoctl.runs.told import LABEL_WIDTH, MAX_NAMES, Said, counted, listing, span
 from recovery.elections.advice import how_led
-from storage.shell_words import pasted
+from storage.errors import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

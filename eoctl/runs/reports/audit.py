@@ -32,8 +32,7 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, Fo
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.files.uris import Uri, is_uri
 from storage.places.find import list_places
-from storage.places.planned_splits import plan_places
-from storage.places.splits import split_places
+from storage.places.splits import plan_places, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

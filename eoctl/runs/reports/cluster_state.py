@@ -29,13 +29,13 @@ from eoctl.runs.reports.cluster_rows import (
 )
 from recovery.cluster.history import read_state
 from recovery.cluster.quorum import CountedTo, counted, voters_of
+from storage.dirs.acknowledged import CopyStanding, in_cluster
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
 )
 from storage.dirs.partition import Partition
-from storage.dirs.standing import CopyStanding, in_cluster
 from storage.dirs.topic_settings import (
     MIN_INSYNC_REPLICAS,
     SETTINGS,

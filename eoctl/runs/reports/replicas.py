@@ -26,9 +26,9 @@ from recovery.replicas.compare import (
 )
 from recovery.replicas.recommend import Cost, recommend, standing_of
 from recovery.replicas.rejoin import require_follow_offset
+from storage.dirs.acknowledged import NOT_KNOWN
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
-from storage.dirs.standing import NOT_KNOWN
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from eoctl.runs.in_cluster import ClusterNotes
 from eoctl.runs.reports.cluster_rows import partition_state_row
 from recovery.cluster.clusters import find_metadata, newest_image
+from storage.dirs.acknowledged import in_cluster
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import Selected
-from storage.dirs.standing import in_cluster
 from storage.errors import UsageError
 from storage.file_names import METADATA_TOPIC, DirState
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from eoctl.runs.reports.cluster_rows import PartitionStateRow
     from recovery.replicas.compare import ReplicaLog
+    from storage.dirs.acknowledged import InCluster
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
-    from storage.dirs.standing import InCluster
 
 
 class ComparedCluster:

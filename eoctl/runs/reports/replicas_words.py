@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.runs.in_cluster import partition_words
 from eoctl.runs.told import listing
-from storage.dirs.standing import CopyStanding
+from storage.dirs.acknowledged import CopyStanding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from eoctl.clock import format_time_ms
 from eoctl.runs.reports.bytes_text import bytes_text
-from storage.errors import EoctlError
+from storage.errors import EoctlError, call_text
 from storage.log.segment import open_segment
-from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

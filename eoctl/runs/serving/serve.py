@@ -30,9 +30,9 @@ from storage.errors import (
     EoctlError,
     RefusedError,
     UsageError,
+    pasted,
 )
 from storage.file_names import METADATA_TOPIC, DirState
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,10 +33,9 @@ from recovery.transactions.open_transactions import (
 from recovery.transactions.planned_append import with_recovery
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError, UsageError
+from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, is_clean_marker
 from storage.formats.transaction_state import TransactionStatus
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -35,10 +35,10 @@ from storage.errors import (
     EoctlError,
     RefusedError,
     UsageError,
+    pasted,
 )
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.producers.transaction_metadata import EPOCH_BUMP_VERSION
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

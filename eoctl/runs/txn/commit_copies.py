@@ -18,9 +18,8 @@ from eoctl.runs.txn.written_copies import (
     recovered,
     sources_of,
 )
-from storage.errors import RefusedError
+from storage.errors import RefusedError, pasted
 from storage.file_names import COORDINATOR_TOPICS, TRANSACTION_STATE_TOPIC
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -27,11 +27,10 @@ from recovery.transactions.abort import count_open
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
-from storage.errors import EoctlError, RefusedError, UsageError
+from storage.errors import EoctlError, RefusedError, UsageError, pasted
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.producers.producer_state import AppendError
 from storage.producers.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -30,15 +30,15 @@ from storage.errors import (
     EoctlError,
     FormatError,
     RefusedError,
+    as_argument,
+    call_text,
 )
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.formats.transaction_state import TransactionStatus
 from storage.kernels.protocol import VerdictKind
-from storage.log.markers import BatchOutcome
-from storage.producers.pairs import NO_DATA
+from storage.log.decoded_records import BatchOutcome
 from storage.producers.producer_state import AppendError
-from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
-from storage.shell_words import as_argument, call_text
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS, NO_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
     from storage.dirs.offset_ledger import OffsetSpan
-    from storage.producers.pairs import EndedBlock
+    from storage.producers.transactions import EndedBlock
 
 TOLD_COUNT = 3  # of what hangs, in lines
 HOW_TO_END = (

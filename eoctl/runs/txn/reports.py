@@ -14,7 +14,7 @@ from recovery.replay.snapshots import Clock
 from recovery.transactions.prepared import PreparedSearch
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
-from storage.producers.pairs import NO_DATA
+from storage.producers.transactions import NO_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -39,10 +39,9 @@ from eoctl.runs.told import counted
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
-from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, TopicPartition
 from storage.producers.transaction_metadata import ProducerIdAndEpoch
-from storage.shell_words import pasted
 from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.plans.plan import absolute_path, source_of
 from recovery.transactions.planned_append import PlannedAppends, with_recovery
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError
+from storage.errors import RefusedError, pasted
 from storage.file_names import CLEAN_SHUTDOWN_NAME
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.serve.protocol.errors import ErrorCode
 from eoctl.serve.state.broker import GROUP_OPERATIONS, NOT_ASKED_FOR
 from recovery.groups.members import GroupKind, names_of
-from storage.formats.message_codec import ZERO_UUID
+from storage.formats.message import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

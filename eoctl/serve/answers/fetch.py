@@ -16,7 +16,7 @@ from eoctl.serve.answers.metadata import node
 from eoctl.serve.answers.offsets import READ_COMMITTED, partition_of, require_epoch
 from eoctl.serve.protocol.errors import ErrorCode, RequestError
 from storage.errors import AccessError
-from storage.formats.message_codec import Elsewhere
+from storage.formats.message import Elsewhere
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from eoctl.serve.state.broker import (
 from recovery.cluster.quorum import counted, metadata_copies, voters_of
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, is_topic_name
-from storage.formats.message_codec import ZERO_UUID
+from storage.formats.message import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,8 +21,16 @@ from storage.dirs.cluster_image import (
     ClusterImage,
 )
 from storage.dirs.partition_files import list_partition
-from storage.dirs.setting_values import SETTING_VALUES, Fraction, Numbers, Text
-from storage.dirs.topic_settings import FACTORS, SETTINGS, SettingSource, topic_setting
+from storage.dirs.topic_settings import (
+    FACTORS,
+    SETTING_VALUES,
+    SETTINGS,
+    Fraction,
+    Numbers,
+    SettingSource,
+    Text,
+    topic_setting,
+)
 from storage.errors import AccessError
 from storage.file_names import DirState, is_topic_name
 from storage.limits import INT64_MAX

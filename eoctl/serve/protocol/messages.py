@@ -13,8 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import TruncatedError
-from storage.formats.message import MessageSchema, decode
-from storage.formats.message_codec import NEVER, Field
+from storage.formats.message import NEVER, Field, MessageSchema, decode
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

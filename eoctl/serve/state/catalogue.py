@@ -24,7 +24,7 @@ from storage.file_names import (
     REMOTE_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from storage.formats.message_codec import ZERO_UUID
+from storage.formats.message import ZERO_UUID
 from storage.formats.partition_metadata import parse_uuid
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.internal_topics import reach
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, RefusedError
-from storage.shell_words import pasted
+from storage.errors import AccessError, RefusedError, pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

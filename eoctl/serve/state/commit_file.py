@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storage.dirs.discovery import require_outside_log_dirs
+from storage.errors import os_errors
 from storage.files.fsio import FileSystem
-from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from eoctl.spark.rows.source_options import ReadBounds
 from recovery.export.options import split_bytes_for
 from storage.dirs.log_dir import StoppedState
-from storage.places.planned_splits import plan_apart
-from storage.places.split_pruning import prune_splits
+from storage.places.splits import plan_apart, prune_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

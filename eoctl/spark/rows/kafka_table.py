@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from storage.formats.java_utf8 import kafka_text
+from storage.formats.java_text import kafka_text
 from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:

@@ -21,9 +21,7 @@ from recovery.export.options import Until
 from recovery.records.read_options import ReadOptions
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.places.log_end import log_end_offset
-from storage.places.split_pruning import prune_splits
-from storage.places.splits import split_places
+from storage.places.splits import log_end_offset, prune_splits, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -30,9 +30,7 @@ from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
 from storage.errors import UsageError
 from storage.places.find import list_places
-from storage.places.planned_splits import plan_places
-from storage.places.split_pruning import SearchBounds
-from storage.places.splits import Split
+from storage.places.splits import SearchBounds, Split, plan_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

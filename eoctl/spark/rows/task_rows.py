@@ -14,8 +14,7 @@ from eoctl.spark.rows.opening import open_seen
 from eoctl.spark.rows.source_options import TableKind
 from recovery.records.read_options import ReadOptions
 from storage.errors import AccessError
-from storage.places.planned_splits import proven_apart, require_same
-from storage.places.split_pruning import prune_splits
+from storage.places.splits import proven_apart, prune_splits, require_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

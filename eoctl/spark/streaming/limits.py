@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.spark.rows.source_options import ReadBounds
 from storage.places.find import open_place
-from storage.places.split_pruning import prune_splits
-from storage.places.splits import split_places
+from storage.places.splits import prune_splits, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,8 +22,8 @@ from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, PARTITION_MET
 from storage.formats.checkpoint import parse_leader_epochs
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
 from storage.places.find import list_places
-from storage.places.log_end import log_end_offset
 from storage.places.place_files import read_in
+from storage.places.splits import log_end_offset
 
 if TYPE_CHECKING:
     from eoctl.spark.rows.source_options import SourceOptions

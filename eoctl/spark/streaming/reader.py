@@ -49,8 +49,7 @@ from eoctl.spark.streaming.reach import Surveyor
 from recovery.audit.local import tasks_of
 from recovery.transactions.isolation import Isolation
 from storage.errors import AccessError
-from storage.places.planned_splits import plan_apart
-from storage.places.split_pruning import prune_splits
+from storage.places.splits import plan_apart, prune_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import EoctlError, RefusedError
-from storage.os_errors import LEFT_AS_IT_WAS
+from storage.errors import LEFT_AS_IT_WAS, EoctlError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

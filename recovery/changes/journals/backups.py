@@ -17,10 +17,9 @@ from recovery.changes.journals.journal import PLACE_SUFFIX, BackupKind
 from recovery.changes.plans.file_facts import data_bytes_of, read_chunks
 from recovery.changes.plans.plan import Action
 from storage.dirs.discovery import is_in_log_dir
-from storage.errors import RefusedError
+from storage.errors import RefusedError, os_errors
 from storage.files import fsio
-from storage.files.file_attributes import attributes_for
-from storage.os_errors import os_errors
+from storage.files.fsio import attributes_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

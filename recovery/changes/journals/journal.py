@@ -38,11 +38,10 @@ from recovery.changes.plans.file_facts import FileFacts
 from recovery.changes.plans.plan import PLAN_ID, Action
 from storage.checksum import crc32c
 from storage.dirs.state_file import StateSchema
-from storage.errors import AccessError, CorruptError, RefusedError
+from storage.errors import AccessError, CorruptError, RefusedError, os_errors
 from storage.file_names import DirState, parse_partition_name
 from storage.files import fsio
-from storage.files.small_file import read_small_file
-from storage.os_errors import os_errors
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

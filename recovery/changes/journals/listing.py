@@ -18,12 +18,10 @@ from recovery.changes.journals.journal import (
 )
 from recovery.changes.journals.unfinished import unfinished_path
 from recovery.changes.plans.plan import PLAN_ID, read_plan
-from storage.errors import AccessError, CorruptError, RefusedError, UsageError
+from storage.errors import AccessError, CorruptError, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME
 from storage.files import fsio
 from storage.files.broker_lock import probe
-from storage.os_errors import os_errors
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

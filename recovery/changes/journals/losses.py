@@ -24,7 +24,7 @@ from recovery.changes.plans.plan import MAX_PLAN_BYTES, PLAN_ID
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, CorruptError, EoctlError
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
-from storage.errors import AccessError, CorruptError
-from storage.os_errors import os_errors
+from storage.errors import AccessError, CorruptError, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes.journals.journal import PLACE_SUFFIX, Status, has_journal, read_journal
-from storage.errors import AccessError, CorruptError, RefusedError
+from storage.errors import AccessError, CorruptError, RefusedError, pasted
 from storage.files import fsio
-from storage.files.small_file import read_small_file
-from storage.shell_words import pasted
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

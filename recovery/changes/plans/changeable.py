@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes.plans.plan import absolute_path
-from storage.errors import FormatError, RefusedError
+from storage.errors import FormatError, RefusedError, pasted
 from storage.file_names import METADATA_TOPIC, DirState, FileSuffix
 from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

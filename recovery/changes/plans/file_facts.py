@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.plans.checked_values import MAX_ID, MAX_MODE, number_of, text_of, time_ns_of
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, os_errors
 from storage.file_names import FileKind, classify
 from storage.files.positioned_file import MEDIA_ERRNOS, FileRange, PositionedFile
-from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -43,8 +43,8 @@ from recovery.changes.plans.spliced_content import LogSlice, Pieces, take_pieces
 from storage.dirs.state_file import StateSchema
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, is_clean_marker
-from storage.files.file_attributes import require_own_file
-from storage.files.small_file import read_small_file
+from storage.files.fsio import require_own_file
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.recover_state import first_recovered
-from storage.dirs.log_config import read_log_config, stated_is_compacted
 from storage.dirs.log_dir import StoppedState
+from storage.dirs.topic_settings import read_log_config, stated_is_compacted
 from storage.errors import AccessError
 from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC
 from storage.places.listing import UNSEQUENCED_TOPICS

@@ -18,10 +18,10 @@ from recovery.checks.grounds.broker_version import (
 )
 from recovery.rules.findings import Severity
 from storage.errors import FormatError
-from storage.formats import api_message_frame as frame
+from storage.formats import cluster_metadata as frame
 from storage.formats import cluster_metadata as records
+from storage.formats.cluster_metadata import RECORDS
 from storage.formats.control_record import ControlRecordType
-from storage.formats.metadata_records import RECORDS
 
 if TYPE_CHECKING:
     from recovery.checks.grounds.collector import Collector

@@ -28,7 +28,7 @@ from recovery.cluster.placement import DirFate, NodePlacement, nodes_of
 from recovery.rules.findings import Severity
 from storage.dirs.discovery import duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
-from storage.errors import FormatError
+from storage.errors import FormatError, as_argument
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     CLEANER_NAME,
@@ -41,14 +41,13 @@ from storage.file_names import (
     FileKind,
     FileSuffix,
 )
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 from storage.formats.checkpoint import offset_checkpoint_problems
 from storage.formats.clean_shutdown import problems as clean_shutdown_problems
 from storage.formats.java_text import NotANumberError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.meta_properties import problems as meta_properties_problems
 from storage.formats.partition_metadata import format_uuid
-from storage.shell_words import as_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

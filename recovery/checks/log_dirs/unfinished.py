@@ -18,10 +18,9 @@ from recovery.changes.journals.unfinished import (
     ways_out_of,
 )
 from recovery.rules.findings import Finding, Severity
-from storage.errors import AccessError, CorruptError
+from storage.errors import AccessError, CorruptError, pasted
 from storage.file_names import LOCK_FILE_NAME, parse_partition_name
 from storage.files.broker_lock import probe
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

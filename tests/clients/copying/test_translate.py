@@ -14,7 +14,7 @@ from eoctl.clients.copying.translate import Exactness, Translated, destination_o
 from eoctl.clients.log.batch_consumer import BatchConsumer
 from eoctl.clients.log.consumer import ConsumeOptions
 from recovery.transactions.isolation import Isolation
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from tests.copying import Copy, make_copy, write
 from tests.drawn import examples
 from tests.kafka.broker import copy_log_dir

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eoctl.clients.partitions.identity import Identities
 from eoctl.clients.producing.producer import PartitionProducer, Sending
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.formats.compression import Codec
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.producers.producer_state import AppendError

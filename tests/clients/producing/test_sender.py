@@ -13,9 +13,9 @@ from eoctl.clients.producing import sender as sender_module
 from eoctl.clients.producing.link import Faults
 from eoctl.clients.producing.sender import DeliveryTimeoutError, Sender, SenderStats, SentBatch
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import empty_tail
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import EXIT_ACCESS, AccessError, UsageError
 from storage.files.fsio import FileSystem
 from storage.formats.record_batch import MAX_SEQUENCE, increment_sequence

@@ -21,14 +21,8 @@ from storage.dirs.log_dir import read_log_dir
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.files import positioned_file
 from storage.formats.compression import Codec
-from storage.formats.consumer_offsets import (
-    OffsetCommit as Value,
-)
-from storage.formats.consumer_offsets import (
-    OffsetKey,
-    encode_offset_key,
-    encode_offset_value,
-)
+from storage.formats.consumer_offsets import OffsetCommit as Value
+from storage.formats.consumer_offsets import OffsetKey, encode_offset_key, encode_offset_value
 from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
 from storage.formats.legacy_message import Message, encode_message, with_crc
 from storage.formats.record import Record, encode_record

@@ -24,7 +24,7 @@ from storage.errors import AccessError, UsageError
 from storage.formats.record_batch import HEADER, HEADER_BYTES
 from storage.kernels.numpy_kernel import table_of
 from storage.kernels.record_table import decode_records
-from storage.log.markers import MarkerIndex
+from storage.log.decoded_records import MarkerIndex
 from storage.log.segment import LogRecord, open_segment
 from tests.batches import LAP
 from tests.doubled_logs import (

@@ -28,7 +28,7 @@ from recovery.transactions.outcomes import find_stability
 from storage.errors import AccessError, FormatError, UsageError
 from storage.formats.record import Record, RecordHeader
 from storage.kernels.protocol import VerdictKind
-from storage.log.markers import marker_is_commit
+from storage.log.decoded_records import marker_is_commit
 from storage.log.segment import open_segment
 from storage.places.find import list_places
 from storage.places.splits import Split, split_places

@@ -13,9 +13,9 @@ from recovery.cluster.clusters import Clusters
 from recovery.repair.broker_start import Recovery, plan_recovery
 from recovery.replay.snapshots import Clock
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import LogTail, NotClosedError, empty_tail, read_tail
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import RefusedError
 from storage.file_names import FileKind, classify
 from storage.files.fsio import FileSystem

@@ -12,7 +12,7 @@ from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import find_follow_offset, read_replica
 from recovery.replicas.rejoin import assign_epoch, plan_rejoin
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry
 from tests.diverged_logs import batches_of, begin_epoch, copy_partition, log_of, write_epochs

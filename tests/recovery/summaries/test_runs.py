@@ -25,8 +25,7 @@ from recovery.summaries.partition import (
 )
 from recovery.summaries.segment import read_split
 from storage.places.find import list_places
-from storage.places.planned_splits import plan_places
-from storage.places.splits import TimelineStart
+from storage.places.splits import TimelineStart, plan_places
 from tests.audit_logs import Batch, write_segments
 from tests.audit_world import World
 from tests.drawn import examples

@@ -18,10 +18,9 @@ from recovery.transactions.unknown_ends import read_ended
 from recovery.transactions.view import TransactionView
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CRC_POS
-from storage.log.markers import BatchOutcome, MarkerIndex, marker_is_commit
+from storage.log.decoded_records import BatchOutcome, MarkerIndex, marker_is_commit
 from storage.places.find import list_places, open_place
-from storage.producers.pairs import NO_DATA
-from storage.producers.transactions import OpenTransactions
+from storage.producers.transactions import NO_DATA, OpenTransactions
 from tests.audit_logs import Batch, write_segments
 from tests.drawn import examples
 from tests.recovery.transactions.test_view import partition_in

@@ -16,7 +16,7 @@ from storage.formats.transaction_state import (
     encode_key,
     encode_value,
 )
-from storage.producers.java_hash import coordinator_partition
+from storage.producers.java_hash_map import coordinator_partition
 from tests.hanging import append_record
 from tests.writing import NOW_MS, batch, make_log_dir, open_writer, partition_at
 

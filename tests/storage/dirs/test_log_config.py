@@ -9,7 +9,7 @@ import pytest
 from recovery.cluster.clusters import Clusters
 from storage.dirs.cluster_image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig, read_log_config
+from storage.dirs.topic_settings import LogConfig, read_log_config
 from storage.errors import RefusedError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 
 from recovery.replay.snapshots import Clock
 from storage.dirs.discovery import discover
-from storage.dirs.log_config import LogConfig, read_log_config
 from storage.dirs.log_tail import LogTail, NotClosedError, read_tail
 from storage.dirs.partition import Partition
+from storage.dirs.topic_settings import LogConfig, read_log_config
 from storage.errors import RefusedError
 from storage.file_names import METADATA_TOPIC
 from storage.writing.record_builder import BatchBuilder

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.dirs.setting_values import SETTING_VALUES, require_topic_setting
-from storage.dirs.topic_settings import SETTINGS
+from storage.dirs.topic_settings import SETTING_VALUES, SETTINGS, require_topic_setting
 from storage.errors import UsageError
 
 

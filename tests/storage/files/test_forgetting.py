@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.lab.nodes.forgetting import ForgettingFileSystem
 from storage.files import fsio
-from storage.files.file_attributes import attributes_for
-from storage.files.forgetting import ForgettingFileSystem
-from storage.files.fsio import FileSystem
-from storage.files.trees import sync_tree
+from storage.files.fsio import FileSystem, attributes_for, sync_tree
 from tests.crash.recording import RecordingFileSystem
 from tests.crash.states import crash_states
 

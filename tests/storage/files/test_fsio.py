@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.errors import AccessError, RefusedError
-from storage.files import file_attributes, fsio
+from storage.files import fsio
 from storage.files.fsio import FileSystem
 from tests.crash.faults import FailingFileSystem
 
@@ -108,9 +108,7 @@ def test_mode_and_owner_are_those_of_the_directory(
 
 
 def test_attributes_that_are_given(fs: FileSystem, path: Path) -> None:
-    wanted = file_attributes.attributes_for(path.parent)._replace(
-        mode=0o604, mtime_ns=1_000_000_002
-    )
+    wanted = fsio.attributes_for(path.parent)._replace(mode=0o604, mtime_ns=1_000_000_002)
     fsio.replace_file(fs, path, NEW, attributes=wanted)
     found = path.stat()
     assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (0o604, 1_000_000_002)
@@ -219,17 +217,15 @@ def test_a_missing_directory(fs: FileSystem, tmp_path: Path) -> None:
 def test_who_can_keep_the_owner(
     path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, gids: list[int], can: bool
 ) -> None:
-    monkeypatch.setattr(
-        file_attributes, "attributes_for", lambda _: file_attributes.FileAttributes(1000, 50, 0o644)
-    )
+    monkeypatch.setattr(fsio, "attributes_for", lambda _: fsio.FileAttributes(1000, 50, 0o644))
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     monkeypatch.setattr(os, "getegid", lambda: 7)
     monkeypatch.setattr(os, "getgroups", lambda: gids)
-    assert file_attributes.can_keep_owner(path.parent) is can
-    assert file_attributes.can_keep_owner(path) is can
+    assert fsio.can_keep_owner(path.parent) is can
+    assert fsio.can_keep_owner(path) is can
     if not can:
         with pytest.raises(RefusedError, match="owner") as refused:
-            file_attributes.require_owner(path.parent)
+            fsio.require_owner(path.parent)
         assert refused.value.exit_status == 4
 
 
@@ -247,11 +243,9 @@ def test_an_owner_that_turns_out_not_to_be_kept_is_refused_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root without its capabilities, or on a server that maps it to nobody."""
-    real = file_attributes.attributes_for(path.parent)
-    monkeypatch.setattr(
-        file_attributes, "attributes_for", lambda _: real._replace(uid=real.uid + 1)
-    )
-    monkeypatch.setattr(file_attributes, "can_give", lambda _: True)
+    real = fsio.attributes_for(path.parent)
+    monkeypatch.setattr(fsio, "attributes_for", lambda _: real._replace(uid=real.uid + 1))
+    monkeypatch.setattr(fsio, "can_give", lambda _: True)
 
     class Powerless(FileSystem):
         def set_owner(self, file: fsio.OpenFile, uid: int, gid: int) -> None:

@@ -18,9 +18,14 @@ from eoctl.arrow_files import ArrowTree, open_tree
 from eoctl.libraries import install_call
 from storage.errors import AccessError, UsageError
 from storage.files import file_systems
-from storage.files.file_systems import locate, register_default, register_file_system
+from storage.files.file_systems import (
+    MAX_MEDIA_ERRORS,
+    RemoteFile,
+    locate,
+    register_default,
+    register_file_system,
+)
 from storage.files.positioned_file import FileRange, Unreadable
-from storage.files.remote_file import MAX_MEDIA_ERRORS, RemoteFile
 from storage.formats.offset_index import encode_entries
 from storage.places.find import list_places, open_place
 from storage.places.splits import Split, split_places

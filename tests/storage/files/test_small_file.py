@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from pathlib import Path

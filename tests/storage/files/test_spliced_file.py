@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import AccessError
-from storage.files.spliced_file import SplicedFile
+from storage.files.positioned_file import SplicedFile
 
 if TYPE_CHECKING:
     from pathlib import Path

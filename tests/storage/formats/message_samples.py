@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypothesis import strategies as st
 
 from storage.formats import (
+    cluster_metadata,
     consumer_offsets,
-    consumer_protocol,
     control_record,
-    metadata_records,
     remote_log_metadata,
     share_group_state,
     transaction_state,
 )
 from storage.formats.compression import decompress
-from storage.formats.message_codec import UNKNOWN_TAGS
+from storage.formats.message import UNKNOWN_TAGS
 from storage.formats.record import parse_records
 from storage.formats.record_batch import HEADER_BYTES, parse_header
 
@@ -28,18 +27,17 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from storage.formats.message import MessageSchema
-    from storage.formats.message_codec import Field
+    from storage.formats.message import Field, MessageSchema
 
 _COORDINATORS = (consumer_offsets, transaction_state, share_group_state)
 SCHEMAS: list[MessageSchema] = [
     *(one.key for module in _COORDINATORS for one in module.RECORD_TYPES.values()),
     *(value for module in _COORDINATORS for one in module.RECORD_TYPES.values() for value in one.values),
-    *metadata_records.RECORDS.values(),
+    *cluster_metadata.RECORDS.values(),
     *remote_log_metadata.RECORDS.values(),
     *control_record.MESSAGES.values(),
-    consumer_protocol.SUBSCRIPTION,
-    consumer_protocol.ASSIGNMENT,
+    consumer_offsets.SUBSCRIPTION,
+    consumer_offsets.ASSIGNMENT,
 ]  # fmt: skip
 VERSIONS = [
     (schema, version) for schema in SCHEMAS for version in range(schema.highest_version + 1)

@@ -9,19 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import FormatError, UnsupportedError, UsageError
+from storage.errors import CorruptError, FormatError, UnsupportedError, UsageError
+from storage.formats import cluster_metadata
 from storage.formats.cluster_metadata import (
     CONFIG,
     DELEGATION_TOKEN,
+    RECORDS,
     REGISTER_BROKER,
     USER_SCRAM_CREDENTIAL,
+    FrameHeader,
     MetadataRecord,
     describe_record,
+    encode_frame,
     encode_record,
+    parse_header,
+    parse_message,
     parse_record,
     redacted,
+    require_known_version,
 )
-from storage.formats.metadata_records import RECORDS
+from storage.formats.message import Field, MessageSchema
 from tests.storage.formats.message_samples import (
     golden_records,
     line_text,
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from random import Random
+
 
 # The worked examples.
 TOPIC_BYTES = bytes.fromhex("01 02 00 02 74 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 00")
@@ -223,3 +231,103 @@ def test_lists_of_two_records_are_two() -> None:
     first, second = parse_record(value), parse_record(value)
     first.data["logDirs"].append(bytes(16))
     assert second.data["logDirs"] == parse_record(value).data["logDirs"] == []
+
+
+# -- the table of metadata records: keys, names and versions as of 4.3.1
+
+
+NAMES = {
+    0: "REGISTER_BROKER_RECORD", 1: "UNREGISTER_BROKER_RECORD", 2: "TOPIC_RECORD",
+    3: "PARTITION_RECORD", 4: "CONFIG_RECORD", 5: "PARTITION_CHANGE_RECORD",
+    7: "FENCE_BROKER_RECORD", 8: "UNFENCE_BROKER_RECORD", 9: "REMOVE_TOPIC_RECORD",
+    10: "DELEGATION_TOKEN_RECORD", 11: "USER_SCRAM_CREDENTIAL_RECORD", 12: "FEATURE_LEVEL_RECORD",
+    14: "CLIENT_QUOTA_RECORD", 15: "PRODUCER_IDS_RECORD", 17: "BROKER_REGISTRATION_CHANGE_RECORD",
+    18: "ACCESS_CONTROL_ENTRY_RECORD", 19: "REMOVE_ACCESS_CONTROL_ENTRY_RECORD",
+    20: "NO_OP_RECORD", 21: "ZK_MIGRATION_STATE_RECORD", 22: "REMOVE_USER_SCRAM_CREDENTIAL_RECORD",
+    23: "BEGIN_TRANSACTION_RECORD", 24: "END_TRANSACTION_RECORD", 25: "ABORT_TRANSACTION_RECORD",
+    26: "REMOVE_DELEGATION_TOKEN_RECORD", 27: "REGISTER_CONTROLLER_RECORD", 28: "CLEAR_ELR_RECORD",
+}  # fmt: skip
+
+
+def test_names() -> None:
+    assert cluster_metadata.RECORD_NAMES == NAMES
+    for key, name in NAMES.items():
+        constant = name.removesuffix("_RECORD")
+        assert getattr(cluster_metadata, constant) == key
+
+
+def test_versions() -> None:
+    versions = {key: schema.highest_version for key, schema in RECORDS.items()}
+    assert {key: last for key, last in versions.items() if last} == {0: 4, 3: 2, 5: 2, 17: 3}
+    assert all(schema.flexible_since == 0 for schema in RECORDS.values())
+
+
+def test_tags_are_numbered_without_gaps() -> None:
+    for schema in RECORDS.values():
+        tags = sorted(field.tag for field in schema.fields if field.tag >= 0)
+        assert tags == list(range(len(tags)))
+
+
+# -- the frame around metadata records: every fault, in the words of Kafka's reader
+
+
+SCHEMAS = {
+    2: MessageSchema("TwoRecord", Field("name", "string"), highest_version=1),
+    300: MessageSchema("ManyRecord", Field("list", "[]struct", fields=(Field("x", "int8"),))),
+}
+TWO = bytes.fromhex("01 02 00 02 74 00")
+
+
+def test_frames() -> None:
+    assert parse_header(TWO) == FrameHeader(2, 0, 3)
+    assert parse_message(SCHEMAS, TWO, parse_header(TWO)) == {"name": "t"}
+    assert encode_frame(SCHEMAS, 2, 0, {"name": "t"}) == TWO
+    many = bytes.fromhex("01 ac02 00 02 07 00 00")
+    assert parse_header(many) == FrameHeader(300, 0, 4)
+    assert parse_message(SCHEMAS, many, parse_header(many)) == {"list": [{"x": 7}]}
+    assert encode_frame(SCHEMAS, 300, 0, {"list": [{"x": 7}]}) == many
+
+
+@pytest.mark.parametrize(
+    ("data", "check_id", "pos", "message"),
+    [
+        (None, "FRM-1", 0, "Error while reading frame version"),
+        ("", "FRM-1", 0, "Error while reading frame version"),
+        ("01", "FRM-1", 1, "Error while reading type"),
+        ("01 02", "FRM-1", 2, "Error while reading version"),
+        ("ffffffffff 00", "FRM-1", 0, "Error while reading frame version"),
+        ("01 808002 00", "FRM-1", 1, "Value for type was too large."),
+        ("01 02 808002", "FRM-1", 2, "Value for version was too large."),
+        ("00 02 00", "FRM-2", 0,
+         ("Could not deserialize metadata record with frame version 0. Note that upgrades from the "
+         "preview release of KRaft in 2.8 to newer versions are not supported.")),
+        ("02 02 00", "FRM-2", 0,
+         ("Could not deserialize metadata record due to unknown frame version 2"
+         "(only frame version 1 is supported)")),
+        ("01 09 00", "FRM-3", 1,
+         "org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id 9"),
+        ("01 02 00 00 00", "FRM-5", 3, "Failed to deserialize record with type 2"),
+        ("01 02 00 02", "FRM-5", 4, "Failed to deserialize record with type 2"),
+        ("01 02 00 02 74 00 ff ff", "FRM-5", 6, "Found 2 byte(s) of garbage after 2"),
+        ("01 ac02 05 02 07 00 00", "FRM-5", 5, "Failed to deserialize record with type 300"),
+    ],
+)  # fmt: skip
+def test_faults(data: str | None, check_id: str, pos: int, message: str) -> None:
+    value = None if data is None else bytes.fromhex(data)
+    with pytest.raises(FormatError) as caught:
+        parse_message(SCHEMAS, value or b"", parse_header(value))
+    assert (caught.value.check_id, caught.value.message) == (check_id, message)
+    assert caught.value.pos == pos
+    unsupported = check_id in {"FRM-2", "FRM-3"}
+    assert type(caught.value) is (UnsupportedError if unsupported else CorruptError)
+
+
+def test_versions_that_are_too_new_are_read_and_told() -> None:
+    newer = bytes.fromhex("01 02 05 02 74 00")
+    header = parse_header(newer)
+    assert parse_message(SCHEMAS, newer, header) == {"name": "t"}
+    with pytest.raises(UnsupportedError) as caught:
+        require_known_version(SCHEMAS, header)
+    assert caught.value.check_id == "FRM-4"
+    require_known_version(SCHEMAS, header._replace(version=1))
+    require_known_version(SCHEMAS, header._replace(api_key=9))

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.errors import CorruptError, FormatError
-from storage.formats import consumer_protocol
+from storage.errors import CorruptError, FormatError, TruncatedError
+from storage.formats import consumer_offsets
 from storage.formats import coordinator_record as records
 from storage.formats.consumer_offsets import (
+    ASSIGNMENT,
+    GROUP_METADATA_VALUE,
+    RECORD_TYPES,
+    SUBSCRIPTION,
     OffsetCommit,
     OffsetKey,
     describe_record,
+    encode_message,
     encode_offset_key,
     encode_offset_value,
+    parse,
     parse_offset_record,
     parse_record,
+    parsed_json,
 )
-from storage.formats.group_records import GROUP_METADATA_VALUE, RECORD_TYPES
+from storage.formats.coordinator_record import encode_key, encode_value
 from tests.storage.formats.message_samples import (
     golden_records,
     line_text,
@@ -34,6 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from random import Random
+
+    from storage.formats.message import MessageSchema
+
 
 T = 1_700_000_000_000
 # The worked examples.
@@ -121,8 +131,8 @@ def test_groups() -> None:
 
 MEMBER = {
     "memberId": "m", "clientId": "c", "clientHost": "/h", "sessionTimeout": 1,
-    "subscription": consumer_protocol.encode_message(
-        consumer_protocol.SUBSCRIPTION, 1, {"topics": ["t"]}
+    "subscription": consumer_offsets.encode_message(
+        consumer_offsets.SUBSCRIPTION, 1, {"topics": ["t"]}
     ),
     "assignment": b"\x00",
 }  # fmt: skip
@@ -208,3 +218,122 @@ def test_golden(golden: Callable[[str], Path]) -> None:
             encoded = records.encode_value(parsed.value_schema, parsed.version, parsed.value)
             assert encoded == record.value, where
     assert set(seen) == {1, 2}
+
+
+# -- the members' bytes of a classic consumer group
+
+
+OWNED = {
+    "topics": ["t"], "userData": None,
+    "ownedPartitions": [{"topic": "t", "partitions": [0]}], "generationId": 3, "rackId": None,
+}  # fmt: skip
+SUBSCRIPTION_3 = bytes.fromhex(
+    "0003 00000001 0001 74 ffffffff 00000001 0001 74 00000001 00000000 00000003 ffff"
+)
+ASSIGNMENT_0 = bytes.fromhex("0000 00000001 0001 74 00000002 00000000 00000001 00000001 ff")
+ASSIGNED = {"assignedPartitions": [{"topic": "t", "partitions": [0, 1]}], "userData": b"\xff"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "version", "fields", "encoded", "text"),
+    [
+        (SUBSCRIPTION, 3, OWNED, SUBSCRIPTION_3,
+         ('{"topics":["t"],"userData":null,"ownedPartitions":[{"topic":"t","partitions":[0]}],'
+         '"generationId":3,"rackId":null}')),
+        (ASSIGNMENT, 0, ASSIGNED, ASSIGNMENT_0,
+         '{"assignedPartitions":[{"topic":"t","partitions":[0,1]}],"userData":"/w=="}'),
+    ],
+)  # fmt: skip
+def test_examples(
+    schema: MessageSchema, version: int, fields: dict[str, Any], encoded: bytes, text: str
+) -> None:
+    assert parse(schema, encoded) == (version, fields)
+    assert encode_message(schema, version, fields) == encoded
+    assert parsed_json(schema, encoded + b"more") == text
+
+
+def test_a_later_version_is_read_as_3_unless_there_are_structs_in_it() -> None:
+    plain = encode_message(SUBSCRIPTION, 3, {"topics": ["t"]})
+    assert parse(SUBSCRIPTION, b"\x00\x09" + plain[2:])[0] == 9
+    assert parsed_json(SUBSCRIPTION, b"\x00\x09" + plain[2:]) == parsed_json(SUBSCRIPTION, plain)
+    with pytest.raises(CorruptError):
+        parse(SUBSCRIPTION, b"\x00\x09" + SUBSCRIPTION_3[2:])
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00"])
+def test_without_a_version(data: bytes) -> None:
+    with pytest.raises(TruncatedError):
+        parse(ASSIGNMENT, data)
+
+
+@given(schema=st.sampled_from([SUBSCRIPTION, ASSIGNMENT]), rnd=randoms)
+def test_round_trip_and_damage(schema: MessageSchema, rnd: Random) -> None:
+    version = rnd.randint(0, 3)
+    fields = random_message(schema, version, rnd)
+    encoded = encode_message(schema, version, fields)
+    assert parse(schema, encoded) == (version, fields)
+    try:
+        text = parsed_json(schema, mutated(encoded, rnd))
+    except FormatError:
+        return
+    assert text.startswith(('{"topics":', '{"assignedPartitions":'))
+
+
+# -- the tables of group records: types, names, versions, and layouts of development releases
+
+
+KEY = b"\x00\x01g"
+
+
+def test_types() -> None:
+    assert sorted(RECORD_TYPES) == list(range(25))
+    assert all(number == one.type for number, one in RECORD_TYPES.items())
+    assert {number: one.value.highest_version for number, one in RECORD_TYPES.items()
+            if one.value.highest_version} == {1: 4, 2: 4}  # fmt: skip
+    for one in RECORD_TYPES.values():
+        assert one.key.name.removesuffix("Key") == one.value.name.removesuffix("Value")
+
+
+def test_a_member_that_is_not_classic_says_so_in_a_tag() -> None:
+    member = RECORD_TYPES[5]
+    classic = {"sessionTimeoutMs": 45_000, "supportedProtocols": []}
+    texts = {}
+    for name, one in (("absent", None), ("null", {"classicMemberMetadata": None}),
+                      ("given", {"classicMemberMetadata": classic})):  # fmt: skip
+        value = encode_value(member.value, 0, one or {})
+        texts[name] = describe_record(0, b"\x00\x05" + KEY + KEY, value)[1]
+        if name == "null":
+            assert value.endswith(bytes.fromhex("01 00 01 00"))
+    assert "classicMemberMetadata" not in (texts["absent"] or "")
+    assert '"classicMemberMetadata":null' in (texts["null"] or "")
+    assert '"classicMemberMetadata":{"sessionTimeoutMs":45000' in (texts["given"] or "")
+
+
+@pytest.mark.parametrize(
+    ("number", "value", "data"),
+    [
+        (11, "0000 00000005 00", '{"epoch":5}'),
+        (11, "0000 00000005 0000000000000007 00", '{"epoch":5,"metadataHash":7}'),
+        (15, "0000 01 01 00", '{"initializedTopics":[],"deletingTopics":[]}'),
+        (15, "0000 01 01 01 00",
+         '{"initializingTopics":[],"initializedTopics":[],"deletingTopics":[]}'),
+    ],
+)  # fmt: skip
+def test_layouts_before_the_release(number: int, value: str, data: str) -> None:
+    key = number.to_bytes(2, "big") + KEY
+    assert describe_record(0, key, bytes.fromhex(value)) == (
+        f'{{"type":"{number}","data":{{"groupId":"g"}}}}',
+        f'{{"version":"0","data":{data}}}',
+    )
+
+
+@pytest.mark.parametrize("number", [4, 9, 18])
+def test_types_that_are_not_written_any_more(number: int) -> None:
+    record_type = RECORD_TYPES[number]
+    topic = {
+        "topicId": bytes(16), "topicName": "t", "numPartitions": 1,
+        "partitionMetadata": [{"partition": 0, "racks": ["r"]}],
+    }  # fmt: skip
+    key = encode_key(record_type, {"groupId": "g"})
+    value = encode_value(record_type.value, 0, {"topics": [topic]})
+    assert parse_record(key, value).value == {"topics": [topic]}

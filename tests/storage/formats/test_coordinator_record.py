@@ -13,8 +13,7 @@ from storage.formats.coordinator_record import (
     parse_key,
     parse_record,
 )
-from storage.formats.message import MessageSchema
-from storage.formats.message_codec import NEVER, Field
+from storage.formats.message import NEVER, Field, MessageSchema
 
 NEW = MessageSchema("New", Field("a", "int32"), Field("b", "string"), highest_version=1)
 OLD = MessageSchema("Old", Field("a", "int16"), highest_version=1)

@@ -13,6 +13,7 @@ from storage.errors import CorruptError, FormatError
 from storage.formats.java_text import (
     JavaLine,
     encode_json,
+    kafka_text,
     parse_integer,
     parse_json_object,
     parse_lines,
@@ -179,3 +180,33 @@ def test_unusual_text_names_the_first_difference() -> None:
     assert [problem.pos for problem in unusual_text(b"abd", b"abc")] == [2]
     assert [problem.pos for problem in unusual_text(b"abc\n", b"abc")] == [3]
     assert [problem.check_id for problem in unusual_text(b"", b"0\n0\n")] == ["TXT-1"]
+
+
+# -- malformed UTF-8 is replaced as java.lang.String does it
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", ""),
+        ("Größe 🙂".encode(), "Größe 🙂"),
+        (b"\xff", "\ufffd"),
+        (b"a\xc3", "a\ufffd"),
+        (b"\xc0\xaf", "\ufffd\ufffd"),
+        (b"\xed\xa0\x80", "\ufffd"),  # a surrogate is one piece, in Python three
+        (b"\xed\xa0", "\ufffd"),
+        (b"\xf0\x9f\x98!", "\ufffd!"),
+        (b"\x80\x80", "\ufffd\ufffd"),
+    ],
+)
+def test_java_s_own_answers(data: bytes, text: str) -> None:
+    assert kafka_text(data) == text
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_decode(data: bytes) -> None:
+    """And only surrogates are treated otherwise than by Python."""
+    text = kafka_text(data)
+    if b"\xed" not in data:
+        assert text == data.decode("utf-8", "replace")
+    text.encode()  # no lone surrogate is left

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptError
-from storage.formats.lz4_frame import compress_blocks, decompress_blocks, xxh32
+from storage.formats.compression import compress_blocks, decompress_blocks, xxh32
 
 KAFKA = bytes.fromhex("04224d18604082050000806b61666b6100000000")  # "kafka", stored
 NOISE = random.Random(4).randbytes(70_000)

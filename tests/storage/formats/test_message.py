@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError, UsageError
 from storage.formats.message import (
+    FIXED_WIDTH,
+    NEVER,
+    UNKNOWN_TAGS,
+    Field,
+    Json,
     MessageSchema,
     decode,
     decode_lenient,
     encode,
+    json_bytes,
+    json_double,
+    json_string,
+    json_uuid,
     kafka_reason,
+    kafka_text,
     to_json,
 )
-from storage.formats.message_codec import NEVER, UNKNOWN_TAGS, Field
 from tests.drawn import examples
 from tests.storage.formats.message_samples import (
     VERSION_IDS,
@@ -30,6 +41,7 @@ from tests.storage.formats.message_samples import (
 
 if TYPE_CHECKING:
     from random import Random
+
 
 INNER = (Field("x", "int8"), Field("y", "string?"))
 PLAIN = MessageSchema(
@@ -276,3 +288,126 @@ def test_any_bytes_are_a_value_or_a_format_error(
     to_json(schema, version, value)
     again = encode(schema, version, value)
     assert encode(schema, version, decode(schema, version, again)[0]) == again
+
+
+# -- text as Java decodes it, and the widths of the types
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("61 c3a9 f09f9880", "aé😀"),
+        ("ff", "�"),
+        ("c080", "��"),  # overlong
+        ("e0 80 80", "���"),
+        ("e2 82", "�"),  # cut short
+        ("e2 82 41", "�A"),
+        ("f0 9f 98", "�"),
+        ("f0 9f 41", "�A"),
+        ("f5 80", "��"),
+        ("eda080", "�"),  # a surrogate: one piece for Java, three for Python
+        ("edbfbf 62", "�b"),
+        ("eda0", "�"),
+        ("eda041", "�A"),
+        ("ed41", "�A"),
+        ("eda080 edb080", "��"),
+    ],
+)
+def test_text_that_is_not_utf8(data: str, text: str) -> None:
+    assert kafka_text(bytes.fromhex(data)) == text
+
+
+@given(st.binary(max_size=20))
+def test_any_bytes_are_text(data: bytes) -> None:
+    text = kafka_text(data)
+    assert kafka_text(text.encode()) == text
+    if "�" not in text:
+        assert text.encode() == data
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value", "encoded"),
+    [
+        ("int8", -2, "fe"),
+        ("int16", -2, "fffe"),
+        ("int32", -2, "fffffffe"),
+        ("int64", -2, "fffffffffffffffe"),
+        ("uint16", 65535, "ffff"),
+        ("uint32", 4294967295, "ffffffff"),
+        ("float64", -1.5, "bff8000000000000"),
+        ("bool", True, "01"),
+        ("uuid", bytes(range(16)), "000102030405060708090a0b0c0d0e0f"),
+        ("records", b"ab", "000000026162"),
+    ],
+)
+def test_types(type_name: str, value: object, encoded: str) -> None:
+    schema = MessageSchema("S", Field("x", type_name), flexible_since=1)
+    assert encode(schema, 0, {"x": value}).hex() == encoded
+    assert decode(schema, 0, bytes.fromhex(encoded))[0] == {"x": value}
+
+
+def test_widths() -> None:
+    assert {name: layout.size for name, layout in FIXED_WIDTH.items()} == {
+        "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint16": 2, "uint32": 4, "float64": 8,
+    }  # fmt: skip
+
+
+# -- JSON as Kafka's tools print it; the doubles are what Java's Double.toString (19 and later)
+#    gives
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (-1.5, "-1.5"), (100.0, "100.0"),
+        (0.001, "0.001"), (0.0009, "9.0E-4"), (0.00123, "0.00123"), (0.00099, "9.9E-4"),
+        (9999999.0, "9999999.0"), (1e7, "1.0E7"), (12345678.9, "1.23456789E7"),
+        (1048576.0, "1048576.0"), (1234567.125, "1234567.125"), (0.1, "0.1"), (1 / 3, "0.3333333333333333"),
+        (1e21, "1.0E21"), (1.5e300, "1.5E300"), (1e-300, "1.0E-300"), (5e-324, "4.9E-324"),
+        (1.7976931348623157e308, "1.7976931348623157E308"), (2e23, "2.0E23"),
+        (math.nan, '"NaN"'), (math.inf, '"Infinity"'), (-math.inf, '"-Infinity"'),
+    ],
+)  # fmt: skip
+def test_doubles(value: float, text: str) -> None:
+    assert json_double(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+@example(struct.unpack(">d", bytes.fromhex("0010000000000000"))[0])
+def test_doubles_come_back(value: float) -> None:
+    text = json_double(value)
+    assert struct.pack(">d", float(text)) == struct.pack(">d", value)
+    mantissa, _, exponent = text.partition("E")
+    assert "." in mantissa
+    assert bool(exponent) == (value != 0 and not 1e-3 <= abs(value) < 1e7)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("a/b", '"a/b"'),
+        ('"\\', r'"\"\\"'),
+        ("\b\t\n\f\r", r'"\b\t\n\f\r"'),
+        ("\x00\x1b\x1f", r'"\u0000\u001B\u001F"'),
+        ("\x7f\x80é漢😀\u2028", '"\x7f\x80é漢😀\u2028"'),
+    ],
+)
+def test_strings(text: str, quoted: str) -> None:
+    assert json_string(text) == quoted
+
+
+@given(st.text())
+def test_any_text_is_json(text: str) -> None:
+    assert json.loads(json_string(text)) == text
+
+
+def test_bytes_and_uuids() -> None:
+    assert json_bytes(b"\xfb\xff\x00\x01") == '"+/8AAQ=="'
+    assert json_bytes(b"") == '""'
+    assert json_uuid(b"\xfb\xff" + bytes(13) + b"\xff") == '"-_8AAAAAAAAAAAAAAAAA_w"'
+
+
+def test_json_that_is_ready_is_put_in_as_it_is() -> None:
+    schema = MessageSchema("S", Field("a", "string"), Field("b", "bytes?"), Field("c", "[]string"))
+    value = {"a": Json("{}"), "b": None, "c": ["x", Json("1")]}
+    assert to_json(schema, 0, value) == '{"a":{},"b":null,"c":["x",1]}'

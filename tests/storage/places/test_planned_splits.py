@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from recovery.summaries.codec import pack_split, unpack_split
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
-from storage.places import planned_splits
+from storage.places import splits as splits_module
 from storage.places.find import list_places
-from storage.places.planned_splits import MAX_PARTS_COUNT, plan_places, proven
+from storage.places.splits import MAX_PARTS_COUNT, plan_places, proven
 from tests.drawn import examples
 from tests.made_logs import damaged_logs, logs
 from tests.storage.places.test_splits import (
@@ -57,7 +57,7 @@ def test_a_plan_looks_into_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place = write_segment(tmp_path / "t-0", TEN)
     shutil.rmtree(tmp_path / "t-0")
     for name in ("open_place", "offset_entries"):
-        monkeypatch.delattr(planned_splits, name)
+        monkeypatch.delattr(splits_module, name)
     small = place._replace(file_bytes=1)
     empty = place._replace(file_bytes=0)
     splits = plan_places([place, small, empty], 4 * SIZE)

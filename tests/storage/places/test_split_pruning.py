@@ -15,8 +15,7 @@ from storage.formats import time_index
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
 from storage.places.find import list_places, open_place
-from storage.places.split_pruning import SearchBounds, prune_splits
-from storage.places.splits import Split, split_places, splits_at
+from storage.places.splits import SearchBounds, Split, prune_splits, split_places, splits_at
 from tests.batches import encoded_batch
 from tests.drawn import examples
 

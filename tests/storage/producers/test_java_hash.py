@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.producers.java_hash import long_hash, string_hash
-from storage.producers.java_hash_map import hash_map_order
+from storage.producers.java_hash_map import hash_map_order, long_hash, string_hash
 
 
 @pytest.mark.parametrize(

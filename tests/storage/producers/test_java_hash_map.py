@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from recovery.replay.producer_columns import ProducerColumns, may_have_trees, spread_hashes
-from storage.producers.java_hash import long_hash
-from storage.producers.java_hash_map import JavaHashMap
+from storage.producers.java_hash_map import JavaHashMap, long_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -33,8 +33,8 @@ from storage.writing.coordinator import (
     DEFAULT_ID_EXPIRATION_MS,
     ClusterSettings,
     TransactionCoordinator,
+    append_offsets,
 )
-from storage.writing.group_commits import append_offsets
 from tests.coordinator_model import Model, RefusedByModel
 from tests.coordinators import (
     DiedError,

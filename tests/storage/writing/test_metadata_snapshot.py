@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery.begin.records import BATCH_RECORDS, encode_bootstrap
 from storage.log.segment import open_segment
-from storage.writing.metadata_snapshot import BATCH_RECORDS, encode_bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.dirs.log_config import LogConfig
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import RefusedError
 from storage.files.broker_lock import LockHeldError, take
 from storage.formats.producer_id_record import END_ID, FIRST_ID, MAX_GENERATION, FreeId, Lease
 from storage.producers.producer_state import AppendError
-from storage.writing import keyed_log
+from storage.writing import producer_ids
 from storage.writing.producer_ids import DIRECTORY_NAME, LeaseError, ProducerIds
 from tests.writing import (
     NOW_MS,
@@ -219,7 +219,7 @@ def test_what_is_too_large_changes_nothing(world: World) -> None:
 def test_the_log_is_rewritten_when_it_has_grown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed_log, "COMPACT_BYTES", 4000)
+    monkeypatch.setattr(producer_ids, "COMPACT_BYTES", 4000)
     ids, other = world.open(), world.open()
     for n in range(7):
         ids.acquire(f"kept-{n}", HOUR_MS)
@@ -386,7 +386,7 @@ def work(log_dir: str, number: int, seconds: float, answers: Any) -> None:
 @pytest.mark.exhaustive
 def test_processes_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """No id twice, no generation of an id twice, whoever asks."""
-    monkeypatch.setattr(keyed_log, "COMPACT_BYTES", 20_000)  # processes are forked
+    monkeypatch.setattr(producer_ids, "COMPACT_BYTES", 20_000)  # processes are forked
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     workers = [

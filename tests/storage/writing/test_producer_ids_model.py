@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from storage.files.fsio import FileSystem
 from storage.formats.producer_id_record import FIRST_ID, MAX_GENERATION, Lease
-from storage.writing import keyed_log
+from storage.writing import producer_ids
 from storage.writing.producer_ids import LeaseError, ProducerIds
 from tests.crash.faults import CALLS
 from tests.drawn import examples
@@ -114,11 +114,11 @@ class ProducerIdMachine(RuleBasedStateMachine):
         self.model = Model()
         self.given: set[int] = set()
         self.generations: set[tuple[int, int]] = set()
-        self.compact_bytes = keyed_log.COMPACT_BYTES
-        keyed_log.COMPACT_BYTES = 1500
+        self.compact_bytes = producer_ids.COMPACT_BYTES
+        producer_ids.COMPACT_BYTES = 1500
 
     def teardown(self) -> None:
-        keyed_log.COMPACT_BYTES = self.compact_bytes
+        producer_ids.COMPACT_BYTES = self.compact_bytes
         shutil.rmtree(self.root)
 
     def open(self, who: int) -> ProducerIds:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import LogTail, empty_tail, read_tail
+from storage.dirs.topic_settings import LogConfig
 from storage.errors import AccessError, RefusedError
 from storage.files.fsio import FileSystem
 from storage.formats.compression import Codec

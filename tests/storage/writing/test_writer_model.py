@@ -27,8 +27,8 @@ from recovery.rebuild.derive import RebuildSettings
 from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import plan_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import NotClosedError
+from storage.dirs.topic_settings import LogConfig
 from storage.formats.compression import Codec
 from storage.producers.producer_state import AppendError
 from storage.writing.partition_store import FileStore, FlushPolicy

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.dirs.log_config import LogConfig
 from storage.dirs.log_tail import NotClosedError, empty_tail
+from storage.dirs.topic_settings import LogConfig
 from storage.files.fsio import FileSystem
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.producers.producer_state import AppendError

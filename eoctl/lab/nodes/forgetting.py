@@ -26,13 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.files.fsio import FileSystem, OpenFile, directory_of
-from storage.files.small_file import read_small_file
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.files.file_attributes import StrPath
-    from storage.files.fsio import Bytes
+    from storage.files.fsio import Bytes, StrPath
 
 
 class _Change(NamedTuple):

@@ -142,8 +142,8 @@ def spark_seconds(session: SparkSession, paths: list[str]) -> float:
     """List, plan and read as `spark-audit` does in its session."""
     from eoctl.runs.reports.audit import TASKS_PER_CORE
     from eoctl.spark.audit import summarize_directories
-    from recovery.export.options import split_bytes_for
-    from recovery.summaries.held import Shelf
+    from recovery.export.plan import split_bytes_for
+    from recovery.summaries.codec import Shelf
     from storage.places.find import list_places
     from storage.places.splits import plan_places
 

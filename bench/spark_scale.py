@@ -103,7 +103,7 @@ def plan(path: str, cores_count: int | None) -> dict[str, Any]:
     `cores_count`: of the cluster; None: cut at 128 MiB.
     """
     from eoctl.spark.rows.source_options import splits_of, splits_text
-    from recovery.export.options import split_bytes_for
+    from recovery.export.plan import split_bytes_for
     from storage.places.find import list_places
     from storage.places.splits import plan_places
 
@@ -164,7 +164,7 @@ def audit(path: str) -> dict[str, Any]:
     """Audit on Spark, with two cores of this machine."""
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.session import spark_session
-    from recovery.summaries.held import Shelf
+    from recovery.summaries.codec import Shelf
     from storage.places.find import list_places
     from storage.places.splits import plan_places
 

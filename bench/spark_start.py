@@ -39,7 +39,7 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
     from eoctl.spark.executors import is_local, make_ready
     from eoctl.spark.session import defaults, worker_environment
     from eoctl.spark.spark_home import home_environment
-    from recovery.summaries.held import Shelf
+    from recovery.summaries.codec import Shelf
     from storage.places.find import list_places
     from storage.places.splits import plan_places
 

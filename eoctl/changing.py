@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.change_options import ChangeOptions
-    from recovery.changes.journals.applied import Applied
+    from recovery.changes.journals.backups import Applied
     from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.clock import resolve_now
-from recovery.changes.journals.unfinished import unfinished_path
+from recovery.changes.journals.listing import unfinished_path
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError, RefusedError, UsageError, pasted

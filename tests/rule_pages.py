@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recovery.rules.catalogue import PAGES, RulePage, explain
 
 if TYPE_CHECKING:
-    from recovery.rules.rule import Rule
+    from recovery.rules.findings import Rule
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "rules"
 _MADE = "<!-- Made by `python -m tests.rule_pages` from recovery/rules; edit the rules there. -->"

@@ -18,9 +18,7 @@ from bench.landed import COUNT_NAME, audit, made, require_all
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
 from bench.measure import family_pss_mib
 from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
-from recovery.cluster.changes import PartitionChange
-from recovery.cluster.history import read_history
-from recovery.cluster.reasons import Why
+from recovery.cluster.history import PartitionChange, Why, read_history
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.kernels.protocol import VerdictKind

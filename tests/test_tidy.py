@@ -33,9 +33,7 @@ FORBIDDEN_IMPORTS = {
 # Module -> what it may import nevertheless: Arrow is what records are handed on in.
 MAY_IMPORT = {
     "recovery/export/piece.py": {"pyarrow"},
-    "recovery/export/json_lines.py": {"pyarrow"},
     "recovery/records/columns.py": {"pyarrow"},
-    "recovery/records/reader.py": {"pyarrow"},
 }
 # storage/formats is pure: bytes in, value out.
 IMPURE_IMPORTS = {
@@ -65,7 +63,7 @@ EXCEPTIONS = {
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
     # A file without a name, and the directory that it is in.
     "recovery/duplicates/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
-    "recovery/summaries/held.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
+    "recovery/summaries/codec.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "eoctl/spark/executors.py": {"tempfile.TemporaryDirectory"},  # for what is sent
     # Links to Spark's files, in the user's cache.
     "eoctl/spark/spark_home.py": {

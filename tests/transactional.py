@@ -11,8 +11,8 @@ from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.open_partitions import OpenPartitions
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clock import resolve_now, wall_ms
-from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
+from recovery.changes.apply import close_appends
 from storage.files import fsio
 from storage.files.broker_lock import take
 from storage.writing.coordinator import TransactionCoordinator

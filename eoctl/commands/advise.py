@@ -91,7 +91,7 @@ def _settings(
     from eoctl.runs.reports.advise import SettingsRun
     from eoctl.runs.reports.advise_words import settings_answer
     from eoctl.runs.told import is_for_people, said_line, tell
-    from recovery.elections.claims import TopicClaims
+    from recovery.elections.advice import TopicClaims
 
     run = SettingsRun(paths, topics=topics, metadata_dir=metadata_dir)
     if is_for_people(output):

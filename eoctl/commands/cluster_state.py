@@ -158,7 +158,7 @@ def _tell_history(run: HistoryRun, limit: int | None) -> None:
 
 def _lines(run: HistoryRun) -> Iterator[tuple[Any, ...]]:
     from eoctl.runs.reports.cluster_history import line_of
-    from recovery.cluster.changes import PartitionChange
+    from recovery.cluster.history import PartitionChange
 
     for change in run.changes():
         if isinstance(change, PartitionChange):
@@ -171,7 +171,7 @@ def _stream(run: HistoryRun, output: OutputFormat) -> None:
     from eoctl.line_chunks import Lines
     from eoctl.output import line, row_writer
     from eoctl.runs.reports.cluster_history import row_of, span_row
-    from recovery.cluster.changes import PartitionChange
+    from recovery.cluster.history import PartitionChange
 
     lines = Lines(line)
     put = row_writer(output, lines.put)

@@ -123,7 +123,7 @@ class _DescribeRun:
 
     def __init__(self, found: Discovery, clusters: Any) -> None:
         from eoctl.runs.in_cluster import ClusterNotes
-        from recovery.cluster.absent import lost_partitions
+        from recovery.cluster.placement import lost_partitions
 
         self._in_cluster = ClusterNotes()
         self._found = found

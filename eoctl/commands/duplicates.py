@@ -86,9 +86,8 @@ def command(
     from eoctl.output import draws_tables, while_read
     from eoctl.runs.reports.duplicates import DuplicatesRun
     from recovery.duplicates.record_digests import parse_record_id
-    from recovery.duplicates.rows import DuplicateKind
     from recovery.duplicates.search import DuplicateOptions
-    from recovery.duplicates.spill import spill_space
+    from recovery.duplicates.spill import DuplicateKind, spill_space
     from storage.dirs.discovery import discover
 
     kinds = frozenset(DuplicateKind) if kind is KindChoice.ALL else {DuplicateKind(kind.value)}
@@ -122,7 +121,7 @@ def command(
 
 def _report_pairs(run: DuplicatesRun, output: OutputFormat) -> None:
     from eoctl.output import Report, emit
-    from recovery.duplicates.rows import Duplicate
+    from recovery.duplicates.spill import Duplicate
 
     emit(
         Report(kind="duplicate", columns=Duplicate._fields, rows=run.rows(), notes=run.notes),

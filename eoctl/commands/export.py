@@ -25,7 +25,7 @@ from eoctl.options import (
 )
 from eoctl.output import OutputFormat
 from eoctl.ranges import Range, parse_offsets, parse_times
-from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Until
+from recovery.export.plan import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError

@@ -118,7 +118,7 @@ def _list_row(kept: KeptJournal) -> Sequence[Any]:
 
 
 def _open_ends(kept: Sequence[KeptJournal]) -> list[str]:
-    from recovery.changes.journals.unfinished import ways_out
+    from recovery.changes.journals.listing import ways_out
 
     return [
         f"{each.flagged_in[0]}: is not at the end of a change: {ways_out(each.journal)}"

@@ -133,7 +133,7 @@ def _row(counted: Counted, clock: Clock) -> Sequence[object]:
 def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
     """Read all partitions; those that cannot be listed become problems."""
     from eoctl.progress import Progress, log_bytes
-    from recovery.cluster.absent import doubts_around
+    from recovery.cluster.placement import doubts_around
     from recovery.look.census import read_producers
     from storage.dirs.partition import Partition
 

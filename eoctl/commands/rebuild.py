@@ -62,7 +62,7 @@ def command(
     from eoctl.runs.changes.change_command import run_change
     from eoctl.runs.changes.rebuild import RebuildRun
     from eoctl.runs.changes.rebuild_jobs import rebuild_jobs
-    from recovery.cluster.absent import lost_partitions
+    from recovery.cluster.placement import lost_partitions
     from storage.dirs.discovery import discover
 
     if to is not None and (change.is_kept):
@@ -79,7 +79,7 @@ def command(
         is_applied=change.is_kept,
     )
     if to is not None:
-        from recovery.rebuild.write_derived import require_elsewhere
+        from recovery.rebuild.many import require_elsewhere
 
         for each in work:
             require_elsewhere(to, each.selected)

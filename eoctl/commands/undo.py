@@ -43,7 +43,7 @@ def command(
     from eoctl.runs.changes.plan_words import undone_lines
     from eoctl.runs.told import is_for_people, tell
     from recovery.changes.journals.journal import read_journal
-    from recovery.changes.journals.order import all_later
+    from recovery.changes.journals.listing import all_later
     from recovery.changes.undo import check_undo, require_way_back, undo
     from storage.errors import EoctlError
     from storage.files.broker_lock import take

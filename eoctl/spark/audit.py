@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from recovery.summaries.held import HeldSummary, Shelf
+    from recovery.summaries.codec import HeldSummary, Shelf
     from storage.places.splits import Split
 
 RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins

@@ -107,7 +107,7 @@ from eoctl.spark.rows.task_rows import (
     uncounted_row,
 )
 from recovery.audit.local import tasks_of
-from recovery.export.options import Until
+from recovery.export.plan import Until
 from storage.errors import UsageError
 from storage.places.splits import plan_places, proven, segment_numbers
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from recovery.summaries.held import HeldSummary, Shelf
+    from recovery.summaries.codec import HeldSummary, Shelf
 
 AT_ONCE_BYTES = 64 << 20
 TRIES = 4  # of a summary that was made anew between its slices

@@ -1,5 +1,5 @@
 //! Records as JSON Lines: consumed ones (`eoctl/clients/text/record_writers.py` is their definition),
-//! and exported ones (`recovery/export/json_lines.py`).
+//! and exported ones (`recovery/export/piece.py`).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -324,7 +324,7 @@ fn json_lines<'py>(
     })
 }
 
-/// Print rows of columns as JSON Lines; see `recovery/export/json_lines.py`.
+/// Print rows of columns as JSON Lines; see `recovery/export/piece.py`.
 #[pyfunction]
 #[pyo3(signature = (columns, row_count, *, is_text))]
 fn object_lines<'py>(

@@ -1,24 +1,71 @@
-"""The topics that copies are of: their ids, how many partitions they have, which of them are gone.
+"""What a new cluster takes over of topics: their ids, settings, users and ACLs.
 
-A broker finds a partition's directory by its topic's id, so that must be known for certain. The
-number of partitions decides where keys go; that of the coordinators' topics decides who knows a
-group or a transactional.id, so it stays what it was, or Kafka's default.
+What a broker gives them as it creates them is in AutoTopicCreationManager.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.begin.internal_topics import INTERNAL_TOPICS, MAX_PARTITIONS
-from storage.errors import RefusedError, UsageError
-from storage.file_names import is_topic_name
+from storage.dirs.cluster_image import TOPIC_RESOURCE
+from storage.dirs.topic_settings import (
+    MIN_INSYNC_REPLICAS,
+    SETTINGS,
+    SettingSource,
+    require_topic_setting,
+    topic_setting,
+)
+from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.file_names import (
+    GROUPS_TOPIC,
+    PRODUCER_IDS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    is_topic_name,
+)
+from storage.formats import cluster_metadata as records
 from storage.formats.partition_metadata import format_uuid, new_topic_id
+from storage.limits import INT64_MAX
+from storage.log.segment import open_segment
+from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from recovery.begin.dead_brokers import DeadBrokers, DeadCopy
+    from recovery.begin.survey import Survey
     from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition import Partition
+    from storage.formats.cluster_metadata import MetadataRecord
+
+
+MAX_PARTITIONS = 100_000  # in a log dir that is begun
+
+_COORDINATOR_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+INTERNAL_TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    GROUPS_TOPIC: (
+        DEFAULT_PARTITIONS_COUNT,
+        _COORDINATOR_SETTINGS | {"compression.type": "producer"},
+    ),
+    TRANSACTION_STATE_TOPIC: (
+        DEFAULT_PARTITIONS_COUNT,
+        _COORDINATOR_SETTINGS
+        | {
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "unclean.leader.election.enable": "false",
+        },
+    ),
+    PRODUCER_IDS_TOPIC: (1, {"cleanup.policy": "compact"}),
+}
+
+
+# -- the topics that copies are of: their ids, how many partitions they have, which of them are
+#    gone
+#
+# A broker finds a partition's directory by its topic's id, so that must be known for certain. The
+# number of partitions decides where keys go; that of the coordinators' topics decides who knows a
+# group or a transactional.id, so it stays what it was, or Kafka's default.
+
 
 NAMED_COUNT = 5
 
@@ -213,3 +260,207 @@ def _numbers(holes: Sequence[int]) -> str:
 def _paths(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - NAMED_COUNT} more" if len(paths) > NAMED_COUNT else ""
     return ", ".join(paths[:NAMED_COUNT]) + more
+
+
+# -- the settings that topics of dead brokers get, so that a first start deletes nothing
+#
+# Where the old cluster's metadata tell, they are taken over, but for what goes by other replicas,
+# and for how long records, and what compaction removes, are kept: what is too old would go
+# minutes after the start, and an outage counts, for tombstones, too. Where nothing tells, the log
+# does: a cleaner leaves gaps. Such a topic is compacted on, but not before somebody says so.
+
+
+CLEANUP_POLICY = "cleanup.policy"
+MIN_COMPACTION_LAG = "min.compaction.lag.ms"
+MAX_COMPACTION_LAG = "max.compaction.lag.ms"
+_KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+_NEVER_YET = {MIN_COMPACTION_LAG: str(INT64_MAX)}
+# They name replicas that are no more.
+_OF_REPLICAS = frozenset(
+    {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
+
+
+class AdoptedSettings(NamedTuple):
+    """A topic's settings, and what is to be said of them."""
+
+    settings: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def adopted_settings(
+    name: str,
+    image: ClusterImage | None,
+    surveys: Iterable[Survey],
+    *,
+    keeps_retention: bool = False,
+) -> AdoptedSettings:
+    """Choose the settings of a topic.
+
+    Args:
+        name: its name.
+        image: the old cluster; None, or without the topic: what the copies show.
+        surveys: of its copies.
+        keeps_retention: as the metadata have it, whatever goes then.
+    """
+    if image is not None and name in image.topics:
+        return _taken_over(name, image, keeps_retention=keeps_retention)
+    if name in INTERNAL_TOPICS:
+        return AdoptedSettings(dict(INTERNAL_TOPICS[name][1]), ())
+    return _observed(name, list(surveys))
+
+
+def _taken_over(name: str, image: ClusterImage, *, keeps_retention: bool) -> AdoptedSettings:
+    own = image.configs.get((TOPIC_RESOURCE, name), {})
+    settings, notes = dict[str, str](), list[str]()
+    for key, value in sorted(own.items()):
+        if key in _OF_REPLICAS:
+            continue
+        if key == MIN_INSYNC_REPLICAS and value != "1":
+            notes.append(f"{name}: {key} was {value}, and is left out: there is one replica now")
+            continue
+        try:
+            require_topic_setting(key, value)
+        except UsageError as error:
+            notes.append(f"{name}: left out: {error.message}")
+            continue
+        settings[key] = value
+    for key in SETTINGS:  # those of all brokers are not taken over
+        found = topic_setting(image, name, key)
+        if found.source is SettingSource.ALL_BROKERS and key != MIN_INSYNC_REPLICAS:
+            settings.setdefault(key, found.value)
+    if settings.get("remote.storage.enable") == "true":
+        notes.append(
+            f"{name}: has segments in remote storage: the broker needs its settings of that, too"
+        )
+    if name in INTERNAL_TOPICS:
+        return AdoptedSettings(INTERNAL_TOPICS[name][1] | settings, tuple(notes))
+    if not keeps_retention:
+        policy = settings.get(CLEANUP_POLICY, "delete")
+        held: dict[str, str] = {}
+        if "delete" in policy:
+            held |= _KEPT_FOR_EVER
+        if "compact" in policy:
+            held |= _NEVER_YET
+        was = [
+            f"{key}={settings[key]}"
+            for key in (*held, MAX_COMPACTION_LAG)
+            if settings.get(key, held.get(key)) != held.get(key)
+        ]
+        if "compact" in policy:
+            settings.pop(MAX_COMPACTION_LAG, None)  # must not be less than the least
+        settings |= held
+        if was:
+            notes.append(f"{name}: had {' '.join(was)} (--keep-retention keeps that)")
+    return AdoptedSettings(settings, tuple(notes))
+
+
+def _observed(name: str, surveys: list[Survey]) -> AdoptedSettings:
+    if not any(each.has_gaps for each in surveys):
+        return AdoptedSettings(dict(_KEPT_FOR_EVER), ())
+    if any(each.has_unkeyed for each in surveys):
+        note = (
+            f"{name}: its log has gaps, but also records without a key, which a cleaner would"
+            " remove: it is not compacted"
+        )
+        return AdoptedSettings(dict(_KEPT_FOR_EVER), (note,))
+    note = (
+        f"{name}: its log has the gaps that compaction leaves: {CLEANUP_POLICY}=compact, and with"
+        f" {MIN_COMPACTION_LAG}={INT64_MAX} nothing is cleaned before you have looked;"
+        f" kafka-configs --alter --entity-type topics --entity-name {name}"
+        f" --delete-config {MIN_COMPACTION_LAG} lets it go on"
+    )
+    return AdoptedSettings({CLEANUP_POLICY: "compact"} | _KEPT_FOR_EVER | _NEVER_YET, (note,))
+
+
+# -- users' SCRAM credentials and ACLs in an old `__cluster_metadata`: the last word of each
+#
+# They are taken over as the records that they are: nothing of them is decoded and made anew.
+
+
+_SET = {records.USER_SCRAM_CREDENTIAL: ("name", "mechanism"), records.ACCESS_CONTROL_ENTRY: ("id",)}
+_REMOVED = {
+    records.REMOVE_USER_SCRAM_CREDENTIAL: records.USER_SCRAM_CREDENTIAL,
+    records.REMOVE_ACCESS_CONTROL_ENTRY: records.ACCESS_CONTROL_ENTRY,
+}
+
+
+class SecurityRecords:
+    """What holds after a metadata log.
+
+    Attributes:
+        problems: what could not be read, in words: then it is not all of it.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self.problems: list[str] = []
+        self._held: dict[Hashable, bytes] = {}
+        self._pending: list[tuple[MetadataRecord, bytes]] | None = None
+        start_offset = 0
+        for entry in reversed(partition.files.checkpoints):
+            if self._read(entry.path, 0):
+                start_offset = entry.name.offset or 0
+                break
+            self._held.clear()
+        for files in partition.segments:
+            self._read(files.log.path, start_offset)
+
+    @property
+    def values(self) -> tuple[bytes, ...]:
+        """The records, in the order in which they were set."""
+        return tuple(self._held.values())
+
+    @property
+    def users_count(self) -> int:
+        """How many of them are credentials."""
+        return sum(
+            records.parse_record(each).api_key == records.USER_SCRAM_CREDENTIAL
+            for each in self._held.values()
+        )
+
+    def _read(self, path: str, start_offset: int) -> bool:
+        before = len(self.problems)
+        try:
+            with open_segment(path) as segment:
+                scan = segment.scan()
+                for batch in scan:
+                    if batch.header.is_control or batch.crc_ok is False:
+                        continue
+                    for record in segment.records(batch):
+                        if record.offset >= start_offset and record.value is not None:
+                            self._take(bytes(record.value))
+                self.problems += (
+                    f"{path}: position {each.start_pos}: {each.reason or each.kind}"
+                    for each in scan.verdicts
+                    if each.check_id != "SEG-6"  # a torn or preallocated tail is no loss
+                )
+        except (AccessError, FormatError) as error:
+            self.problems.append(f"{path}: {error}")
+        return len(self.problems) == before
+
+    def _take(self, value: bytes) -> None:
+        try:
+            record = records.parse_record(value)
+        except FormatError:
+            return  # of a newer release: nothing that is set here
+        if record.api_key == records.BEGIN_TRANSACTION:
+            self._pending = []
+        elif record.api_key == records.ABORT_TRANSACTION:
+            self._pending = None
+        elif record.api_key == records.END_TRANSACTION:
+            pending, self._pending = self._pending or [], None
+            for each in pending:
+                self._apply(*each)
+        elif self._pending is not None:
+            self._pending.append((record, value))
+        else:
+            self._apply(record, value)
+
+    def _apply(self, record: MetadataRecord, value: bytes) -> None:
+        kind = _REMOVED.get(record.api_key, record.api_key)
+        if kind not in _SET:
+            return
+        key = (kind, *(record.data[name] for name in _SET[kind]))
+        self._held.pop(key, None)
+        if record.api_key == kind:
+            self._held[key] = value

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.journals.unfinished import require_finished
-from recovery.cluster.absent import find_held_back
+from recovery.changes.journals.listing import require_finished
 from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.cluster.placement import find_held_back
 from storage.dirs.discovery import discover, duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.errors import AccessError, FormatError, RefusedError, UsageError

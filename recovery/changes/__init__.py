@@ -3,5 +3,5 @@
 Prepare, apply, undo, and what is appended. Every command that changes a log dir goes this way;
 `plans` has what is to be changed, `journals` what was.
 
-From the entry down: append_journal, undo, apply, undo_appends, append_close, prepare, steps.
+From the entry down: append_journal, undo, apply, prepare, steps.
 """

@@ -22,10 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.append_close import close
-from recovery.changes.apply import carry_out
-from recovery.changes.journals import backups, journal, unfinished
-from recovery.changes.journals.applied import stating
+from recovery.changes.apply import carry_out, close
+from recovery.changes.journals import backups, journal, listing
+from recovery.changes.journals.backups import stating
 from recovery.changes.journals.journal import (
     JOURNAL_NAME,
     Appends,
@@ -34,7 +33,7 @@ from recovery.changes.journals.journal import (
     JournalStep,
     Status,
 )
-from recovery.changes.journals.order import next_order
+from recovery.changes.journals.listing import next_order
 from recovery.changes.plans.confinement import require_in_reach
 from recovery.changes.plans.file_facts import look
 from recovery.changes.plans.plan import (
@@ -169,7 +168,7 @@ class AppendJournal:
         }
         planned = {each.path for each in touch.steps}
         steps = [(each, StepState.BEFORE) for each in made.steps if each.path in planned]
-        with stating(f"the change is unfinished: {unfinished.ways_out(self._begun)}"):
+        with stating(f"the change is unfinished: {listing.ways_out(self._begun)}"):
             carry_out(self.fs, steps, contents)
         self._open.discard(directory)
 
@@ -250,9 +249,9 @@ class AppendJournal:
             fsio.replace_file(self.fs, Path(directory, JOURNAL_NAME), data)
             fsio.sync_dir(self.fs, place)
             made = made._replace(valid_bytes=len(data))
-            unfinished.set_unfinished(self.fs, made)
+            listing.set_unfinished(self.fs, made)
         except BaseException:
-            if not any(unfinished.unfinished_path(each) == directory for each in self._log_dirs):
+            if not any(listing.unfinished_path(each) == directory for each in self._log_dirs):
                 self._discard(directory)
             raise
         self._journal = made

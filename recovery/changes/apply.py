@@ -1,16 +1,9 @@
 """Apply a plan so that nothing is lost, whatever happens meanwhile.
 
-    1  under the locks: nothing unfinished there, every file is what the plan was made for, the
-       owner of new files can be kept, the backups fit
-    2  the plan and the old bytes go to the directory of the journal, each synced
-    3  the journal, whole: what was, what comes, where the old bytes are
-    4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
-    5  the clean-shutdown markers go, durably
-    6  the other steps, in their order; each content synced, then the directories
-    7  the journal says that it is applied, and `.eoctl-unfinished` goes
-
-An error or a crash before 4 leaves everything as it was; after it `apply` again completes the plan,
-from the journal, and `undo` takes it back. A plan that is applied already stays that.
+A run that was killed leaves a journal without an end. What it wrote stays when it is closed later,
+and counts as every log that was not closed: the next start of a broker recovers the partitions, and
+so does the next command that appends. If a broker has gone on with them already, there is no way
+back any more.
 """
 
 from __future__ import annotations
@@ -20,12 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.changes.append_close import close_interrupted
-from recovery.changes.journals import backups, journal, unfinished
-from recovery.changes.journals.applied import Applied, stating
-from recovery.changes.journals.journal import Journal, JournalStep, Status
+from recovery.changes.journals import backups, journal, listing
+from recovery.changes.journals.backups import Applied, stating
+from recovery.changes.journals.journal import DirectoryFacts, Journal, JournalStep, Status
 from recovery.changes.plans.confinement import require_in_reach
-from recovery.changes.plans.file_facts import list_files
+from recovery.changes.plans.file_facts import digest_of_data, is_still, list_files, look
 from recovery.changes.plans.plan import (
     Action,
     absolute_path,
@@ -36,7 +28,16 @@ from recovery.changes.plans.plan import (
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
 from storage.errors import EoctlError, RefusedError, pasted
-from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME, METADATA_TOPIC, is_clean_marker
+from storage.file_names import (
+    LOCK_FILE_NAME,
+    LOG_FILE_KINDS,
+    META_PROPERTIES_NAME,
+    METADATA_TOPIC,
+    FileKind,
+    FileSuffix,
+    classify,
+    is_clean_marker,
+)
 from storage.files import fsio
 from storage.files.broker_lock import take
 from storage.files.fsio import require_owner
@@ -44,10 +45,171 @@ from storage.files.fsio import require_owner
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from recovery.changes.plans.plan import Plan
-    from recovery.changes.plans.spliced_content import Pieces
+    from recovery.changes.plans.plan import Pieces, Plan
     from storage.dirs.discovery import Selected
     from storage.files.fsio import FileSystem
+
+
+_MADE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
+
+
+def close(fs: FileSystem, found: Journal) -> Journal:
+    """Note what became of all files, and that the run is applied.
+
+    Raises:
+        AccessError: the journal cannot be written, or a file not be looked at.
+    """
+    with stating(f"the change is unfinished: {listing.ways_out(found)}"):
+        found = _with_ends(found)
+        assert found.appends is not None
+        found = journal.append_entry(fs, found, journal.encode_end(found.appends))
+        found = found._replace(status=Status.APPLIED)
+    with stating(f"it is applied, and eoctl undo {pasted(found.path)} takes it back"):
+        listing.clear_unfinished(fs, found)
+    return found
+
+
+def _with_ends(found: Journal) -> Journal:
+    appends = found.appends
+    assert appends is not None
+    # Of a partition that was not made after all, nothing is there.
+    made = [each for each in appends.new_directories if Path(each).is_dir()]
+    directories = {
+        each: DirectoryFacts(Path(each).stat().st_mtime_ns, list_files(each))
+        for each in (*found.directories, *made)
+    }
+    paths = [each.path for each in (*found.steps, *appends.sessions)]
+    paths += new_files(found)
+    ends = {each: look(each, touched_from=None) for each in dict.fromkeys(paths)}
+    return found._replace(appends=appends._replace(ends=ends, end_directories=directories))
+
+
+def new_files(found: Journal) -> Iterator[str]:
+    """The files of the partitions that were not there before the run."""
+    assert found.appends is not None
+    for directory in (*found.directories, *found.appends.new_directories):
+        if directory in found.log_dirs or not Path(directory).is_dir():
+            continue
+        before = found.directories.get(directory)
+        for name in sorted(list_files(directory)):
+            if before is None or name not in before.files:
+                yield str(Path(directory, name))
+
+
+def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
+    """Close the journal of a run that was killed; call it under the locks of its log dirs.
+
+    Raises:
+        RefusedError: its undo has begun, or it was undone; nothing is touched.
+        AccessError: the journal cannot be written, or a file not be looked at.
+    """
+    assert found.appends is not None
+    require_in_reach(found.touched_directories, found.log_dirs)
+    listing.require_no_other(found)
+    if found.status is Status.UNDOING:
+        raise RefusedError(
+            f"{found.path}: its undo has begun; nothing was touched",
+            next_step=f"eoctl undo {pasted(found.path)}",
+        )
+    if found.status is not Status.UNFINISHED:
+        listing.clear_unfinished(fs, found)
+        if found.status is Status.UNDONE:
+            raise RefusedError(f"{found.path}: it was undone", next_step="run the command again")
+        return Applied(found, was_done=True)
+    for each in found.directories:
+        fsio.remove_leftovers(fs, each)
+    if why_not_ours(found):
+        found = journal.note_status(fs, found, Status.KEPT)
+        listing.clear_unfinished(fs, found)
+        return Applied(found, was_done=False)
+    return Applied(close(fs, found), was_done=False)
+
+
+def close_appends(fs: FileSystem, log_dirs: Iterable[str]) -> list[Applied]:
+    """Close what killed runs that append have left in log dirs; call it under their locks.
+
+    Raises:
+        RefusedError: something else is unfinished there.
+        AccessError, CorruptError: its journal cannot be used.
+    """
+    done: list[Applied] = []
+    for log_dir, found in listing.unfinished_journals(log_dirs):
+        if found.appends is None or found.status in {Status.UNDOING, Status.UNDONE}:
+            listing.require_finished([log_dir])
+        done.append(close_interrupted(fs, found))
+    return done
+
+
+# --- is it ours -----------------------------------------------------------------------------------
+
+
+def why_not_ours(found: Journal) -> str:
+    """Why what is there was not left by an interrupted run, or by its undo; "": it was.
+
+    A broker that ran since shows in the files of the log dir, which it writes at every start and
+    stop, and in files of partitions that the run does not change.
+
+    Raises:
+        AccessError: a directory or a file cannot be looked at.
+    """
+    touched = {each.path for each in found.steps}
+    for directory, before in found.directories.items():
+        now = list_files(directory)
+        for name in sorted(now.keys() | before.files.keys()):
+            path = str(Path(directory, name))
+            if path in touched or now.get(name) == before.files.get(name):
+                continue
+            if name in before.files:
+                return f"{path}: was changed"
+            if directory in found.log_dirs or not _may_be_made(name):
+                return f"{path}: was not there"
+    for step in found.steps:
+        if reason := _why_not_left(step):
+            return reason
+    return ""
+
+
+def _may_be_made(name: str) -> bool:
+    found = classify(name)
+    return found.kind in _MADE_KINDS and found.suffix is FileSuffix.NONE
+
+
+def _why_not_left(step: JournalStep) -> str:
+    """Of one file, which is what it was or what the run made of it."""
+    if is_clean_marker(step.path):
+        is_gone = look(step.path, touched_from=None) is None
+        return "" if is_gone or is_still(step.path, step.before) else f"{step.path}: is there"
+    if step.action is Action.APPEND and not has_old_bytes(step):
+        return f"{step.path}: does not begin with what was there"
+    return ""
+
+
+def has_old_bytes(step: JournalStep) -> bool:
+    """Whether a file that was appended to begins with what it was, as far as its digest tells.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    before = step.before
+    now = look(step.path, touched_from=None)
+    if before is None or now is None or now.file_bytes < before.file_bytes:
+        return False
+    return digest_of_data(step.path, before.digest_start, before.digest_end) == before.sha256
+
+
+# -- apply a plan so that nothing is lost, whatever happens meanwhile
+#
+#     1  under the locks: nothing unfinished there, every file is what the plan was made for, the
+#        owner of new files can be kept, the backups fit
+#     2  the plan and the old bytes go to the directory of the journal, each synced
+#     3  the journal, whole: what was, what comes, where the old bytes are
+#     4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
+#     5  the clean-shutdown markers go, durably
+#     6  the other steps, in their order; each content synced, then the directories
+#     7  the journal says that it is applied, and `.eoctl-unfinished` goes
+#
+# An error or a crash before 4 leaves everything as it was; after it `apply` again completes the
+# plan, from the journal, and `undo` takes it back. A plan that is applied already stays that.
 
 
 @contextmanager
@@ -152,19 +314,19 @@ def apply_plan(
     """
     require_in_reach(plan.directories, plan.log_dirs)
     for log_dir in plan.log_dirs:
-        path = unfinished.unfinished_path(log_dir)
+        path = listing.unfinished_path(log_dir)
         if path is not None and journal.has_journal(path):
             begun = journal.read_journal(path)
             if _is_of(begun, plan):
                 return _finish(fs, begun)
-    unfinished.require_finished(plan.log_dirs)
+    listing.require_finished(plan.log_dirs)
     # A plan that only makes files has nothing to keep but itself.
     is_small = all(each.before is None for each in plan.steps)
     place = backups.choose_place(plan.log_dirs, backup_dir, is_small=is_small)
     directory = str(Path(place, plan.plan_id))
     if journal.has_journal(directory):
         earlier = journal.read_journal(directory)
-        is_needed = any(unfinished.unfinished_path(each) == directory for each in earlier.log_dirs)
+        is_needed = any(listing.unfinished_path(each) == directory for each in earlier.log_dirs)
         if is_needed or not _is_of(earlier, plan):
             raise RefusedError(
                 f"{directory}: is the journal of another plan with that id; nothing was touched",
@@ -209,10 +371,10 @@ def resume(
         AccessError, CorruptError: its journal cannot be used.
     """
     done: list[Applied] = []
-    for log_dir, found in unfinished.unfinished_journals(log_dirs):
+    for log_dir, found in listing.unfinished_journals(log_dirs):
         is_ours = found.command == command and found.arguments in arguments
         if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
-            unfinished.require_finished([log_dir])
+            listing.require_finished([log_dir])
         done.append(_finish(fs, found))
     return done
 
@@ -236,7 +398,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
     if found.appends is not None:
         return close_interrupted(fs, found)
     require_in_reach(found.touched_directories, found.log_dirs)
-    unfinished.require_no_other(found)
+    listing.require_no_other(found)
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{path}: its undo has begun; nothing was touched",
@@ -244,7 +406,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
         )
     if found.status is Status.APPLIED:
         with stating(f"the plan is applied, and eoctl undo {pasted(path)} takes it back"):
-            unfinished.clear_unfinished(fs, found)
+            listing.clear_unfinished(fs, found)
         return _already_applied(found)
     if found.status is Status.UNDONE:
         raise RefusedError(
@@ -299,7 +461,7 @@ def _changed(found: Journal, path: str, what: str) -> RefusedError:
     return RefusedError(
         f"{path}: {what}, as by a broker that ran; going on would lose that",
         next_step=f"eoctl journal show {pasted(found.path)}   # to keep what is there now, remove"
-        f" {unfinished.UNFINISHED_NAME} from the log dir if it is there",
+        f" {listing.UNFINISHED_NAME} from the log dir if it is there",
     )
 
 
@@ -332,17 +494,17 @@ def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
 
 def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState] | None) -> Applied:
     """Do what is not done yet, and close the journal; the states are None where not known."""
-    with stating(f"the change is unfinished: {unfinished.ways_out(found)}"):
+    with stating(f"the change is unfinished: {listing.ways_out(found)}"):
         if states is None:
             states = [state_of(found, each) for each in found.steps]
             require_untouched(found, zip(found.steps, states, strict=True))
         contents = _contents(plan, found)
-        unfinished.set_unfinished(fs, found)
+        listing.set_unfinished(fs, found)
         remove_leftovers(fs, found)
         carry_out(fs, zip(found.steps, states, strict=True), contents)
         found = journal.note_status(fs, found, Status.APPLIED)
     with stating(f"the plan is applied, and eoctl undo {pasted(found.path)} takes it back"):
-        unfinished.clear_unfinished(fs, found)
+        listing.clear_unfinished(fs, found)
     return Applied(found, was_done=False)
 
 

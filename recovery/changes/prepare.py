@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.journals import backups, journal, unfinished
+from recovery.changes.journals import backups, journal, listing
 from recovery.changes.journals.journal import (
     JOURNAL_NAME,
     PLAN_NAME,
@@ -23,7 +23,7 @@ from recovery.changes.journals.journal import (
     JournalStep,
     Status,
 )
-from recovery.changes.journals.order import next_order
+from recovery.changes.journals.listing import next_order
 from recovery.changes.plans.file_facts import list_files, listing_digest
 from recovery.changes.plans.plan import Action, encode_plan
 from storage.errors import EoctlError, os_errors
@@ -72,9 +72,9 @@ def prepare(
     try:
         made = _fill(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
         fsio.sync_dir(fs, place)
-        unfinished.set_unfinished(fs, made)
+        listing.set_unfinished(fs, made)
     except BaseException:
-        if not any(unfinished.unfinished_path(each) == directory for each in plan.log_dirs):
+        if not any(listing.unfinished_path(each) == directory for each in plan.log_dirs):
             with suppress(EoctlError, OSError):
                 _clear(fs, directory)
                 if not has_plan:

@@ -18,8 +18,7 @@ from recovery.changes.plans.file_facts import (
     is_still,
     read_chunks,
 )
-from recovery.changes.plans.plan import Action
-from recovery.changes.plans.spliced_content import Pieces, read_pieces
+from recovery.changes.plans.plan import Action, Pieces, read_pieces
 from storage.errors import RefusedError, os_errors
 from storage.files import fsio
 from storage.files.fsio import FileAttributes, attributes_for, set_attributes

@@ -3,6 +3,5 @@
 Each goes over a partition or log dir once and gives findings: here a partition's segments, indexes
 and producer state; `contents` its records, `log_dirs` what lies around it.
 
-From the entry down: partition_check, log_walk, replay_check, state_files, batches, indexes,
-sequences.
+From the entry down: partition_check, log_walk, replay_check, batches, indexes.
 """

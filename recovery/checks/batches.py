@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.checks.grounds.log_dir_release import REFUSES
+from recovery.checks.grounds.broker_version import REFUSES
 from recovery.rules.findings import Severity
 from storage.dirs.lookup import END_KINDS
 from storage.file_names import COORDINATOR_TOPICS
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.checks.grounds.circumstances import Circumstances
-    from recovery.checks.grounds.collector import Collector
+    from recovery.checks.grounds.collector import Circumstances, Collector
     from recovery.summaries.read_findings import ReadFinding
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, Verdict

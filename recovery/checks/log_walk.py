@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from recovery.replay.bulk_state import MIN_TABLE_ROWS
 from recovery.replay.end_markers import (
     has_marker,
     marker_rows,
@@ -13,7 +14,6 @@ from recovery.replay.end_markers import (
     read_marker,
 )
 from recovery.replay.producer_columns import MarkerColumns
-from recovery.replay.segment_walk import MIN_TABLE_ROWS
 from recovery.summaries.read_findings import FindingsList
 from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.errors import FormatError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.batches import BatchCheck
     from recovery.checks.contents.records import RecordCheck
-    from recovery.checks.grounds.circumstances import Circumstances
+    from recovery.checks.grounds.collector import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
     from storage.dirs.partition import SegmentBounds
     from storage.kernels.protocol import Verdict

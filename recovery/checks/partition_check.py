@@ -1,8 +1,4 @@
-"""All checks of one partition directory, in one pass over its log.
-
-Per segment, in order: the batches with what the scan says of them, both indexes, the leader epochs,
-and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
-"""
+"""All checks of one partition directory, in one pass over its log."""
 
 from __future__ import annotations
 
@@ -10,20 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.checks.batches import BatchCheck
-from recovery.checks.grounds.circumstances import Circumstances, Refusal
-from recovery.checks.grounds.collector import Collector
-from recovery.checks.grounds.log_dir_release import REFUSES
+from recovery.checks.grounds.broker_version import REFUSES
+from recovery.checks.grounds.collector import Circumstances, Collector, Refusal
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
-from recovery.checks.log_dirs.assignment import check_against_cluster
 from recovery.checks.log_dirs.kraft import check_metadata_log
-from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR, check_leftovers
+from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR, check_against_cluster, check_leftovers
 from recovery.checks.log_dirs.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.log_walk import CheckWalk
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
-from recovery.checks.state_files import check_snapshots, read_txn_index
-from recovery.replay.end_markers import (
-    REFUSED_CHECK_ID,
-)
+from recovery.replay.end_markers import REFUSED_CHECK_ID
 from recovery.replay.recover_state import forgotten_transactions
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
@@ -31,6 +22,7 @@ from storage.dirs.offset_ledger import absent, joined, unread
 from storage.dirs.partition import cleanup_of
 from storage.errors import AccessError, FormatError
 from storage.file_names import DirState
+from storage.formats import producer_snapshot, txn_index
 from storage.kernels.protocol import is_read_to_end
 from storage.log.segment import open_segment
 
@@ -45,8 +37,61 @@ if TYPE_CHECKING:
     from storage.dirs.offset_ledger import KnownRange, OffsetSpan
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
+
+
+def check_snapshots(
+    partition: Partition, circumstances: Circumstances, collector: Collector
+) -> dict[int, tuple[list[ProducerEntry], str]]:
+    """Judge each snapshot alone; returns those that parse, with their paths, by offset."""
+    found: dict[int, tuple[list[ProducerEntry], str]] = {}
+    bases = {each.base_offset for each in partition.segments}
+    last_base = max(bases, default=0)
+    for file in partition.files.snapshots:
+        data, offset = partition.read_file(file), file.name.offset
+        if data is None or offset is None:
+            continue
+        problems = producer_snapshot.problems(data, offset)
+        for problem in problems:
+            action = "deletes it, and reads more of the log" if problem.check_id == "SNP-1" else ""
+            collector.add_error(problem, path=file.path, broker_action=action)
+        if not any(each.check_id == "SNP-1" for each in problems):
+            found[offset] = producer_snapshot.parse_snapshot(data), file.path
+        if offset not in bases and offset < last_base and not circumstances.is_compacted:
+            collector.add(
+                "SNP-2",
+                file.path,
+                "no segment begins at its offset",
+                broker_action="deletes it",
+            )
+    return found
+
+
+def read_txn_index(
+    partition: Partition,
+    files: SegmentFiles,
+    circumstances: Circumstances,
+    collector: Collector,
+) -> list[AbortedTxn]:
+    """Judge a `.txnindex` alone; returns its whole entries, good or not."""
+    data = partition.read_file(files.txn_index)
+    if data is None or files.txn_index is None:
+        return []
+    bases = [each.base_offset for each in partition.segments]
+    next_base = min((each for each in bases if each > files.base_offset), default=None)
+    severity = Severity.NOTE if circumstances.is_recovered(files) else None
+    for problem in txn_index.problems(data, files.base_offset, next_base):
+        collector.add_error(problem, path=files.txn_index.path, severity=severity)
+    return txn_index.parse_entries(data)
+
+
+# -- all checks of one partition directory, in one pass over its log
+#
+# Per segment, in order: the batches with what the scan says of them, both indexes, the leader
+# epochs, and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
 
 
 _STOPPING = frozenset({REFUSES, LOSES_LOG_DIR})

@@ -2,6 +2,6 @@
 
 Metadata, internal topics, and what its checkpoints say should be here.
 
-From the entry down: in_sync, spans, absent, placement, clusters, quorum, history, moments, changes,
-reasons, coordinator_log, group_offsets, remote_segments, internal_topics, transactional_ids.
+From the entry down: in_sync, placement, clusters, history, group_offsets, remote_segments,
+coordinator_log, transactional_ids.
 """

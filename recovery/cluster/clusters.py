@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from recovery.cluster.quorum import metadata_copies, read_newest_whole
-from storage.dirs.cluster_image import load_bootstrap_image, load_cluster_image
+from storage.dirs.cluster_image import TORN_TAIL, load_bootstrap_image, load_cluster_image
 from storage.dirs.discovery import Selected, discover
 from storage.dirs.partition import Partition
-from storage.errors import UsageError
+from storage.errors import AccessError, FormatError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
+from storage.formats import quorum_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from recovery.cluster.quorum import ChosenReading, MetadataCopy
     from storage.dirs.cluster_image import ClusterImage
-    from storage.dirs.log_dir import LogDir
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.formats.checkpoint import LeaderEpochEntry
 
 
 class Clusters:
@@ -137,3 +137,253 @@ def image_around(log_dir: LogDir | None, metadata_dir: str | None) -> ClusterIma
     if ours is not None and theirs is not None and ours != theirs:
         raise UsageError(f"{metadata_dir}: of cluster {theirs}, the partition is of {ours}")
     return Clusters([], selected).image_for(log_dir)
+
+
+# -- which of several copies of the metadata log to believe, and how much of it counts for sure
+#
+# Each controller and each broker has one. The one of the latest epoch, and of these the longest,
+# is what a quorum would go on with. How far the quorum had come to an agreement (its high
+# watermark) is stored nowhere: what follows the last agreement may never have counted, and may be
+# cut by the next leader. At least so much counts:
+#
+#   a snapshot       is made of what counts only: all below its end
+#   one voter        agrees with itself: all of its log
+#   copies           what a majority of the voters has in the newest epoch is never cut any more
+#
+# Of a copy that is not the newest one, only that counts for sure which the newest one has, too.
+
+
+T = TypeVar("T")
+
+
+class MetadataCopy(NamedTuple):
+    """One `__cluster_metadata-0`.
+
+    Attributes:
+        node_id: whose log dir it is in; None: not known.
+        epochs: of leader-epoch-checkpoint, ascending.
+        snapshot_end_offset: of its newest snapshot; 0: it has none.
+        is_end_known: False: its log is damaged to its end, so that it may have had more.
+    """
+
+    partition: Partition
+    node_id: int | None
+    epochs: tuple[LeaderEpochEntry, ...]
+    end_offset: int
+    snapshot_end_offset: int
+    is_end_known: bool = True
+
+    @property
+    def epoch(self) -> int:
+        """Its latest epoch; -1: it has none."""
+        return self.epochs[-1].epoch if self.epochs else -1
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The greater, the more it is to be believed."""
+        return self.epoch, self.end_offset
+
+
+def metadata_copies(selected: Iterable[Selected]) -> tuple[list[MetadataCopy], list[str]]:
+    """Find the copies among directories, newest first; and what cannot be read, in words."""
+    found: list[MetadataCopy] = []
+    notes: list[str] = []
+    for each in selected:
+        name = each.partition.name
+        if name.topic != METADATA_TOPIC or name.state is not DirState.LIVE:
+            continue
+        meta = None if each.log_dir is None else each.log_dir.meta
+        try:
+            copy = _read_copy(Partition.of(each), None if meta is None else meta.node_id)
+        except AccessError as exc:
+            notes.append(str(exc))
+        else:
+            found.append(copy)
+    return sorted(found, key=lambda each: each.rank, reverse=True), notes
+
+
+def _read_copy(partition: Partition, node_id: int | None) -> MetadataCopy:
+    end = partition.log_end()
+    snapshots = [each.name.offset or 0 for each in partition.files.checkpoints]
+    newest = max(snapshots, default=0)
+    return MetadataCopy(
+        partition=partition,
+        node_id=node_id,
+        epochs=tuple(partition.leader_epochs() or ()),
+        end_offset=max(newest, 0 if end is None else end.offset),
+        snapshot_end_offset=newest,
+        is_end_known=end is None or end.verdict.check_id in ("", TORN_TAIL),
+    )
+
+
+def doubtful_ends(copies: Iterable[MetadataCopy], chosen_path: str) -> Iterator[str]:
+    """Say which copies, beside the one that was chosen, may have been newer before their damage."""
+    for each in copies:
+        path = each.partition.path
+        if path != chosen_path and not each.is_end_known:
+            yield f"{path}: damaged towards its end: what it had may be newer"
+
+
+class ChosenReading(NamedTuple, Generic[T]):
+    """What was read of the copy that counts.
+
+    Attributes:
+        passed_over: newer copies of which not all could be read, or that may have been newer before
+            their damage, in words. Empty: there is none.
+    """
+
+    copy: MetadataCopy
+    found: T
+    passed_over: tuple[str, ...] = ()
+
+
+def read_newest_whole(
+    copies: Sequence[MetadataCopy],
+    read: Callable[[MetadataCopy], T],
+    problems_of: Callable[[T], Sequence[Problem]],
+    *,
+    reaches: Callable[[T], bool] = lambda _: True,
+) -> ChosenReading[T]:
+    """Read the newest copy; if a part of it cannot be read, the newest one of which all can.
+
+    Where none is whole, it is the newest. Records that are not understood are no reason: a release
+    that wrote them wrote them to all copies.
+
+    Args:
+        copies: newest first.
+        read: raises UsageError for a copy that does not go back as far as is asked for.
+        problems_of: what could not be read.
+        reaches: whether an older copy goes as far as is asked for, too.
+
+    Raises:
+        UsageError: no copy goes back as far.
+    """
+    first: ChosenReading[T] | None = None
+    refused: UsageError | None = None
+    passed_over: list[str] = []
+    for copy in copies:
+        if first is not None and not passed_over:
+            break
+        try:
+            found = read(copy)
+        except UsageError as exc:
+            refused = refused or exc
+            continue
+        path, problems = copy.partition.path, problems_of(found)
+        if first is None:
+            first = ChosenReading(copy, found)
+            if problems:
+                passed_over = [
+                    *map(str, problems),
+                    f"{path}: not all of it could be read: a state may be an older one",
+                ]
+        elif not problems and reaches(found):
+            passed_over.append(f"{path} counts: older, and whole")
+            return ChosenReading(copy, found, tuple(passed_over))
+    if first is None:
+        raise refused or UsageError("no copy of the metadata")
+    doubts = () if passed_over else doubtful_ends(copies, first.copy.partition.path)
+    return first._replace(passed_over=tuple(doubts))
+
+
+def voters_of(image: ClusterImage, copies: Iterable[MetadataCopy]) -> tuple[int, ...]:
+    """Tell who votes: by the log, else by quorum-state, else each controller that registered."""
+    if image.voters:
+        return image.voters
+    named = (_static_voters(each.partition) for each in copies)
+    return next(filter(None, named), tuple(sorted(image.controllers)))
+
+
+def _static_voters(partition: Partition) -> tuple[int, ...]:
+    data = partition.read_file(partition.files.other(quorum_state.NAME))
+    try:
+        state = None if data is None else quorum_state.parse_quorum_state(data)
+    except FormatError:
+        return ()
+    found = () if state is None else state.current_voters or ()
+    return tuple(sorted(each.voter_id for each in found))
+
+
+class CountedTo(NamedTuple):
+    """How far a metadata log counts for sure.
+
+    Attributes:
+        end_offset: all below it counts; what is above may.
+        why: in words.
+        parted_from: the newer copy that has something else from there on, or nothing; None: it is
+            the newest one that was read.
+    """
+
+    end_offset: int
+    why: str
+    parted_from: str | None = None
+
+
+def counted(
+    copies: Sequence[MetadataCopy],
+    voters: Sequence[int],
+    end_offset: int,
+    *,
+    read: MetadataCopy | None = None,
+) -> CountedTo:
+    """Tell how far a copy counts.
+
+    Args:
+        copies: as `metadata_copies` gives them.
+        voters: the controllers that vote; empty: not known.
+        end_offset: where the one that was read was found to end.
+        read: that copy; None: the newest.
+    """
+    newest = copies[0]
+    if read is None or read is newest:
+        return _counted_newest(copies, voters, end_offset)
+    # As much of the newest one as is known without its contents: they may be damaged.
+    known = _counted_newest(copies, voters, newest.end_offset)
+    path = newest.partition.path
+    shared = _common(newest, read, read.end_offset) if read.epochs and newest.epochs else 0
+    own = min(read.snapshot_end_offset, end_offset)
+    agreed = min(known.end_offset, shared, end_offset)
+    if own >= agreed:
+        return CountedTo(own, "a snapshot" if own else "nothing tells", path)
+    return CountedTo(agreed, known.why, path if shared < end_offset else None)
+
+
+def _counted_newest(
+    copies: Sequence[MetadataCopy], voters: Sequence[int], end_offset: int
+) -> CountedTo:
+    newest = copies[0]
+    snapshot = max((_common(newest, each, each.snapshot_end_offset) for each in copies), default=0)
+    best = CountedTo(min(snapshot, end_offset), "a snapshot" if snapshot else "nothing tells")
+    if len(voters) == 1:
+        return CountedTo(end_offset, "one voter")
+    of_voters: dict[int, int] = {}
+    for each in copies:
+        if each.node_id in voters and each.node_id is not None:
+            agreed = _common(newest, each, each.end_offset)
+            of_voters[each.node_id] = max(agreed, of_voters.get(each.node_id, 0))
+    needed = len(voters) // 2 + 1
+    if voters and len(of_voters) >= needed:
+        agreed = min(sorted(of_voters.values(), reverse=True)[needed - 1], end_offset)
+        newest_epoch_start = newest.epochs[-1].start_offset if newest.epochs else 0
+        if agreed > max(newest_epoch_start, best.end_offset):
+            return CountedTo(agreed, "a majority of the voters has it")
+    return best
+
+
+def _common(newest: MetadataCopy, other: MetadataCopy, other_end_offset: int) -> int:
+    """How far two logs are the same, by their epochs: the same epoch is the same leader's log."""
+    if other is newest or not other.epochs or not newest.epochs:
+        return min(other_end_offset, newest.end_offset)
+    ends = {
+        entry.epoch: following
+        for entry, following in zip(
+            newest.epochs,
+            [*(each.start_offset for each in newest.epochs[1:]), newest.end_offset],
+            strict=True,
+        )
+    }
+    follows = [*(each.start_offset for each in other.epochs[1:]), other.end_offset]
+    for entry, following in reversed(list(zip(other.epochs, follows, strict=True))):
+        if entry.epoch in ends:
+            return min(ends[entry.epoch], following, other_end_offset)
+    return 0

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from recovery.cluster.internal_topics import (
+from recovery.cluster.coordinator_log import (
     MAX_PROBLEMS_COUNT,
     add_problem,
     find_copies,

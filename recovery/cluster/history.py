@@ -1,29 +1,10 @@
-"""What became of the cluster, change by change: a stream over `__cluster_metadata-0`.
-
-`read_history` gives typed changes in log order, of partitions, brokers, settings, features and the
-quorum's leaders; what was there when the metadata begin comes first, as changes from nothing. The
-memory it takes is that of one state of the cluster. Records of a metadata transaction come when
-its end does, with that offset and time.
-
-Where offsets are missing, an `Unread` is given: what follows is told from the state before, until
-a whole snapshot of later offsets says what is true again; its differences are changes by
-`Why.SNAPSHOT`.
-"""
+"""What became of the cluster, change by change: a stream over `__cluster_metadata-0`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from recovery.cluster.changes import (
-    BrokerChange,
-    FeatureChange,
-    PartitionChange,
-    QuorumLeaderChange,
-    SettingChange,
-    Unread,
-)
-from recovery.cluster.moments import Moment, find_start, require_within
-from recovery.cluster.reasons import BrokerWhy, Why, broker_reasons, partition_reasons
 from storage.dirs.cluster_image import (
     BROKER_RESOURCE,
     MAX_PROBLEMS_COUNT,
@@ -35,7 +16,7 @@ from storage.dirs.cluster_image import (
     unread_of,
 )
 from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, wanted_min_insync_replicas
-from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
+from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError, UsageError
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType
 from storage.kernels.protocol import VerdictKind
@@ -44,8 +25,6 @@ from storage.limits import MAX_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from recovery.cluster.changes import Change
-    from recovery.cluster.moments import HistoryStart
     from storage.dirs.cluster_image import (
         BrokerImage,
         MetadataBatch,
@@ -57,6 +36,316 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import Problem
     from storage.formats.cluster_metadata import MetadataRecord
     from storage.kernels.protocol import Verdict
+
+
+NO_LEADER = -1
+
+
+class Why(StrEnum):
+    """What a change of a partition is."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+    ELECTION = "election"  # of a member of the ISR
+    ELR_ELECTION = "ELR election"  # of an eligible leader replica: it has all that was acknowledged
+    LAST_KNOWN_ELECTION = "last known election"  # of the last leader, with ISR and ELR empty
+    UNCLEAN_ELECTION = "unclean election"
+    NO_LEADER = "no leader"
+    EPOCH_BUMP = "epoch bump"  # the same leader in a new epoch
+    RECOVERED = "recovered"  # the leader of an unclean election is done with its recovery
+    ISR_SHRINK = "ISR shrink"
+    ISR_EXPAND = "ISR expand"
+    ELR = "ELR"
+    REASSIGNMENT = "reassignment"  # replicas are added or removed
+    REASSIGNED = "reassigned"  # it is done
+    REASSIGNMENT_CANCELLED = "reassignment cancelled"
+    DIRECTORY = "directory"
+    SETTING = "setting"  # of min.insync.replicas: acks=all is refused now, or taken again
+    SNAPSHOT = "snapshot"  # how it came to this is not told
+    NONE = "no change"
+
+    @property
+    def is_unclean(self) -> bool:
+        """The new leader may not have had all that was acknowledged."""
+        return self in (Why.UNCLEAN_ELECTION, Why.LAST_KNOWN_ELECTION)
+
+    @property
+    def is_election(self) -> bool:
+        """There is another leader now."""
+        return self in _ELECTIONS
+
+
+_ELECTIONS = frozenset(
+    (Why.ELECTION, Why.ELR_ELECTION, Why.LAST_KNOWN_ELECTION, Why.UNCLEAN_ELECTION)
+)
+
+
+class BrokerWhy(StrEnum):
+    """What a change of a broker is."""
+
+    REGISTERED = "registered"  # each start is a new registration
+    UNREGISTERED = "unregistered"
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    DIRECTORIES = "directories"  # others are online now, or cordoned
+    SNAPSHOT = "snapshot"
+    OTHER = "other"
+
+
+def partition_reasons(
+    before: PartitionImage | None, after: PartitionImage | None
+) -> tuple[Why, ...]:
+    """Tell what makes two states of a partition differ; never empty."""
+    if before is None or after is None:
+        return (Why.DELETED if after is None else Why.CREATED,)
+    found = []
+    if after.leader_epoch != before.leader_epoch or after.leader != before.leader:
+        found.append(_election(before, after))
+    if after.isr is not before.isr and after.isr != before.isr:
+        had, has = {*before.isr}, {*after.isr}
+        if had - has:
+            found.append(Why.ISR_SHRINK)
+        if has - had:
+            found.append(Why.ISR_EXPAND)
+    if before.is_recovering and not after.is_recovering:
+        found.append(Why.RECOVERED)
+    if after.elr != before.elr or after.last_known_elr != before.last_known_elr:
+        found.append(Why.ELR)
+    if _moves(before) != _moves(after):
+        found.append(_reassignment(before, after))
+    if after.directories != before.directories and after.replicas == before.replicas:
+        found.append(Why.DIRECTORY)
+    return tuple(found) or (Why.NONE,)
+
+
+def _election(before: PartitionImage, after: PartitionImage) -> Why:
+    leader = after.leader
+    if leader == NO_LEADER:
+        return Why.NO_LEADER
+    if leader == before.leader:
+        return Why.EPOCH_BUMP
+    if leader in before.isr:
+        return Why.ELECTION
+    if leader in before.elr:
+        return Why.ELR_ELECTION
+    if not before.isr and leader in before.last_known_elr:
+        return Why.LAST_KNOWN_ELECTION
+    return Why.UNCLEAN_ELECTION
+
+
+def _moves(image: PartitionImage) -> tuple[tuple[int, ...], ...]:
+    return image.replicas, image.adding_replicas, image.removing_replicas
+
+
+def _reassignment(before: PartitionImage, after: PartitionImage) -> Why:
+    if after.adding_replicas or after.removing_replicas:
+        return Why.REASSIGNMENT
+    if not before.adding_replicas and not before.removing_replicas:
+        return Why.REASSIGNED  # within one record
+    replicas = {*after.replicas}
+    is_done = replicas >= {*before.adding_replicas} and not replicas & {*before.removing_replicas}
+    return Why.REASSIGNED if is_done else Why.REASSIGNMENT_CANCELLED
+
+
+def broker_reasons(before: BrokerImage | None, after: BrokerImage | None) -> tuple[BrokerWhy, ...]:
+    """Tell what makes two states of a broker differ; never empty."""
+    if after is None:
+        return (BrokerWhy.UNREGISTERED,)
+    if before is None or after.broker_epoch != before.broker_epoch:
+        return (BrokerWhy.REGISTERED,)
+    found = []
+    if after.is_fenced != before.is_fenced:
+        found.append(BrokerWhy.FENCED if after.is_fenced else BrokerWhy.UNFENCED)
+    if after.in_controlled_shutdown and not before.in_controlled_shutdown:
+        found.append(BrokerWhy.CONTROLLED_SHUTDOWN)
+    if (after.log_dirs, after.cordoned_log_dirs) != (before.log_dirs, before.cordoned_log_dirs):
+        found.append(BrokerWhy.DIRECTORIES)
+    return tuple(found) or (BrokerWhy.OTHER,)
+
+
+# -- what can become of a cluster: the changes that `history` gives, as values
+
+
+class PartitionChange(NamedTuple):
+    """A partition is another one than before.
+
+    Attributes:
+        offset, timestamp_ms: of the metadata record that brought it into force; -1: no time.
+        before: None: it was not there.
+        after: None: it is not there any more.
+        why: what it comes to, as far as the two tell; never empty.
+        min_insync_replicas: what acks=all needs now; 0 if it is not there.
+        is_under_min_isr: acks=all is refused now: too few in the ISR, or nobody leads.
+    """
+
+    offset: int
+    timestamp_ms: int
+    topic: str
+    topic_id: bytes
+    partition: int
+    before: PartitionImage | None
+    after: PartitionImage | None
+    why: tuple[Why, ...]
+    min_insync_replicas: int
+    is_under_min_isr: bool
+
+    @property
+    def is_unclean(self) -> bool:
+        """A leader was elected that may not have had all that was acknowledged."""
+        return any(each.is_unclean for each in self.why)
+
+
+class BrokerChange(NamedTuple):
+    """A broker registered, was fenced, let in again, or went."""
+
+    offset: int
+    timestamp_ms: int
+    broker_id: int
+    before: BrokerImage | None
+    after: BrokerImage | None
+    why: tuple[BrokerWhy, ...]
+
+
+class SettingChange(NamedTuple):
+    """A dynamic setting. Values may be secrets: `cluster_metadata.SECRET_CONFIG` tells by name."""
+
+    offset: int
+    timestamp_ms: int
+    resource_type: int
+    resource_name: str
+    name: str
+    before: str | None
+    after: str | None
+
+
+class FeatureChange(NamedTuple):
+    """A feature has another level; 0: none."""
+
+    offset: int
+    timestamp_ms: int
+    name: str
+    before: int
+    after: int
+
+
+class QuorumLeaderChange(NamedTuple):
+    """A controller began to lead the metadata log."""
+
+    offset: int
+    timestamp_ms: int
+    leader: int | None
+    epoch: int
+    voters: tuple[int, ...]
+
+
+class Unread(NamedTuple):
+    """Offsets that are not known: changes may lie in them.
+
+    Attributes:
+        offset: the first one.
+        timestamp_ms: of the record before; -1: there is none.
+        end_offset: one above the last one; None: how far it goes is not known.
+    """
+
+    offset: int
+    timestamp_ms: int
+    end_offset: int | None
+    reason: str
+
+
+Change = (
+    PartitionChange | BrokerChange | SettingChange | FeatureChange | QuorumLeaderChange | Unread
+)
+
+
+# -- where a history of the cluster begins, and where it is to stop
+
+
+class Moment(NamedTuple):
+    """Where to stop: behind an offset, or before the first record of a later time."""
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+    def is_before(self, offset: int, timestamp_ms: int) -> bool:
+        """Whether a record is beyond it."""
+        if self.offset is not None:
+            return offset > self.offset
+        return self.timestamp_ms is not None and timestamp_ms > self.timestamp_ms
+
+
+class HistoryStart(NamedTuple):
+    """Where the changes begin: a snapshot, or offset 0 with nothing."""
+
+    image: ClusterImage
+    problems: tuple[Problem, ...] = ()
+
+
+def find_start(partition: MetadataLog, until: Moment | None) -> HistoryStart:
+    """The oldest snapshot that the log goes on from; the newest one before a moment, if given.
+
+    Without any log the newest snapshot is all that there is.
+    """
+    log_start = partition.segments[0].base_offset if partition.segments else None
+    entries = list(partition.files.checkpoints)
+    is_newest_first = log_start is None or until is not None
+    if is_newest_first:
+        entries.reverse()
+    rejected: list[Problem] = []
+    below: ClusterImage | None = None
+    for entry in entries:
+        offset = entry.name.offset or 0
+        if until is None and log_start == 0:
+            break
+        if until is not None and until.offset is not None and offset > until.offset + 1:
+            continue
+        image = load_snapshot(entry.path, offset)
+        if image is None:
+            problem = CorruptError("not a whole snapshot", check_id="KRF-2", pos=0)
+            rejected.append(problem.located(entry.path))
+        elif log_start is not None and offset < log_start:
+            below = image
+        elif until is None or not _is_beyond(image, until):
+            return HistoryStart(image, tuple(rejected))
+    if until is not None and log_start != 0:
+        return find_start(partition, None)  # if anything is as old, it is that
+    if log_start == 0 or below is None:
+        return HistoryStart(ClusterImage(), tuple(rejected))
+    return HistoryStart(below, tuple(rejected))
+
+
+def _is_beyond(image: ClusterImage, until: Moment) -> bool:
+    if until.timestamp_ms is None:
+        return False
+    return image.snapshot_timestamp_ms is None or image.snapshot_timestamp_ms > until.timestamp_ms
+
+
+def require_within(partition: MetadataLog, start: HistoryStart, until: Moment) -> None:
+    """Raise UsageError if a moment lies before all that a directory has."""
+    first = start.image.snapshot_offset
+    time_ms = start.image.snapshot_timestamp_ms
+    is_early = until.offset is not None and until.offset < first - 1
+    if until.timestamp_ms is not None and time_ms is not None:
+        is_early = until.timestamp_ms < time_ms
+    if is_early:
+        raise UsageError(
+            f"{partition.path}: what was before offset {first} is in no file any more",
+            next_step="a later moment, or the directory of another controller",
+        )
+
+
+# -- what became of the cluster, change by change: a stream over `__cluster_metadata-0`
+#
+# `read_history` gives typed changes in log order, of partitions, brokers, settings, features and
+# the quorum's leaders; what was there when the metadata begin comes first, as changes from
+# nothing. The memory it takes is that of one state of the cluster. Records of a metadata
+# transaction come when its end does, with that offset and time.
+#
+# Where offsets are missing, an `Unread` is given: what follows is told from the state before,
+# until a whole snapshot of later offsets says what is true again; its differences are changes by
+# `Why.SNAPSHOT`.
+
 
 ALL = Moment()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.internal_topics import find_copies, furthest, reading_problems
+from recovery.cluster.coordinator_log import find_copies, furthest, reading_problems
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, FormatError

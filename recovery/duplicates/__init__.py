@@ -2,6 +2,5 @@
 
 Proved by producer ids and sequences, or suspected by their contents.
 
-From the entry down: search, groups, batch_outcomes, payloads, proved, suspected, record_digests,
-rows, scan, spill, contents.
+From the entry down: search, groups, record_digests, scan, spill.
 """

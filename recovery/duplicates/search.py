@@ -1,15 +1,10 @@
 """Find what is in a log twice: proved by sequences, or suspected by content.
 
-Partitions are searched one after the other, or the partitions of a topic together. Each is read
-once; once more, headers only, from where the first transaction is met, if there is one. Batches
-and records become rows of sorters (see `spill`), so memory does not depend on the log.
-
-  proved      see `proved_duplicates`; not in topics where sequence rules do not hold (PROD-12)
-  suspected   see `suspected_duplicates`; not in internal topics unless they are asked for
-
-Control batches are no data. All that is in the files counts, also below the log start offset and
-above the high watermark. With `is_committed_only` only what a read_committed consumer may see is
-looked at: batches that are aborted, or have no marker yet, are as if they were not there.
+A batch has the outcome of the next end marker of its producer (RC-5), which may lie anywhere behind
+it. So all transactional batches and markers are sorted by producer, last ones first: then each
+marker comes right before what it ends. What is not committed is sorted back into log order. Memory
+is bounded by the sorters, however many transactions there are. Where a marker may be damaged or
+absent, `recovery.transactions.unknown_ends` decides.
 """
 
 from __future__ import annotations
@@ -19,18 +14,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.duplicates.batch_outcomes import OutcomeReader, outcome_sorter
-from recovery.duplicates.groups import by_group
-from recovery.duplicates.payloads import PairReporter
-from recovery.duplicates.proved import batch_sorter, proved_pairs, sequenced_rows
+from recovery.duplicates.groups import PairReporter, by_group
 from recovery.duplicates.record_digests import Digester
-from recovery.duplicates.rows import COMMITTED, DuplicateKind
 from recovery.duplicates.scan import Trouble, decode_part, read_parts
-from recovery.duplicates.suspected import record_rows, record_sorter, suspected_pairs
+from recovery.duplicates.spill import (
+    ABORTED,
+    BATCH_DTYPE,
+    COMMITTED,
+    ID_RECORD_DTYPE,
+    OPEN,
+    PAIR_KEYS,
+    PLACED_DTYPE,
+    RECORD_DTYPE,
+    RECORD_KEYS,
+    UNKNOWN,
+    DuplicateKind,
+    pair_dtype,
+)
+from recovery.summaries.sequence_ranges import HALF_LAP, LAP
+from recovery.transactions.events import read_marker_kinds
+from recovery.transactions.unknown_ends import find_ends, log_files_of
 from storage.dirs.offset_ledger import joined
 from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.file_names import REMOTE_METADATA_TOPIC, DirState
+from storage.formats.control_record import NO_MARKER
 from storage.kernels.protocol import HeaderTable
 from storage.places.listing import UNSEQUENCED_TOPICS
 
@@ -39,11 +47,457 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.duplicates.record_digests import RecordId
-    from recovery.duplicates.rows import Duplicate
-    from recovery.duplicates.scan import Part
-    from recovery.duplicates.spill import Sorter, SpillSpace
+    from recovery.duplicates.record_digests import Digests, RecordId
+    from recovery.duplicates.scan import DecodedBatches, DecodedRecords, Part
+    from recovery.duplicates.spill import Duplicate, Rows, Sorter, SpillSpace
+    from recovery.transactions.unknown_ends import LogFiles
     from storage.dirs.discovery import Selected
+
+    Codes = NDArray[np.int8]
+    Ints = NDArray[np.int64]
+
+
+OUTCOMES_SHARE = 1 / 16  # of the memory, for each of two sorters
+UNDECIDED = -1
+# What a marker makes of the batches before it, by its kind.
+_OUTCOMES = np.array([UNDECIDED, COMMITTED, ABORTED, UNKNOWN], np.int8)
+
+_EVENT_DTYPE = np.dtype(
+    [("producer_id", np.int64), ("from_end", np.int64), ("outcome", np.int8)]
+)  # outcome: what a marker makes of the batches before it, UNDECIDED of a batch
+_BATCH_DTYPE = np.dtype([("base_offset", np.int64), ("outcome", np.int8)])
+
+
+def outcome_sorter(
+    partition: Partition, space: SpillSpace, on_bytes: Callable[[int], object] = int
+) -> Sorter:
+    """Read a partition's transactions; returns its batches that are not committed, by offset.
+
+    The caller closes the result. Damage is not told: whoever reads the batches meets it again.
+    """
+    uncommitted = space.sorter(_BATCH_DTYPE, ("base_offset",), OUTCOMES_SHARE)
+    try:
+        with space.sorter(_EVENT_DTYPE, ("producer_id", "from_end"), OUTCOMES_SHARE) as events:
+            trouble, has_gap, end_offset = Trouble(), False, -1
+            for part in read_parts(partition, trouble, on_bytes):
+                if part.table.row_count:
+                    base, last = part.table.base_offset, part.table.last_offset
+                    has_gap |= 0 <= end_offset < base[0] or bool((base[1:] > last[:-1] + 1).any())
+                    end_offset = int(last[-1]) + 1
+                if part.is_transactional.any() or not part.is_data.all():
+                    events.add(_events_of(part))
+            log = log_files_of(partition)
+            if trouble.count or (has_gap and log.gaps_are_losses()):
+                events.add(_events_of_ends(log))
+            last_producer_id, outcome = -1, OPEN
+            for rows in events.chunks():
+                found, last_producer_id, outcome = _outcomes(rows, last_producer_id, outcome)
+                uncommitted.add(found)
+    except BaseException:
+        uncommitted.close()
+        raise
+    return uncommitted
+
+
+def _events_of(part: Part) -> Rows:
+    table = part.table
+    outcome = np.full(table.row_count, UNDECIDED, np.int8)
+    is_event = part.is_transactional & part.is_data
+    # An empty control batch is what compaction leaves of a marker: without effect (PROD-9).
+    is_control = ~part.is_data & (table.producer_id >= 0) & (table.records_count > 0)
+    controls = np.flatnonzero(is_control)
+    if len(controls):
+        of_control = type(table)._make(column[controls] for column in table)
+        kinds = read_marker_kinds(part.segment, of_control, part.window)
+        outcome[controls] = _OUTCOMES[kinds]
+        is_event[controls] = kinds != NO_MARKER
+    rows = np.empty(int(is_event.sum()), _EVENT_DTYPE)
+    rows["producer_id"] = table.producer_id[is_event]
+    rows["from_end"] = -table.base_offset[is_event]
+    rows["outcome"] = outcome[is_event]
+    return rows
+
+
+def _events_of_ends(log: LogFiles) -> Rows:
+    """Return the ends that no marker tells of."""
+    ends = find_ends(log).ends
+    rows = np.empty(len(ends.offset), _EVENT_DTYPE)
+    rows["producer_id"] = ends.producer_id
+    rows["from_end"] = -ends.offset
+    rows["outcome"] = _OUTCOMES[ends.kind]
+    return rows
+
+
+def _outcomes(rows: Rows, last_producer_id: int, last_outcome: int) -> tuple[Rows, int, int]:
+    """Give the batches that are not committed, and what goes on into the next chunk."""
+    ids, codes = rows["producer_id"], rows["outcome"]
+    starts = np.ones(len(rows), np.bool_)
+    starts[1:] = ids[1:] != ids[:-1]
+    starts[0] = int(ids[0]) != last_producer_id
+    # Of each row the last one at or before it that decides: a marker, or a producer's first row.
+    is_marker = codes != UNDECIDED
+    decides = np.where(is_marker, codes, OPEN)
+    source = np.maximum.accumulate(np.where(is_marker | starts, np.arange(len(rows)), -1))
+    outcome = np.where(source >= 0, decides[source], last_outcome)
+    is_found = ~is_marker & (outcome != COMMITTED)
+    found = np.empty(int(is_found.sum()), _BATCH_DTYPE)
+    found["base_offset"] = -rows["from_end"][is_found]
+    found["outcome"] = outcome[is_found]
+    return found, int(ids[-1]), int(outcome[-1])
+
+
+class OutcomeReader:
+    """Tells the outcomes of transactional batches; they must be asked for in log order."""
+
+    def __init__(self, uncommitted: Sorter) -> None:
+        self._chunks: Iterator[Rows] = uncommitted.chunks()
+        self._rows: Rows = next(self._chunks, np.empty(0, _BATCH_DTYPE))
+
+    def outcomes(self, base_offsets: NDArray[np.int64]) -> Codes:
+        """Return a code per batch, for ascending offsets."""
+        result = np.full(len(base_offsets), COMMITTED, np.int8)
+        done = 0
+        while done < len(base_offsets) and len(self._rows):
+            known = self._rows["base_offset"]
+            end = done + int(np.searchsorted(base_offsets[done:], known[-1], "right"))
+            places = np.searchsorted(known, base_offsets[done:end])
+            hit = np.flatnonzero(known[places] == base_offsets[done:end])
+            result[done + hit] = self._rows["outcome"][places[hit]]
+            done = end
+            if done < len(base_offsets):
+                self._rows = next(self._chunks, self._rows[:0])
+        return result
+
+
+# -- batches of one producer id and epoch that share sequences, at different offsets (PRD-2)
+#
+# Places are what `sequence_ranges` says: 64-bit numbers that count on where sequences wrap; a
+# batch has the place with its sequence that is nearest to the end of the batch before it of its
+# session (producer id and epoch). A batch is a duplicate if an earlier one in the log holds one
+# of its places. Its first copy is, of all earlier batches with its first such place, the first in
+# the log.
+#
+# Batches are sorted by session and offset, to give them places. If none of them goes back, which
+# is so in nearly every log, all is said. Else they are sorted by session and place, and a sweep
+# finds the pairs; it remembers batches that reach beyond the place it is at, and of those only
+# such that no earlier one reaches as far as.
+
+
+SHARE = 1 / 8  # of the memory, for each of three sorters
+PAIR_DTYPE = pair_dtype(PLACED_DTYPE)
+_MAX_FOUND = 4096
+
+
+def batch_sorter(space: SpillSpace) -> Sorter:
+    """Return what takes the batches of a partition, as `sequenced_rows` gives them."""
+    return space.sorter(BATCH_DTYPE, ("producer_id", "producer_epoch", "base_offset"), SHARE)
+
+
+def sequenced_rows(table: HeaderTable, outcome: NDArray[np.int8]) -> Rows:
+    """Turn data batches into rows; those without producer id or sequence are left out."""
+    sequences_count = table.last_offset - table.base_offset + 1
+    is_wanted = (table.producer_id >= 0) & (table.base_sequence >= 0)
+    is_wanted &= (sequences_count > 0) & (sequences_count <= LAP)
+    rows = np.empty(int(is_wanted.sum()), BATCH_DTYPE)
+    rows["sequences_count"] = sequences_count[is_wanted]
+    rows["outcome"] = outcome[is_wanted]
+    for name in ("producer_id", "producer_epoch", "base_sequence", "base_offset", "pos"):
+        rows[name] = getattr(table, name)[is_wanted]
+    rows["max_timestamp_ms"] = table.max_timestamp_ms[is_wanted]
+    return rows
+
+
+def proved_pairs(batches: Sorter, space: SpillSpace, directory: int) -> Sorter | None:
+    """Find the duplicates among the batches of one partition; None if there are none.
+
+    The result has a row of PAIR_DTYPE per duplicate, in log order. The caller closes it.
+    """
+    if not any((jump < 0).any() for _, jump in _placed(batches)):
+        return None
+    pairs = space.sorter(PAIR_DTYPE, PAIR_KEYS, SHARE)
+    keys = ("producer_id", "producer_epoch", "start", "base_offset")
+    try:
+        with space.sorter(PLACED_DTYPE, keys, SHARE) as placed:
+            for rows, _ in _placed(batches):
+                placed.add(rows)
+            sweep = _Sweep(pairs, directory)
+            for rows in placed.chunks():
+                sweep.add(rows)
+            sweep.finish()
+    except BaseException:
+        pairs.close()
+        raise
+    return pairs
+
+
+def _placed(batches: Sorter) -> Iterator[tuple[Rows, Ints]]:
+    """Give each batch its place, and how far it jumps from the end of the one before it."""
+    before: Rows = np.empty(0, PLACED_DTYPE)  # the last batch, with its place
+    for chunk in batches.chunks():
+        rows = np.empty(len(before) + len(chunk), PLACED_DTYPE)
+        rows[: len(before)] = before
+        for name in BATCH_DTYPE.names or ():
+            rows[name][len(before) :] = chunk[name]
+        jump = _give_places(rows, known_count=len(before))
+        yield rows[len(before) :], jump[len(before) :]
+        before = rows[-1:].copy()
+
+
+def _give_places(rows: Rows, *, known_count: int) -> Ints:
+    base, count = rows["base_sequence"].astype(np.int64), rows["sequences_count"]
+    is_first = _is_new_session(rows)
+    jump = np.zeros(len(rows), np.int64)
+    jump[1:] = (base[1:] - base[:-1] - count[:-1] + HALF_LAP) % LAP - HALF_LAP
+    jump[is_first] = 0
+    step = jump.copy()
+    step[1:] += count[:-1]
+    step[is_first] = 0
+    total = np.cumsum(step)
+    firsts = np.flatnonzero(is_first)
+    origin = base[firsts]
+    if known_count:
+        origin[0] = rows["start"][0]
+    rows["start"] = total + (origin - total[firsts])[np.cumsum(is_first) - 1]
+    return jump
+
+
+def _is_new_session(rows: Rows) -> NDArray[np.bool_]:
+    is_new = np.ones(len(rows), np.bool_)
+    for name in ("producer_id", "producer_epoch"):
+        column = rows[name]
+        is_new[1:] &= column[1:] == column[:-1]
+    is_new[1:] = ~is_new[1:]
+    return is_new
+
+
+class _Batch(NamedTuple):
+    """A batch in the sweep; places are half open."""
+
+    start: int
+    end: int
+    base_offset: int
+    row: Rows  # its only row
+
+
+class _Sweep:
+    """Finds pairs among batches given by session and place."""
+
+    def __init__(self, pairs: Sorter, directory: int) -> None:
+        self._pairs = pairs
+        self._directory = directory
+        self._found: list[tuple[Rows, Rows]] = []
+        self._session = (-1, -1)
+        self._open: list[_Batch] = []  # they may reach beyond the place that the sweep is at
+        self._waiting: list[_Batch] = []  # those of them that repeat nothing so far
+
+    def add(self, rows: Rows) -> None:
+        """Take the next batches."""
+        for place in np.flatnonzero(self._may_overlap(rows)).tolist():
+            row = rows[place : place + 1].copy()  # a view would keep the whole chunk
+            session = (int(row["producer_id"][0]), int(row["producer_epoch"][0]))
+            if session != self._session:
+                self._session, self._open, self._waiting = session, [], []
+            start = int(row["start"][0])
+            end = start + int(row["sequences_count"][0])
+            self._step(
+                _Batch(start=start, end=end, base_offset=int(row["base_offset"][0]), row=row)
+            )
+
+    def finish(self) -> None:
+        """Hand over what was found."""
+        if not self._found:
+            return
+        first, repeat = (np.concatenate(side) for side in zip(*self._found, strict=True))
+        rows = np.empty(len(first), PAIR_DTYPE)
+        rows["directory"] = self._directory
+        rows["offset"] = repeat["base_offset"]
+        rows["first"], rows["repeat"] = first, repeat
+        self._pairs.add(rows)
+        self._found = []
+
+    def _may_overlap(self, rows: Rows) -> NDArray[np.bool_]:
+        """Tell which batches the sweep must look at; the first and the last are always among them.
+
+        In a session, ends are compared with starts through their common ranks, so that a running
+        maximum does not leave it.
+        """
+        is_new = _is_new_session(rows)
+        session = np.cumsum(is_new)
+        end = rows["start"] + rows["sequences_count"]
+        reach = [each.end for each in self._open]
+        if reach and self._session == (int(rows["producer_id"][0]), int(rows["producer_epoch"][0])):
+            end[0] = max(int(end[0]), *reach)
+        places = np.concatenate((rows["start"], end))
+        order = np.lexsort((places, np.concatenate((session, session))))
+        sorted_places, sorted_session = places[order], np.concatenate((session, session))[order]
+        is_next = np.ones(len(order), np.bool_)
+        is_next[1:] = (np.diff(sorted_places) != 0) | (np.diff(sorted_session) != 0)
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.cumsum(is_next)
+        start_rank, end_rank = np.split(ranks, 2)
+        overlaps = np.zeros(len(rows), np.bool_)
+        overlaps[1:] = start_rank[1:] < np.maximum.accumulate(end_rank)[:-1]
+        overlaps[:-1] |= overlaps[1:]
+        overlaps[[0, -1]] = True
+        return overlaps
+
+    def _step(self, batch: _Batch) -> None:
+        self._open = [each for each in self._open if each.end > batch.start]
+        waiting = [each for each in self._waiting if each.end > batch.start]
+        for each in waiting:
+            if batch.base_offset < each.base_offset:
+                self._note(batch, each)
+        self._waiting = [each for each in waiting if batch.base_offset > each.base_offset]
+        first = min(self._open, key=_by_offset, default=batch)
+        if first.base_offset < batch.base_offset:
+            self._note(first, batch)
+        else:
+            self._waiting.append(batch)
+        earlier = [each for each in self._open if each.base_offset < batch.base_offset]
+        if all(each.end < batch.end for each in earlier):
+            later = [each for each in self._open if each.base_offset > batch.base_offset]
+            self._open = [*earlier, batch, *(each for each in later if each.end > batch.end)]
+
+    def _note(self, first: _Batch, repeat: _Batch) -> None:
+        self._found.append((first.row, repeat.row))
+        if len(self._found) >= _MAX_FOUND:
+            self.finish()
+
+
+def _by_offset(batch: _Batch) -> int:
+    return batch.base_offset
+
+
+# -- records that say the same as another one a short time before
+#
+# All records are taken in order of time, then of partition and offset. One is suspected of being
+# a repeat if there is an earlier one in that order, not longer ago than the window, with the same
+# key, value and headers, and not of the same session: of another producer id or epoch, or one of
+# both was written without idempotence. (Within a session a broker keeps retries out.) Of several
+# such records the latest is its first copy. Where ids are compared instead, sessions do not
+# matter.
+#
+# Records without a timestamp (-1, format v0) are all of one time.
+
+
+RECORDS_SHARE = 1 / 2  # of the memory
+PAIRS_SHARE = 1 / 8
+
+
+def record_sorter(space: SpillSpace, *, by_id: bool) -> Sorter:
+    """Return what takes the records, as `record_rows` gives them."""
+    dtype = ID_RECORD_DTYPE if by_id else RECORD_DTYPE
+    return space.sorter(dtype, RECORD_KEYS, RECORDS_SHARE)
+
+
+def record_rows(
+    decoded: DecodedBatches | DecodedRecords,
+    outcome: NDArray[np.int8],
+    digester: Digester,
+    directory: int,
+) -> Rows:
+    """Turn decoded records into rows; `outcome` has a code per batch of the part."""
+    table = decoded.table
+    if isinstance(decoded.records, list):
+        digests = digester.of_records(decoded.records)
+        offset = np.array([each.offset for each in decoded.records], np.int64)
+        timestamp_ms = np.array([each.timestamp_ms for each in decoded.records], np.int64)
+        batch_row = np.zeros(len(decoded.records), np.int64)
+    else:
+        digests = digester.of_table(decoded.records)
+        offset, timestamp_ms = decoded.records.offset, decoded.records.timestamp_ms
+        batch_row = decoded.records.batch_row
+    batch = batch_row[digests.rows]
+    dtype = ID_RECORD_DTYPE if digester.is_by_id else RECORD_DTYPE
+    rows = np.empty(len(digests.rows), dtype)
+    rows["directory"] = directory
+    rows["offset"] = offset[digests.rows]
+    rows["timestamp_ms"] = timestamp_ms[digests.rows]
+    rows["producer_id"] = table.producer_id[batch]
+    rows["producer_epoch"] = table.producer_epoch[batch]
+    rows["outcome"] = outcome[decoded.part_rows[batch]]
+    _set_hashes(rows, digests)
+    return rows
+
+
+def _set_hashes(rows: Rows, digests: Digests) -> None:
+    rows["hash_high"], rows["hash_low"] = digests.match.T
+    if rows.dtype == ID_RECORD_DTYPE:
+        rows["payload_high"], rows["payload_low"] = digests.payload.T
+
+
+def suspected_pairs(records: Sorter, space: SpillSpace, window_ms: int, *, by_id: bool) -> Sorter:
+    """Find the repeats; the result has a row of `pair_dtype` per repeat, by directory and offset.
+
+    The caller closes the result.
+    """
+    dtype = ID_RECORD_DTYPE if by_id else RECORD_DTYPE
+    pairs = space.sorter(pair_dtype(dtype), PAIR_KEYS, PAIRS_SHARE)
+    try:
+        before: Rows = np.empty(0, dtype)
+        for chunk in records.chunks():
+            rows = np.concatenate((before, chunk))
+            first = _first_copies(rows, by_id=by_id)
+            pairs.add(_within(rows, first, len(before), window_ms))
+            # The last record, and the one that it would repeat: all that a later one can ask for.
+            kept = [int(first[-1]), len(rows) - 1] if first[-1] >= 0 else [len(rows) - 1]
+            before = rows[kept]
+    except BaseException:
+        pairs.close()
+        raise
+    return pairs
+
+
+def _first_copies(rows: Rows, *, by_id: bool) -> NDArray[np.int64]:
+    """Give for each record the latest one before it that it may repeat; -1 if there is none.
+
+    That is the one before its run: equal records of one session that follow each other.
+    """
+    places = np.arange(len(rows))
+    is_new = np.ones(len(rows), np.bool_)
+    is_new[1:] = (rows["hash_high"][1:] != rows["hash_high"][:-1]) | (
+        rows["hash_low"][1:] != rows["hash_low"][:-1]
+    )
+    is_run = np.ones(len(rows), np.bool_)
+    if not by_id:
+        ids, epochs = rows["producer_id"], rows["producer_epoch"]
+        is_run[1:] = (ids[1:] != ids[:-1]) | (epochs[1:] != epochs[:-1]) | (ids[1:] < 0)
+        is_run |= is_new
+    run_start = np.maximum.accumulate(np.where(is_run, places, 0))
+    group_start = np.maximum.accumulate(np.where(is_new, places, 0))
+    return np.where(run_start > group_start, run_start - 1, -1)
+
+
+def _within(rows: Rows, first: NDArray[np.int64], known_count: int, window_ms: int) -> Rows:
+    """Make pairs of the records behind the known ones whose first copy is in the window."""
+    repeat = np.flatnonzero(first >= 0)
+    repeat = repeat[repeat >= known_count]
+    # Unsigned: the distance of two 64-bit times needs 64 bits without a sign.
+    times = rows["timestamp_ms"].astype(np.uint64)
+    repeat = repeat[times[repeat] - times[first[repeat]] <= np.uint64(window_ms)]
+    # Inside of messages of format 0 any offset may stand: one record twice is no duplicate.
+    is_same = rows["offset"][repeat] == rows["offset"][first[repeat]]
+    is_same &= rows["directory"][repeat] == rows["directory"][first[repeat]]
+    repeat = repeat[~is_same]
+    pairs = np.empty(len(repeat), pair_dtype(rows.dtype))
+    pairs["first"], pairs["repeat"] = rows[first[repeat]], rows[repeat]
+    pairs["directory"], pairs["offset"] = rows["directory"][repeat], rows["offset"][repeat]
+    return pairs
+
+
+# -- find what is in a log twice: proved by sequences, or suspected by content
+#
+# Partitions are searched one after the other, or the partitions of a topic together. Each is read
+# once; once more, headers only, from where the first transaction is met, if there is one. Batches
+# and records become rows of sorters (see `spill`), so memory does not depend on the log.
+#
+#   proved      see `proved_duplicates`; not in topics where sequence rules do not hold (PROD-12)
+#   suspected   see `suspected_duplicates`; not in internal topics unless they are asked for
+#
+# Control batches are no data. All that is in the files counts, also below the log start offset and
+# above the high watermark. With `is_committed_only` only what a read_committed consumer may see is
+# looked at: batches that are aborted, or have no marker yet, are as if they were not there.
+
 
 # What their writers repeat on purpose: commits, states, metadata.
 INTERNAL_TOPICS = UNSEQUENCED_TOPICS | {REMOTE_METADATA_TOPIC}

@@ -1,4 +1,4 @@
 """Who leads when dead brokers are started again, in which order, and what that loses.
 
-From the entry down: advice, claims, nodes, copies, orders, rules.
+From the entry down: advice, nodes, copies, orders, rules.
 """

@@ -16,7 +16,7 @@ from recovery.replicas.compare import (
     price_tail,
     read_replica,
 )
-from recovery.truncate.epoch_ends import read_epochs
+from recovery.truncate.target import read_epochs
 from storage.dirs.lookup import END_KINDS
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.dirs.offset_ledger import OffsetLedger, joined

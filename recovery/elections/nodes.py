@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.clusters import newest_image
-from recovery.cluster.quorum import voters_of
+from recovery.cluster.clusters import newest_image, voters_of
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState

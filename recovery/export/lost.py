@@ -17,7 +17,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.cluster.absent import AbsentPartition
+    from recovery.cluster.placement import AbsentPartition
     from recovery.export.plan import ExportPiece, ExportPlan
     from recovery.summaries.read_findings import ReadFinding
     from storage.dirs.offset_ledger import OffsetSpan

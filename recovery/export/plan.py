@@ -1,44 +1,124 @@
-"""What an export consists of: pieces that can be written in any order, by any number of processes.
-
-A piece is a split of a segment and becomes one file (none, if it gives no records):
-
-    DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet
-
-BROKER is the copy's broker (`storage.places.find`), made fit for a file name; DIGEST tells
-directories apart that would give one name: log dirs of a broker, clusters that use the same node
-ids. So files of different copies never meet in one name, and which file holds whose records is seen
-from outside.
-"""
+"""What an export consists of: pieces, written in any order, by any number of processes."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.clusters import Clusters
+from recovery.cluster.placement import lost_partitions, not_understood
 from recovery.cluster.remote_segments import tell_remote
-from recovery.export.options import PATH_COLUMNS, ExportFormat, Until
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.transactions.isolation import Isolation
 from storage.dirs.acknowledged import Acknowledged
 from storage.dirs.discovery import discover
 from storage.errors import AccessError, EoctlError, UsageError
 from storage.file_names import DirState, parse_partition_name
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 from storage.places.find import list_places, was_deleted
 from storage.places.splits import Split, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from recovery.cluster.absent import AbsentPartition
-    from recovery.export.options import ExportOptions
+    from recovery.cluster.placement import AbsentPartition
     from recovery.transactions.outcomes import Stability
     from storage.dirs.log_dir import Problem
     from storage.places.listing import DirectoryPlace, SegmentPlace
+
+
+DEFAULT_SPLIT_BYTES = 128 << 20
+MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
+# The directories of an export tell these already.
+PATH_COLUMNS = ("topic", "partition")
+
+
+class ExportFormat(StrEnum):
+    """What files of records are."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+
+
+class ExportCodec(StrEnum):
+    """How Parquet files are compressed."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    NONE = "none"
+
+
+class Until(StrEnum):
+    """Where the log of a partition ends for an export."""
+
+    LOG_END = "log-end"
+    HW = "hw"
+
+
+class ExportOptions(NamedTuple):
+    """How to export. All but the first are the same when an export is resumed.
+
+    Attributes:
+        to: the target directory, absolute.
+        format: of the files.
+        codec: of Parquet.
+        text: JSON Lines hold text where it is valid UTF-8.
+        columns: of `read_options`; topic and partition are in no Parquet file, since directories
+            tell them.
+        isolation: what a consumer would be given.
+        until: the end, or what is replicated as far as the checkpoint knows.
+        from_offset, to_offset: bounds of the offsets, the second excluded; without the first an
+            export begins at the log start offset.
+        from_time_ms, to_time_ms: the same of the timestamps.
+        split_bytes: about the size of a piece.
+        max_batch_bytes: most that a batch of the log may decompress to.
+    """
+
+    to: str
+    format: ExportFormat = ExportFormat.PARQUET
+    codec: ExportCodec = ExportCodec.ZSTD
+    text: bool = False
+    columns: tuple[str, ...] = RECORD_COLUMNS
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    until: Until = Until.LOG_END
+    from_offset: int | None = None
+    to_offset: int | None = None
+    from_time_ms: int | None = None
+    to_time_ms: int | None = None
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a resumed export must have in common with the first run."""
+        return {name: value for name, value in self._asdict().items() if name != "to"}
+
+
+def split_bytes_for(total_bytes: int, pieces_count: int) -> int:
+    """Return a size of splits for about so many of them, from 128 MiB to 1 GiB.
+
+    At 100 TB a piece of 128 MiB would be one of 800,000, each of them to be planned and scheduled;
+    a segment of the usual GiB is then read in one piece, and need not be cut.
+    """
+    wanted = total_bytes // max(pieces_count, 1)
+    return min(max(wanted, DEFAULT_SPLIT_BYTES), MAX_SPLIT_BYTES)
+
+
+# -- what an export consists of: pieces that can be written in any order, by any number of
+#    processes
+#
+# A piece is a split of a segment and becomes one file (none, if it gives no records):
+#
+#     DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet
+#
+# BROKER is the copy's broker (`storage.places.find`), made fit for a file name; DIGEST tells
+# directories apart that would give one name: log dirs of a broker, clusters that use the same
+# node ids. So files of different copies never meet in one name, and which file holds whose
+# records is seen from outside.
+
 
 MAX_BROKER_CHARS = 40
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from recovery.export.lost import LostRange
-    from recovery.export.options import ExportOptions
-    from recovery.export.plan import ExportPiece, ExportPlan
+    from recovery.export.plan import ExportOptions, ExportPiece, ExportPlan
     from storage.places.listing import DirectoryPlace
 
     Execute = Callable[[Sequence[ExportPiece], ExportOptions], Iterable[PieceResult]]

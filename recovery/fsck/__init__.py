@@ -2,5 +2,5 @@
 
 All checks, the prediction, the state to go on from, and what it all comes to.
 
-From the entry down: state, look, next_call, verdict, causes, start_cut, one_pass.
+From the entry down: state, look, next_call, verdict, start_cut, one_pass.
 """

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.fsck.one_pass import CheckResult, check_one
 from recovery.replay.recover_state import forgotten_transactions
-from recovery.timeline.piece import VOLUME, Timeline, no_timeline
-from recovery.timeline.reading import TimelineReading, kind_by_key, marker_kinds
+from recovery.timeline.piece import (
+    VOLUME,
+    Timeline,
+    TimelineReading,
+    kind_by_key,
+    marker_kinds,
+    no_timeline,
+)
 from storage.errors import FormatError
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.producers.transactions import OpenTransactions

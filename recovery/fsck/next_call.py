@@ -29,10 +29,9 @@ from storage.file_names import METADATA_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recovery.fsck.causes import PlacedFinding
     from recovery.fsck.one_pass import PartitionRow
     from recovery.fsck.start_cut import StartCut
-    from recovery.fsck.verdict import Held, NodeStart, Obstacle
+    from recovery.fsck.verdict import Held, NodeStart, Obstacle, PlacedFinding
     from recovery.rules.findings import Finding
 
 _PLAIN_CALL = re.compile(r"[ !#-&(-\[\]-~]*")  # neither quotes nor backslashes

@@ -9,16 +9,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds.broker_version import unsupported_features
-from recovery.checks.grounds.log_dir_release import REFUSES
-from recovery.checks.log_dirs.assignment import SETS_ASIDE
+from recovery.checks.grounds.broker_version import REFUSES, unsupported_features
+from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.cluster.placement import DirFate
 from recovery.replay.snapshots import Clock
 from recovery.rules.catalogue import fix_of, rule_of
 from recovery.rules.findings import Finding, Severity
-from recovery.start.changes import StartAction, StartChange
-from recovery.start.files import StartSettings
+from recovery.start.files import StartAction, StartChange, StartSettings
 from recovery.start.log_dirs import RetentionCut, retention_cut
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from recovery.start.segment_recovery import IndexLimits

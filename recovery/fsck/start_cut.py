@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
-from recovery.start.changes import StartAction
+from recovery.checks.log_dirs.log_dirs import DELETES, SETS_ASIDE
+from recovery.start.files import StartAction
 from recovery.start.prediction import DELETES_SOON, REPLACES
-from recovery.truncate.counts import CutCounts
+from recovery.truncate.price import CutCounts
 from storage.dirs.acknowledged import next_offset
 from storage.dirs.partition_files import SegmentFiles
 from storage.errors import EoctlError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from recovery.fsck.one_pass import PartitionRow
-    from recovery.start.changes import StartChange
+    from recovery.start.files import StartChange
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.groups.log_places import OffsetPlace
+from recovery.groups.group_log import OffsetPlace
 from recovery.groups.members import GroupKind
 from storage.file_names import TopicPartition
 from storage.formats.consumer_offsets import OffsetKey
@@ -19,8 +19,7 @@ from storage.formats.consumer_offsets import OffsetKey
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from recovery.groups.group_log import GroupCommit, GroupLog
-    from recovery.groups.log_places import LogPlaces, LogReach
+    from recovery.groups.group_log import GroupCommit, GroupLog, LogPlaces, LogReach
     from recovery.groups.members import GroupState
     from recovery.groups.offset_files import FileOffset
     from storage.formats.consumer_offsets import OffsetCommit

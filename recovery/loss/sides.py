@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.export.options import ExportOptions
-from recovery.export.plan import plan_export
+from recovery.export.plan import ExportOptions, plan_export
 from recovery.loss.content_rows import ContentBuilder
 from recovery.records.piece_reader import PieceReader
 from recovery.records.read_options import ReadOptions

@@ -1,53 +1,290 @@
-"""What of some partitions is lost, there twice, or aborted: by offsets, time, producer and key.
-
-Lost is what the list of an export has: made of the same pieces, read by the same reader, and below
-the log start of the checkpoint nothing is. Aborted is what has an abort marker. There twice is what
-`duplicates` proves.
-"""
+"""What of some partitions is lost, there twice, or aborted: by offsets, time, producer and key."""
 
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from recovery.changes.journals.losses import journal_losses
-from recovery.duplicates.contents import RecordFinder
-from recovery.duplicates.rows import DuplicateKind
+from recovery.duplicates.groups import RecordFinder
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
+from recovery.duplicates.spill import DuplicateKind
 from recovery.export.lost import lost_absent, lost_of_directory, lost_offsets_count, lost_unlisted
-from recovery.export.options import ExportOptions
-from recovery.export.plan import plan_export
-from recovery.loss.aborted import AbortedTransactions
-from recovery.loss.around import Trace, Traces
+from recovery.export.plan import ExportOptions, plan_export
 from recovery.loss.content_rows import ContentBuilder
 from recovery.loss.rows import LossKind, LossRow, LossSummary, shown
 from recovery.records.piece_reader import PieceReader
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from recovery.summaries.sequence_ranges import HALF_LAP, LAP
-from storage.dirs.discovery import discover
+from recovery.transactions.events import LogEvents
+from recovery.transactions.unknown_ends import find_ends_of_places, log_files_of_places
+from storage.dirs.discovery import discover, select_partition
 from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
-from storage.dirs.partition import cleanup_of
-from storage.errors import AccessError, FormatError
+from storage.dirs.partition import Partition, cleanup_of
+from storage.errors import AccessError, EoctlError, FormatError
 from storage.files.uris import is_uri
+from storage.formats.control_record import ABORT
+from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import VerdictKind
+from storage.log.segment import open_segment
+from storage.places.find import open_place
+from storage.producers.transactions import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from recovery.changes.journals.losses import JournalLoss
-    from recovery.duplicates.rows import Duplicate
-    from recovery.duplicates.spill import SpillSpace
+    from recovery.duplicates.spill import Duplicate, SpillSpace
     from recovery.export.lost import LostRange
     from recovery.export.plan import ExportPiece, ExportPlan
-    from recovery.loss.aborted import Aborted
+    from recovery.loss.content_rows import ContentRows
     from recovery.records.read_options import ReadCounts
     from recovery.summaries.read_findings import ReadFinding
-    from recovery.summaries.sequence_gaps import Gaps
+    from recovery.summaries.summary import Gaps
     from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.offset_ledger import Gap, OffsetSpan
-    from storage.places.listing import DirectoryPlace
+    from storage.kernels.protocol import ScannedBatch
+    from storage.log.segment import Segment
+    from storage.places.listing import DirectoryPlace, SegmentPlace
+
+
+class Aborted(NamedTuple):
+    """A transaction that was aborted, by its records; `marker_offset` is where its marker lies."""
+
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    records_count: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    first_key: bytes | None
+    last_key: bytes | None
+    marker_offset: int
+
+
+def _abort_markers(
+    events: LogEvents[SegmentPlace], log_start_offset: int
+) -> dict[int, NDArray[np.int64]]:
+    """Return where aborted transactions end, by producer id."""
+    markers: dict[int, list[int]] = {}
+    pairs = TransactionPairs()
+    for table, marker in events:
+        ended = pairs.take(table, marker)
+        is_there = ended.is_abort & (ended.first_offset != NO_DATA)
+        is_there &= ended.marker_offset >= log_start_offset
+        for row in np.flatnonzero(is_there).tolist():
+            offset = int(ended.marker_offset[row])
+            markers.setdefault(int(ended.producer_id[row]), []).append(offset)
+    return {each: np.array(offsets) for each, offsets in markers.items()}
+
+
+class AbortedTransactions:
+    """Puts records together to transactions; the records come in log order.
+
+    Memory goes with the number of abort markers, eight bytes each.
+
+    Attributes:
+        unknown: transactions whose outcome nothing shows.
+    """
+
+    def __init__(self, places: Iterable[SegmentPlace], log_start_offset: int) -> None:
+        """Read the markers: the headers of all segments.
+
+        What cannot be opened is passed over: who reads the records of it tells of that.
+        """
+        listed = tuple(places)
+        events = LogEvents(listed, open_place)
+        self._markers = _abort_markers(events, log_start_offset)
+        self.unknown: tuple[UnknownTransaction, ...] = ()
+        if events.stretches and log_files_of_places(listed, open_place).matter(events.stretches):
+            found = find_ends_of_places(listed, open_place)
+            self.unknown = found.unknown
+            events = LogEvents(listed, open_place, ends=found.ends)
+            self._markers = _abort_markers(events, log_start_offset)
+        self._found: dict[tuple[int, int], Aborted] = {}
+
+    def take(self, rows: ContentRows) -> Iterator[Aborted]:
+        """Take the next records; gives the transactions whose marker lies before them."""
+        if rows.num_rows and self._found:
+            yield from self._ended_before(int(rows.offset[0]))
+        at = np.flatnonzero(rows.outcome == ABORT)
+        if not len(at):
+            return
+        marker = np.full(len(at), -1, np.int64)
+        for producer_id in np.unique(rows.producer_id[at]).tolist():
+            own = rows.producer_id[at] == producer_id
+            known = self._markers.get(producer_id)
+            if known is not None:
+                place = np.searchsorted(known, rows.offset[at][own], "right")
+                marker[own] = np.where(
+                    place < len(known), known[np.minimum(place, len(known) - 1)], -1
+                )
+        order = np.lexsort((np.arange(len(at)), marker, rows.producer_id[at]))
+        at, marker = at[order], marker[order]
+        ids = rows.producer_id[at]
+        is_first = np.r_[True, (ids[1:] != ids[:-1]) | (marker[1:] != marker[:-1])]
+        starts = np.flatnonzero(is_first)
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
+            self._add(rows, at[start:end].tolist(), int(marker[start]))
+
+    def finish(self) -> Iterator[Aborted]:
+        """Give the others."""
+        yield from self._ended_before(None)
+
+    def _add(self, rows: ContentRows, at: list[int], marker_offset: int) -> None:
+        first, last = at[0], at[-1]
+        name = int(rows.producer_id[first]), marker_offset
+        times = rows.timestamp_ms[at]
+        known = self._found.get(name)
+        if known is None:
+            known = Aborted(
+                producer_id=name[0],
+                producer_epoch=int(rows.producer_epoch[first]),
+                base_offset=int(rows.offset[first]),
+                last_offset=0,
+                records_count=0,
+                first_timestamp_ms=int(times.min()),
+                last_timestamp_ms=int(times.max()),
+                first_key=shown(rows.key(first)),
+                last_key=None,
+                marker_offset=marker_offset,
+            )
+        self._found[name] = known._replace(
+            last_offset=int(rows.offset[last]),
+            records_count=known.records_count + len(at),
+            first_timestamp_ms=min(known.first_timestamp_ms, int(times.min())),
+            last_timestamp_ms=max(known.last_timestamp_ms, int(times.max())),
+            last_key=shown(rows.key(last)),
+        )
+
+    def _ended_before(self, offset: int | None) -> Iterator[Aborted]:
+        done = [
+            name
+            for name, each in self._found.items()
+            if offset is None or 0 <= each.marker_offset < offset
+        ]
+        for name in sorted(done, key=lambda each: self._found[each].base_offset):
+            yield self._found.pop(name)
+
+
+# -- what can still be said of records that are lost: when they were written, by whom, their keys
+#
+# The time is bounded by the records around them. Damaged bytes tell of a producer and of keys as
+# far as they still decode; nothing vouches for that, since their checksum is wrong.
+
+
+MAX_BATCHES = 1000  # of one damaged stretch that are looked at
+
+
+class Trace(NamedTuple):
+    """What is known of a lost range; None: nothing."""
+
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    first_key: bytes | None = None
+    last_key: bytes | None = None
+
+
+class Traces:
+    """Looks around the losses of one directory."""
+
+    def __init__(self, directory: str) -> None:
+        self._partition: Partition | None = None
+        if not is_uri(directory):
+            try:
+                self._partition = Partition.of(select_partition(directory))
+            except EoctlError:  # gone, or never there: told by who has listed it
+                self._partition = None
+
+    def of(self, lost: LostRange) -> Trace:
+        """Return what is known of a loss."""
+        first_ms = last_ms = None
+        if lost.base_offset is not None and lost.base_offset > 0:
+            first_ms = self._time_at(lost.base_offset - 1, is_before=True)
+        if lost.last_offset is not None:
+            last_ms = self._time_at(lost.last_offset + 1, is_before=False)
+        trace = Trace(first_timestamp_ms=first_ms, last_timestamp_ms=last_ms)
+        if self._partition is None or lost.start_pos is None or lost.end_pos is None:
+            return trace
+        try:
+            with open_segment(lost.path) as segment:
+                return _with_content(trace, segment, lost)
+        except EoctlError:
+            return trace
+
+    def _time_at(self, offset: int, *, is_before: bool) -> int | None:
+        if self._partition is None:
+            return None
+        try:
+            place = self._partition.find_offset(offset)
+        except EoctlError:
+            return None
+        if place is None or place.batch.crc_ok is not True:
+            return None
+        header = place.batch.header
+        if is_before:
+            found = header.max_timestamp_ms if header.base_offset <= offset else -1
+        else:
+            is_first = header.magic >= MAGIC_V2 and header.delete_horizon_ms is None
+            found = header.base_timestamp_ms if is_first else header.max_timestamp_ms
+        return found if found >= 0 else None
+
+
+def _with_content(trace: Trace, segment: Segment, lost: LostRange) -> Trace:
+    """Add what the damaged batches say whose frames lie in the range."""
+    scan = segment.scan(start_pos=lost.start_pos or 0, end_pos=lost.end_pos, is_active=False)
+    sessions: set[tuple[int, int]] = set()
+    keys: list[bytes | None] = []
+    for batch in islice(scan, MAX_BATCHES):
+        header = batch.header
+        low, high = lost.base_offset or 0, lost.last_offset
+        if header.base_offset < low or (high is not None and header.last_offset > high):
+            continue
+        if header.magic >= MAGIC_V2:
+            sessions.add((header.producer_id, header.producer_epoch))
+        found = _keys_of(segment, batch)
+        if found:
+            keys = [*(keys[:1] or found[:1]), found[-1]]
+    producer = sessions.pop() if len(sessions) == 1 else (None, None)
+    return trace._replace(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        first_key=shown(keys[0]) if keys else None,
+        last_key=shown(keys[-1]) if keys else None,
+    )
+
+
+def _keys_of(segment: Segment, batch: ScannedBatch) -> list[bytes | None]:
+    """Return the first and the last key that decode."""
+    first: bytes | None = None
+    last: bytes | None = None
+    is_found = False
+    try:
+        for record in segment.records(batch):
+            if not is_found:
+                first, is_found = record.key, True
+            last = record.key
+    except EoctlError:
+        pass
+    return [first, last] if is_found else []
+
+
+# -- what of some partitions is lost, there twice, or aborted: by offsets, time, producer and key
+#
+# Lost is what the list of an export has: made of the same pieces, read by the same reader, and
+# below the log start of the checkpoint nothing is. Aborted is what has an abort marker. There
+# twice is what `duplicates` proves.
+
 
 PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
 # Of records nothing but these is looked at, and a decoder of columns need not be there for it.

@@ -2,6 +2,5 @@
 
 Byte-equal to those of a broker, and compared with what is there.
 
-From the entry down: many, diff, older_brokers, derive, segment_workers, segment_pass,
-index_builder, relevant_rows, verify_index, write_derived.
+From the entry down: many, diff, older_brokers, derive, segment_pass, index_builder, verify_index.
 """

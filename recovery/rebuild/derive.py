@@ -1,31 +1,22 @@
-"""Rebuild what a broker derives from the `.log` files of a partition (rules FIX, REC-7, SNAP-9).
-
-The result is what a broker writes that starts on the bare `.log` files after a crash: `.index`,
-`.timeindex`, `.txnindex`, `.snapshot` and `leader-epoch-checkpoint`, byte for byte. Segment by
-segment, in order:
-  1  the newest snapshot at or below the base offset is loaded, without what has expired; if the
-     base lies behind it (an offset gap), that state is written as snapshot of the base
-  2  the batches are replayed; an aborted transaction goes to `.txnindex`
-  3  the state at the end is written as snapshot of the next offset
-A segment that would be cut ends it (REC-6). At the end, snapshots at or below the log start go
-(SNAP-3), and those that are named by no base, except the one at the log end (SNAP-5).
-"""
+"""Rebuild what a broker derives from the `.log` files of a partition (rules FIX, REC-7)."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.pool import paying_jobs, stream_in_order
 from recovery.rebuild.index_builder import DEFAULT_INTERVAL_BYTES
-from recovery.rebuild.segment_pass import Block, PassEnd, SegmentJob, add_epoch_run
-from recovery.rebuild.segment_workers import run_passes
+from recovery.rebuild.segment_pass import Block, PassEnd, SegmentJob, add_epoch_run, pass_over
 from recovery.replay.recover_state import read_snapshots
 from recovery.replay.snapshots import Clock, StateHistory
 from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.kernels.layouts import TXN_ENTRY
+from storage.kernels.select import load_native
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
@@ -38,6 +29,53 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.producers.producer_state import Violation
+
+
+# What a worker keeps before it waits for the reader: about 60 bytes a row.
+MAX_WAITING_ROWS = 400_000
+
+
+def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | PassEnd]]:
+    """Give the messages of each segment, in order; exceptions come where they belong.
+
+    With several jobs by as many processes; few bytes are read in this one, and a single segment in
+    it, with a thread that reads ahead, where the kernel has it.
+    """
+    jobs = paying_jobs(jobs, map(_size_bytes, work))
+    if jobs > 1 and len(work) == 1 and load_native() is not None:
+        work, jobs = [each._replace(threads=jobs) for each in work], 1
+    return stream_in_order(
+        pass_over,
+        work,
+        jobs,
+        weight_of=_rows_count,
+        max_weight=MAX_WAITING_ROWS,
+        name_of=lambda job: job.path,
+    )
+
+
+def _rows_count(message: Block | PassEnd) -> int:
+    return message.table.row_count if isinstance(message, Block) else 0
+
+
+def _size_bytes(job: SegmentJob) -> int:
+    try:
+        return Path(job.path).stat().st_size
+    except OSError:  # the pass tells of it
+        return 0
+
+
+# -- rebuild what a broker derives from the `.log` files of a partition (rules FIX, REC-7, SNAP-9)
+#
+# The result is what a broker writes that starts on the bare `.log` files after a crash: `.index`,
+# `.timeindex`, `.txnindex`, `.snapshot` and `leader-epoch-checkpoint`, byte for byte. Segment by
+# segment, in order:
+#   1  the newest snapshot at or below the base offset is loaded, without what has expired; if the
+#      base lies behind it (an offset gap), that state is written as snapshot of the base
+#   2  the batches are replayed; an aborted transaction goes to `.txnindex`
+#   3  the state at the end is written as snapshot of the next offset
+# A segment that would be cut ends it (REC-6). At the end, snapshots at or below the log start go
+# (SNAP-3), and those that are named by no base, except the one at the log end (SNAP-5).
 
 
 class RebuildSettings(NamedTuple):

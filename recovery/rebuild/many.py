@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recovery.changes.plans.plan import absolute_path, make_plan, replace_step, source_of
 from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.rebuild.diff import FileDifference, compare_files
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
+from storage.dirs.discovery import is_in_log_dir
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition
-from storage.errors import EoctlError
+from storage.errors import AccessError, EoctlError, RefusedError
+from storage.files import fsio
+from storage.files.fsio import umask
 from storage.formats import offset_index, time_index
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from recovery.changes.plans.plan import Plan
     from recovery.rebuild.derive import Rebuilt
     from recovery.rebuild.segment_pass import PassEnd
+    from recovery.replay.recover_state import RecoveryPrice
     from storage.dirs.acknowledged import Missing
     from storage.dirs.discovery import Selected
+    from storage.files.fsio import FileSystem
 
 
 class RebuildJob(NamedTuple):
@@ -154,3 +163,86 @@ def _full_indexes(
                 f" {index_max_bytes} of segment.index.bytes: a broker with that setting does not"
                 " start when it recovers this segment"
             )
+
+
+# -- derived files: a plan that writes them in place, or the same files elsewhere
+
+
+_REASON = "derived from the .log"
+
+
+class Derived(NamedTuple):
+    """What is to be written into one partition; `logs` are the `.log` files it was derived from."""
+
+    partition_path: str
+    files: Sequence[tuple[str, bytes]]
+    logs: Sequence[str]
+
+
+def derived_plan(
+    command: str,
+    arguments: Mapping[str, Any],
+    derived: Sequence[Derived],
+    recovery: RecoveryPrice | None,
+) -> Plan:
+    """Plan to give files of partitions, by name, the content that they should have.
+
+    Args:
+        command: what makes it.
+        arguments: what was asked of it.
+        derived: the files.
+        recovery: what the next start without the clean-shutdown marker recovers; None: unknown.
+
+    Raises:
+        RefusedError: a name is a link, a directory or the like, or the partition is not to be
+            changed.
+        AccessError: a file cannot be looked at.
+    """
+    steps = [
+        replace_step(str(Path(absolute_path(each.partition_path), name)), content, _REASON)
+        for each in derived
+        for name, content in each.files
+    ]
+    sources = [source_of(absolute_path(path)) for each in derived for path in each.logs]
+    price = {"recovery": None if recovery is None else recovery._asdict()}
+    return make_plan(command, arguments, steps, price, sources)
+
+
+def require_elsewhere(path: str, selected: Selected) -> None:
+    """Make sure that a place to write to is in no log dir, where it takes a lock and a plan.
+
+    Raises:
+        RefusedError: it is in the partition's log dir, or in any other one.
+    """
+    around = Path(os.path.realpath(selected.partition.path)).parent
+    if Path(os.path.realpath(path)).is_relative_to(around) or is_in_log_dir(path):
+        raise RefusedError(
+            f"{path}: is in a log dir; nothing was touched",
+            next_step="--to with a place outside of it, or --apply",
+        )
+
+
+def write_elsewhere(
+    fs: FileSystem, directory: str, partition_name: str, files: Iterable[tuple[str, bytes]]
+) -> list[str]:
+    """Write files below `directory/partition_name`, which are made if they are not there.
+
+    Returns:
+        The names written.
+
+    Raises:
+        AccessError: the operating system refused.
+    """
+    target = Path(directory, partition_name)
+    for each in (Path(directory), target):
+        try:
+            fs.make_dir(each, 0o777 & ~umask())
+        except FileExistsError:
+            continue
+        except OSError as exc:
+            raise AccessError(exc, str(each)) from exc
+    names = []
+    for name, content in files:
+        fsio.replace_file(fs, target / name, content)
+        names.append(name)
+    return names

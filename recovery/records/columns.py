@@ -26,15 +26,13 @@ import numpy as np
 import pyarrow as pa
 
 from recovery.records.decoded import OUTCOMES
-from recovery.records.read_options import RECORD_COLUMNS
+from recovery.records.piece_reader import PieceReader
+from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from storage.errors import UsageError
 from storage.formats.compression import Codec
-from storage.formats.record_batch import (
-    CODEC_MASK,
-    LOG_APPEND_TIME_MASK,
-    TRANSACTIONAL_MASK,
-)
+from storage.formats.record_batch import CODEC_MASK, LOG_APPEND_TIME_MASK, TRANSACTIONAL_MASK
 from storage.limits import as_int64
+from storage.places.find import open_place
 from storage.value_pieces import LARGE_BYTES, is_large
 
 if TYPE_CHECKING:
@@ -45,11 +43,13 @@ if TYPE_CHECKING:
     from recovery.records.decoded import DecodedBatch
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
-    from storage.log.segment import LogRecord
+    from storage.log.segment import LogRecord, Segment
     from storage.places.listing import SegmentPlace
+    from storage.places.splits import Split
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
+
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
 TYPES = {
@@ -271,3 +271,27 @@ _OF_BATCH: dict[str, Callable[[DecodedBatch], Any]] = {
     "outcome": lambda batch: str(OUTCOMES[batch.outcome]),
     "codec": lambda batch: _CODEC_NAMES[batch.header.codec],
 }
+
+
+# -- read the records of a piece of a segment as Arrow record batches; see `piece_reader`
+
+
+class RecordReader(PieceReader[pa.RecordBatch]):
+    """Iterable, once, of Arrow record batches.
+
+    Attributes:
+        schema: theirs.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        options: ReadOptions | None = None,
+        *,
+        opener: Callable[[SegmentPlace], Segment] = open_place,
+    ) -> None:
+        """`opener` is there for tests and odd devices. Raises UsageError for unknown columns."""
+        options = ReadOptions() if options is None else options
+        builder = ColumnBuilder(split.place, options.columns)
+        super().__init__(split, options, builder, opener=opener)
+        self.schema = builder.schema

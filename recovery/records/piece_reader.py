@@ -1,15 +1,4 @@
-"""Read the records of a piece of a segment, past whatever is bad in it, as what a builder makes.
-
-Ordinary batches are decoded many at a time, without a step per record; the rest (legacy messages,
-odd or huge batches) one by one. Control batches give no records. A batch with a wrong checksum
-gives none, and neither does one whose content does not decode to its end, or whose offset cannot be
-right: an offset is what records are known by, and those it states are other records'. All three are
-findings, and losses, as to a consumer. What the file holds is all there is: neither bad bytes nor a
-failing disk raise anything.
-
-read_committed gives what a consumer with that isolation level is given: committed records below
-the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
-"""
+"""Read the records of a piece of a segment, past whatever is bad in it, as what a builder makes."""
 
 from __future__ import annotations
 
@@ -19,7 +8,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from recovery.records.bounds import WantedRecords
 from recovery.records.decoded import OUTCOMES, DecodedBatch, Rows
 from recovery.records.read_options import ReadCounts, ReadOptions
 from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
@@ -56,6 +44,70 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
+
+
+class WantedRecords:
+    """Which offsets and times are wanted."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._from_offset, self._to_offset = options.from_offset, options.to_offset
+        self._end_offset = options.to_offset  # whatever the isolation level leaves out
+        self._from_time_ms, self._to_time_ms = options.from_time_ms, options.to_time_ms
+        stable_offset = options.stable_offset
+        if options.isolation is Isolation.READ_COMMITTED and stable_offset is not None:
+            to_offset = stable_offset if self._to_offset is None else self._to_offset
+            self._to_offset = min(to_offset, stable_offset)
+        limits = (self._from_offset, self._to_offset, self._from_time_ms, self._to_time_ms)
+        self._is_open = limits == (None,) * len(limits)
+
+    def may_hold(self, table: HeaderTable) -> NDArray[np.bool_]:
+        """Tell which batches (v2) may have offsets within the bounds that were asked for."""
+        is_wanted = np.ones(table.row_count, np.bool_)
+        if self._from_offset is not None:
+            is_wanted &= table.last_offset >= self._from_offset
+        if self._end_offset is not None:
+            is_wanted &= table.base_offset < self._end_offset
+        return is_wanted
+
+    def chosen(self, records: RecordTable) -> NDArray[np.int64] | None:
+        """Return the wanted records, None for all."""
+        if self._is_open:
+            return None
+        is_wanted = np.ones(records.row_count, np.bool_)
+        for values, low, high in (
+            (records.offset, self._from_offset, self._to_offset),
+            (records.timestamp_ms, self._from_time_ms, self._to_time_ms),
+        ):
+            if low is not None:
+                is_wanted &= values >= low
+            if high is not None:
+                is_wanted &= values < high
+        return None if is_wanted.all() else np.flatnonzero(is_wanted)
+
+    def holds(self, record: LogRecord) -> bool:
+        """Is the record wanted?"""
+        low, high = self._from_offset, self._to_offset
+        from_ms, to_ms = self._from_time_ms, self._to_time_ms
+        return (
+            (low is None or record.offset >= low)
+            and (high is None or record.offset < high)
+            and (from_ms is None or record.timestamp_ms >= from_ms)
+            and (to_ms is None or record.timestamp_ms < to_ms)
+        )
+
+
+# -- read the records of a piece of a segment, past whatever is bad in it, as what a builder makes
+#
+# Ordinary batches are decoded many at a time, without a step per record; the rest (legacy
+# messages, odd or huge batches) one by one. Control batches give no records. A batch with a wrong
+# checksum gives none, and neither does one whose content does not decode to its end, or whose
+# offset cannot be right: an offset is what records are known by, and those it states are other
+# records'. All three are findings, and losses, as to a consumer. What the file holds is all there
+# is: neither bad bytes nor a failing disk raise anything.
+#
+# read_committed gives what a consumer with that isolation level is given: committed records below
+# the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
+
 
 RowsT = TypeVar("RowsT", bound=Rows)
 

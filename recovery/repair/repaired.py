@@ -1,34 +1,252 @@
-"""What a repair of one partition directory consists of, whatever its strategy."""
+"""What a repair of one partition directory consists of, whatever its strategy.
+
+DIR-4  `partition.metadata` missing or malformed, where the cluster's metadata tell the topic id
+DIR-9  a file named like one of a segment, but for the base offset: loading the partition fails
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.losses import Lost
-from recovery.repair.batch_content import without_content
+from recovery.changes.plans.changeable import read_whole
+from recovery.changes.plans.plan import absolute_path, remove_step, replace_step
+from recovery.repair.salvage_scan import without_content
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.price import ProducerChange, producers_set_back
+from storage.errors import FormatError
+from storage.file_names import (
+    CLEANER_NAME,
+    HIGH_WATERMARK_NAME,
+    LOG_START_NAME,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
+    FileKind,
+    FileSuffix,
+    TopicPartition,
+    keeps_from_loading,
+)
 from storage.files.positioned_file import SplicedFile
+from storage.formats.checkpoint import (
+    OFFSET_CHECKPOINT_NAMES,
+    OffsetCheckpointEntry,
+    encode_offset_checkpoint,
+    parse_offset_checkpoint,
+)
+from storage.formats.java_text import parse_integer
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.formats.partition_metadata import (
+    PartitionMetadata,
+    encode_partition_metadata,
+    parse_partition_metadata,
+)
 from storage.formats.txn_index import AbortedTxn, parse_entries
 from storage.kernels.protocol import VerdictKind
+from storage.limits import INT32_MAX
 from storage.log.intact_batches import LeftOut, dropped_batches, intact_batches
 from storage.log.segment import Segment, open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.changes.plans.lowered_checkpoints import CheckpointLimits
+    from recovery.changes.plans.changeable import CheckpointLimits
     from recovery.changes.plans.plan import Step
     from recovery.repair.strategies import Strategy
     from recovery.replay.snapshots import Clock, Snapshots
     from storage.dirs.acknowledged import Missing
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir, Offsets
     from storage.dirs.partition import Partition
     from storage.errors import EoctlError
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
     from storage.log.intact_batches import Dropped
+
+
+FOREIGN_FILE_ID = "DIR-9"
+
+
+def assigned_topic_id(selected: Selected, image: ClusterImage | None) -> bytes | None:
+    """The id of the topic of which a directory must be, by its name and place; None: not known.
+
+    Not of a name that an earlier topic had, too: the directory may be that one's.
+    """
+    meta = None if selected.log_dir is None else selected.log_dir.meta
+    if image is None or not image.is_complete or meta is None or meta.node_id is None:
+        return None
+    name = selected.partition.name
+    topic = image.topics.get(name.topic)
+    placed = image.partition(name.topic, name.partition)
+    if topic is None or placed is None or name.topic in image.deleted_topics.values():
+        return None
+    if meta.node_id not in placed.replicas:
+        return None
+    assigned = placed.directories[placed.replicas.index(meta.node_id)]
+    is_elsewhere = assigned != meta.directory_id and meta.directory_id is not None
+    if is_elsewhere and int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS:
+        return None
+    return topic.topic_id
+
+
+def topic_id_steps(partition: Partition, topic_id: bytes | None) -> Iterator[Step]:
+    """Plan to write a `partition.metadata` that is missing or malformed.
+
+    Raises:
+        AccessError, RefusedError: as `replace_step`.
+    """
+    if topic_id is None or _has_topic_id(partition):
+        return
+    path = Path(absolute_path(partition.path), PARTITION_METADATA_NAME)
+    content = encode_partition_metadata(PartitionMetadata(0, topic_id))
+    yield replace_step(str(path), content, "the topic id that the cluster's metadata have")
+
+
+def _has_topic_id(partition: Partition) -> bool:
+    entry = partition.files.other(PARTITION_METADATA_NAME)
+    if entry is None:
+        return False
+    data = partition.read_file(entry)
+    if data is None:
+        return True  # whatever it says cannot be read
+    try:
+        parse_partition_metadata(data)
+    except FormatError:
+        return False
+    return True
+
+
+def foreign_steps(partition: Partition) -> Iterator[Step]:
+    """Plan to take files away that are named like those of a segment; the backups have them.
+
+    Raises:
+        AccessError, RefusedError: as `remove_step`.
+    """
+    for each in partition.files.others:
+        is_log = each.name.kind is FileKind.LOG and each.name.suffix is FileSuffix.NONE
+        if is_log or keeps_from_loading(each.name.name):
+            path = Path(absolute_path(partition.path), each.name.name)
+            yield remove_step(str(path), "no segment: its name is no base offset")
+
+
+# -- offset checkpoints that do not parse (DIR-7), made anew from those of their lines that do
+#
+# For a field that is no number a broker takes such a file for one without entries, for all else it
+# loses the log dir (REC-2). A line that is missing is safe for recovery point, high watermark and
+# first dirty offset: a start verifies more, a follower asks its leader, more is compacted. Without
+# its log start a log begins at its first segment, and records that were deleted come back.
+
+
+_HEADER_LINES_COUNT = 2  # version and number of entries
+
+_FOLLOWS = {
+    RECOVERY_POINT_NAME: "a partition without a line is recovered from its first segment on",
+    HIGH_WATERMARK_NAME: "a partition without a line begins with its log start, and its"
+    " replicas raise it",
+    LOG_START_NAME: "a partition without a line begins at its first segment: records that were"
+    " deleted come back",
+    CLEANER_NAME: "a partition without a line is compacted from its beginning",
+}
+
+
+class MendedCheckpoints(NamedTuple):
+    """A log dir as it is read when its offset checkpoints are mended.
+
+    Attributes:
+        log_dir: without what was wrong with them; what is lost is absent.
+        contents: those that are mended, by name.
+        notes: what each of them lost, and what follows.
+    """
+
+    log_dir: LogDir
+    contents: dict[str, bytes]
+    notes: tuple[str, ...]
+
+
+def mend_checkpoints(log_dir: LogDir) -> MendedCheckpoints:
+    """Make those anew that could be read, and not be parsed; they are read once more.
+
+    Raises:
+        AccessError: one cannot be read.
+    """
+    contents: dict[str, bytes] = {}
+    offsets: dict[str, Offsets] = {}
+    notes = []
+    for problem in log_dir.problems:
+        name = Path(problem.path).name
+        if not isinstance(problem, FormatError) or name not in OFFSET_CHECKPOINT_NAMES:
+            continue
+        data = read_whole(Path(problem.path))
+        if data is None:
+            continue
+        entries, lost_count = entries_that_parse(data)
+        contents[name] = encode_offset_checkpoint(entries)
+        offsets[name] = {TopicPartition(*each[:2]): each.offset for each in entries}
+        lost = "an unknown number is" if lost_count is None else f"{lost_count} are"
+        notes.append(
+            f"{problem.path}: no broker could use it: {len(entries)} lines stay, {lost} lost;"
+            f" {_FOLLOWS[name]}"
+        )
+    if not contents:
+        return MendedCheckpoints(log_dir, {}, ())
+    mended = log_dir._replace(
+        recovery_points=offsets.get(RECOVERY_POINT_NAME, log_dir.recovery_points),
+        log_start_offsets=offsets.get(LOG_START_NAME, log_dir.log_start_offsets),
+        high_watermarks=offsets.get(HIGH_WATERMARK_NAME, log_dir.high_watermarks),
+        cleaner_offsets=offsets.get(CLEANER_NAME, log_dir.cleaner_offsets),
+        problems=tuple(e for e in log_dir.problems if Path(e.path).name not in contents),
+    )
+    return MendedCheckpoints(mended, contents, tuple(notes))
+
+
+def entries_that_parse(data: bytes) -> tuple[list[OffsetCheckpointEntry], int | None]:
+    """Read what is whole of a checkpoint that does not parse, each partition once.
+
+    Of several lines of one partition the last one holds, as for a broker. A last line that does
+    not end may be cut within its number, and is none.
+
+    Returns:
+        The entries, and how many lines are lost at least; None: the file does not tell.
+    """
+    lines = data.splitlines(keepends=True)
+    found: dict[tuple[str, int], OffsetCheckpointEntry] = {}
+    whole_count = broken_count = 0
+    for number, line in enumerate(lines):
+        entry = _entry(line)
+        if entry is not None:
+            whole_count += 1
+            found[entry[:2]] = entry
+        elif number >= _HEADER_LINES_COUNT and line.strip():
+            broken_count += 1
+    declared_count = _declared_count(lines)
+    if declared_count is None:
+        return list(found.values()), None
+    return list(found.values()), max(broken_count, declared_count - whole_count)
+
+
+def _entry(line: bytes) -> OffsetCheckpointEntry | None:
+    if not line.endswith((b"\n", b"\r")):
+        return None
+    try:
+        (entry,) = parse_offset_checkpoint(b"0\n1\n" + line)
+    except FormatError:
+        return None
+    return entry if entry.topic and entry.partition >= 0 else None
+
+
+def _declared_count(lines: list[bytes]) -> int | None:
+    """What line 2 says; None if it does not."""
+    if len(lines) < _HEADER_LINES_COUNT or not lines[1].endswith((b"\n", b"\r")):
+        return None
+    text = lines[1].strip().decode("ascii", "replace")
+    count = parse_integer(text, max_value=INT32_MAX)
+    return count if count is not None and count >= 0 else None
+
+
+# -- what a repair of one partition directory consists of, whatever its strategy
 
 
 class RemovedRange(NamedTuple):

@@ -1,38 +1,29 @@
-"""Which batches of a damaged segment stay: each that has a good checksum and fits its neighbours.
+"""Which batches of a damaged segment stay: each with a good checksum that fits its neighbours.
 
-A batch stays if and only if
-  1  it is whole and readable, its checksum is right, and no rule of `kernels.pure` is broken by it
-     (BAT-3 apart, see 3)
-  2  it was reached by lengths from a batch that stays or from the start, or proved itself behind
-     damage (`storage.kernels.resync`), and does not lie in a batch whose header alone is damaged:
-     where the checksum that is stored there holds for all up to a later boundary, what was found
-     between is content of that batch
-  3  its offsets are above those of all before it, and below the next segment's base: `run_order`
-     tells which batch goes where two contradict each other
-
-Batches behind a raised offset that goes are looked for again, since the search had taken that for
-its lower bound; and where a search found nothing, those that lengths or `.index` lead to.
-
-A leader epoch that falls (BAT-14) is no reason to lose records: it is a suspicion. So is a magic
-that the checksum disproves: the batch stays, and its magic byte is taken from a 2 that the log has.
+No checksum covers a base offset. Where two batches contradict each other (BAT-3), the fewer go: a
+raised offset contradicts all that follow, a lowered one those before. One against one, that batch
+stays that fits the `.index`, if the other one does not: entries before it are below, those behind
+it above. Else the rule of `storage.kernels.offset_order` decides.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.repair.batch_content import BatchContent
-from recovery.repair.run_order import Run, RunOrder, add_run, first_offset, says_other_offsets
+from storage.checksum import load_crc32c
+from storage.errors import FormatError
 from storage.file_names import classify
-from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
+from storage.files.positioned_file import FileRange
+from storage.formats.record_batch import CRC_POS, CRC_START_POS, HEADER_BYTES, MAGIC_POS, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
-from storage.kernels.protocol import Verdict, VerdictKind
+from storage.kernels.offset_order import Around, Span, earlier_goes
+from storage.kernels.protocol import HeaderTable, Verdict, VerdictKind
 from storage.log.intact_batches import intact_batches
 from storage.log.segment import open_segment
 
@@ -40,12 +31,372 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from storage.formats.offset_index import OffsetIndexEntry
-    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
+
+
+class Run(NamedTuple):
+    """Batches back to back, with ascending offsets. Positions are half open, in bytes."""
+
+    start_pos: int
+    end_pos: int
+    base_offset: int
+    last_offset: int
+    batches_count: int
+
+    @property
+    def span(self) -> Span:
+        """Where it lies, and its offsets."""
+        return Span(
+            start_pos=self.start_pos,
+            end_pos=self.end_pos,
+            base_offset=self.base_offset,
+            last_offset=self.last_offset,
+        )
+
+
+class _Pair(NamedTuple):
+    """Batches that contradict each other: `tail_count` of those that stay so far, `head` of `run`.
+
+    `later` is what comes behind `head`, of `run` or not.
+    """
+
+    tail_count: int
+    run: Run
+    head: Run
+    later: Run | None
+
+
+def add_run(runs: list[Run], run: Run) -> None:
+    """Append, or extend the last one where nothing lies between."""
+    before = runs[-1] if runs else None
+    if before is None or before.end_pos != run.start_pos or before.last_offset >= run.base_offset:
+        runs.append(run)
+        return
+    runs[-1] = Run(
+        start_pos=before.start_pos,
+        end_pos=run.end_pos,
+        base_offset=before.base_offset,
+        last_offset=run.last_offset,
+        batches_count=before.batches_count + run.batches_count,
+    )
+
+
+def first_offset(segment: Segment, batch: ScannedBatch) -> int:
+    """Of a batch; the header of a legacy wrapper tells the last one only."""
+    offset = batch.header.base_offset
+    if batch.header.magic >= MAGIC_V2 or not batch.header.codec:
+        return offset
+    try:
+        first = next(segment.records(batch), None)
+    except FormatError:
+        return offset
+    return offset if first is None else min(first.offset, offset)
+
+
+def says_other_offsets(segment: Segment, batch: ScannedBatch) -> bool:
+    """Whether the messages in a v0 wrapper, which have absolute offsets, end with another one."""
+    if batch.header.magic != 0 or not batch.header.codec:
+        return False
+    offset = batch.header.base_offset
+    try:
+        for each in segment.records(batch):
+            offset = each.offset
+    except FormatError:
+        return False
+    return offset != batch.header.base_offset
+
+
+class RunOrder:
+    """Leaves out as few batches of a segment as it takes for offsets to ascend."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        base_offset: int,
+        end_offset: int | None,
+        entries: Sequence[OffsetIndexEntry],
+    ) -> None:
+        """`end_offset` is where the segment ends if that is known; `entries` are of `.index`."""
+        self._segment = segment
+        self._base_offset = base_offset
+        self._end_offset = end_offset
+        # What falls is no index, and tells nothing from there on.
+        self._entries: list[OffsetIndexEntry] = []
+        for each in entries:
+            if self._entries and not all(
+                a > b for a, b in zip(each, self._entries[-1], strict=True)
+            ):
+                break
+            self._entries.append(each)
+
+    @property
+    def entries(self) -> Sequence[OffsetIndexEntry]:
+        """Those of `.index` that ascend."""
+        return self._entries
+
+    def in_order(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+        """Return the runs that stay, and those that go, given by position."""
+        kept: list[Run] = []
+        dropped: list[Run] = []
+        for each, behind in zip_longest(runs, runs[1:]):
+            run: Run | None = each
+            while run is not None and kept and run.base_offset <= kept[-1].last_offset:
+                tail_count = 0
+                for earlier in reversed(kept):
+                    if earlier.last_offset < run.base_offset:
+                        break
+                    tail_count += self._cut_at(earlier, run.base_offset)[1].batches_count
+                split_head, rest = self._split_head(run, kept[-1].last_offset)
+                if self._tail_goes(
+                    kept,
+                    _Pair(tail_count=tail_count, run=run, head=split_head, later=rest or behind),
+                ):
+                    left, tail = self._cut_at(kept.pop(), run.base_offset)
+                    dropped.append(tail)
+                    if left is not None:
+                        kept.append(left)
+                else:
+                    dropped.append(split_head)
+                    run = rest
+            if run is not None:
+                kept.append(run)
+        return kept, dropped
+
+    def _tail_goes(self, kept: Sequence[Run], pair: _Pair) -> bool:
+        tail_count, run, head, later = pair
+        if tail_count != head.batches_count:
+            return tail_count < head.batches_count
+        left, tail = self._cut_at(kept[-1], run.base_offset)
+        earlier = kept[-2].last_offset if len(kept) > 1 else self._base_offset - 1
+        before = earlier if left is None else left.last_offset
+        tail_fits, head_fits = self._fits_index(tail), self._fits_index(head)
+        if tail_fits is not head_fits:
+            return head_fits
+        limit = following = self._end_offset
+        if later is not None:
+            limit = later.base_offset if later.base_offset > head.last_offset else limit
+            following = later.base_offset if later.start_pos == head.end_pos else None
+        end_before = 0 if len(kept) == 1 else kept[-2].end_pos
+        is_adjacent = left is not None or tail.start_pos == end_before
+        around = Around(before, is_adjacent=is_adjacent, following=following, limit=limit)
+        return earlier_goes(tail.span, head.span, around)
+
+    def last_batch(self, run: Run) -> tuple[Run | None, Run]:
+        """Split the last batch off."""
+        base_offset = run.base_offset
+        if run.batches_count > 1:
+            for table in self._tables(run):
+                base_offset = int(table.base_offset[-1])
+        return self._cut_at(run, base_offset)
+
+    def _fits_index(self, run: Run) -> bool:
+        """Whether the entries around a run, and of it, are such as it says."""
+        place = bisect_left(self._entries, run.start_pos, key=_pos_of)
+        behind = bisect_left(self._entries, run.end_pos, key=_pos_of)
+        base_offset = self._base_offset
+        if place and base_offset + self._entries[place - 1].relative_offset >= run.base_offset:
+            return False
+        own = self._entries[place:behind]
+        if own and base_offset + own[-1].relative_offset != run.last_offset:
+            return run.batches_count > 1
+        later = self._entries[behind : behind + 1]
+        return not later or base_offset + later[0].relative_offset > run.last_offset
+
+    def _cut_at(self, run: Run, offset: int) -> tuple[Run | None, Run]:
+        """Split a run before the first batch that reaches an offset."""
+        if run.base_offset >= offset or run.batches_count == 1:
+            return None, run
+        return self._split(run, offset, by_last=True)
+
+    def _split_head(self, run: Run, offset: int) -> tuple[Run, Run | None]:
+        """Split a run before the first batch that begins above an offset."""
+        if run.last_offset <= offset or run.batches_count == 1:
+            return run, None
+        left, right = self._split(run, offset + 1, by_last=False)
+        return (run, None) if left is None else (left, right)
+
+    def _split(self, run: Run, offset: int, *, by_last: bool) -> tuple[Run | None, Run]:
+        before: Run | None = None
+        for table in self._tables(run):
+            column = table.last_offset if by_last else table.base_offset
+            row = int(np.searchsorted(column, offset))
+            if not by_last and row < table.row_count and table.magic[row] < MAGIC_V2:
+                # The header of a legacy wrapper tells the last offset only.
+                row += self._first_offset_at(int(table.pos[row])) < offset
+            if row:
+                last = row - 1
+                before = Run(
+                    start_pos=run.start_pos,
+                    end_pos=int(table.pos[last] + table.batch_bytes[last]),
+                    base_offset=run.base_offset,
+                    last_offset=int(table.last_offset[last]),
+                    batches_count=row + (0 if before is None else before.batches_count),
+                )
+            if row < table.row_count:
+                count = 0 if before is None else before.batches_count
+                pos, right_base = int(table.pos[row]), int(table.base_offset[row])
+                if table.magic[row] < MAGIC_V2:
+                    right_base = self._first_offset_at(pos)
+                right = Run(
+                    start_pos=pos,
+                    end_pos=run.end_pos,
+                    base_offset=right_base,
+                    last_offset=run.last_offset,
+                    batches_count=run.batches_count - count,
+                )
+                return before, right
+        return None, run
+
+    def _first_offset_at(self, pos: int) -> int:
+        batch = next(self._segment.scan(start_pos=pos, verify_crc=False))
+        return first_offset(self._segment, batch)
+
+    def _tables(self, run: Run) -> Iterator[HeaderTable]:
+        tables: Iterator[HeaderTable] = self._segment.scan_tables(
+            start_pos=run.start_pos, end_pos=run.end_pos, verify_crc=False, is_active=False
+        )
+        return tables
+
+
+def _pos_of(entry: OffsetIndexEntry) -> int:
+    return entry.segment_pos
+
+
+# -- which runs are no batches of the log, but content of one whose header alone is damaged
+#
+# A value may hold whole batches (mirrors, dumps). Where the lengths of a log break, a search
+# finds those too. The checksum that is stored at the break still tells: if it holds for all from
+# there up to a later boundary, what was found between is content of that batch.
+#
+# Cost. Bytes and boundaries are paid from one budget a segment; when it is spent, nothing is
+# proven any more, and what was found stays.
+
+
+PROOF_BYTES = 16 << 20  # how far a batch is followed whose header alone may be damaged
+CONTENT_BUDGET_BYTES = 4 * PROOF_BYTES
+BUDGET_PER_BYTE = 16
+_BOUNDARY_BYTES = 1 << 10  # what looking at one boundary costs, in bytes of budget
+_CHUNK_BYTES = 1 << 20
+
+
+def without_content(
+    segment: Segment, tables: Sequence[HeaderTable], start_pos: int
+) -> Iterator[HeaderTable]:
+    """Leave out batches that are content of a damaged one; the stretch begins at `start_pos`."""
+    runs = [
+        Run(
+            start_pos=pos,
+            end_pos=pos + size,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            batches_count=1,
+        )
+        for table in tables
+        for pos, size, base_offset, last_offset in zip(
+            table.pos.tolist(),
+            table.batch_bytes.tolist(),
+            table.base_offset.tolist(),
+            table.last_offset.tolist(),
+            strict=True,
+        )
+    ]
+    kept = [each.start_pos for each in BatchContent(segment).left_out(runs, start_pos)]
+    for table in tables:
+        rows = np.isin(table.pos, kept)
+        if rows.any():
+            yield HeaderTable._make(column[rows] for column in table)
+
+
+class BatchContent:
+    """Tells runs from content of damaged batches; one for each segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._file = segment.file
+        self._log_bytes = segment.file_bytes
+        self._budget_bytes = CONTENT_BUDGET_BYTES + BUDGET_PER_BYTE * self._log_bytes
+
+    def left_out(self, runs: Sequence[Run], start_pos: int) -> list[Run]:
+        """Leave out runs in a batch that is whole but for what its checksum does not cover.
+
+        `runs` are by position, and those of a stretch that begins at `start_pos`.
+        """
+        kept: list[Run] = []
+        place, pos = 0, start_pos
+        while place < len(runs):
+            run = runs[place]
+            if run.start_pos > pos:
+                inside_count = self._inside_count(pos, runs, place)
+                if inside_count:
+                    place += inside_count
+                    pos = runs[place].start_pos if place < len(runs) else self._log_bytes
+                    continue
+            kept.append(run)
+            pos = run.end_pos
+            place += 1
+        return kept
+
+    def _inside_count(self, pos: int, runs: Sequence[Run], place: int) -> int:
+        """How many of the runs from `place` on lie in the batch that begins at `pos`."""
+        source = FileRange(self._file, min(self._log_bytes, pos + PROOF_BYTES))
+        head = source.read(pos, HEADER_BYTES)
+        if len(head) < HEADER_BYTES:
+            return 0
+        wanted = int.from_bytes(head[CRC_POS : CRC_POS + 4], "big")
+        checksum, value, at_pos = load_crc32c(), 0, pos + CRC_START_POS
+        chunk, chunk_pos = memoryview(b""), at_pos
+        for count, boundary in enumerate(self._boundaries(runs, place, source.end_pos), 1):
+            self._budget_bytes -= _BOUNDARY_BYTES
+            while at_pos < boundary:
+                if at_pos == chunk_pos + len(chunk):
+                    if self._budget_bytes <= 0:
+                        return 0
+                    chunk, chunk_pos = memoryview(source.read(at_pos, _CHUNK_BYTES)), at_pos
+                    self._budget_bytes -= len(chunk)
+                    hole = source.first_unreadable(at_pos, at_pos + len(chunk))
+                    if hole is not None:
+                        chunk = chunk[: max(hole.start_pos - at_pos, 0)]
+                    if not chunk:
+                        return 0
+                part = chunk[at_pos - chunk_pos : boundary - chunk_pos]
+                value = checksum(part, value)
+                at_pos += len(part)
+            if value == wanted:
+                return count
+        return 0
+
+    def _boundaries(self, runs: Sequence[Run], place: int, end_pos: int) -> Iterator[int]:
+        for number in range(place + 1, len(runs)):
+            if runs[number].start_pos > end_pos:
+                return
+            yield runs[number].start_pos
+        if self._log_bytes <= end_pos:
+            yield self._log_bytes
+
+
+# -- which batches of a damaged segment stay: each that has a good checksum and fits its neighbours
+#
+# A batch stays if and only if
+#   1  it is whole and readable, its checksum is right, and no rule of `kernels.pure` is broken
+#     by it
+#      (BAT-3 apart, see 3)
+#   2  it was reached by lengths from a batch that stays or from the start, or proved itself behind
+#      damage (`storage.kernels.resync`), and does not lie in a batch whose header alone is damaged:
+#      where the checksum that is stored there holds for all up to a later boundary, what was found
+#      between is content of that batch
+#   3  its offsets are above those of all before it, and below the next segment's base: `run_order`
+#      tells which batch goes where two contradict each other
+#
+# Batches behind a raised offset that goes are looked for again, since the search had taken that
+# for its lower bound; and where a search found nothing, those that lengths or `.index` lead to.
+#
+# A leader epoch that falls (BAT-14) is no reason to lose records: it is a suspicion. So is a
+# magic that the checksum disproves: the batch stays, and its magic byte is taken from a 2 that
+# the log has.
+
 
 ORDER_CHECK_ID = "BAT-3"
 BUDGET_BYTES = 64 << 20  # of searches, with so many times the size of the segment
-BUDGET_PER_BYTE = 16
 MAX_SOURCE_BYTES = 1 << 20  # of a batch, searched for a byte that is 2
 MAX_DEPTH = 50  # batches with a wrong offset, each found behind the one before
 

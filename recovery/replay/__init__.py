@@ -2,6 +2,5 @@
 
 What a broker knows of producers after recovery.
 
-From the entry down: known_producers, recover_state, snapshots, bulk_state, segment_walk,
-end_markers, transaction_events, price, producer_columns.
+From the entry down: recover_state, snapshots, bulk_state, end_markers, producer_columns.
 """

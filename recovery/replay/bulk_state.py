@@ -1,18 +1,27 @@
 """One pass over a partition's batches: its producer state and its transactions, in bulk.
 
-`BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables of
-headers: the same entries in the same order, the same transactions with the same last stable
-offsets, the same violations, the same refusals, however the log is cut into tables. There is no
-Python step per batch; beginnings and ends of transactions are followed one by one. `replay_segment`
-feeds it from a `.log` as recovery reads that (REC-7).
+`follow` finds begins and ends for all producers of a table at once; `OngoingTransactions` then
+tells the last stable offset at each end.
+
+These are a broker's, as it replays the log (Kafka's ProducerAppendInfo): they may have begun in a
+snapshot, and data outside of a transaction that comes while one is open is illegal. What consumers
+see of transactions knows neither: `storage.producers.transactions`.
 """
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from recovery.replay.end_markers import (
+    REFUSED_CHECK_ID,
+    has_marker,
+    marker_rows,
+    read_marker,
+    read_markers,
+)
 from recovery.replay.producer_columns import (
     GroupedRows,
     MarkerColumns,
@@ -20,17 +29,12 @@ from recovery.replay.producer_columns import (
     group_rows,
     group_starts,
 )
-from recovery.replay.segment_walk import SegmentWalk
-from recovery.replay.transaction_events import (
-    Begins,
-    Ends,
-    OngoingTransactions,
-    TransactionEvents,
-    follow,
-)
+from storage.errors import FormatError
 from storage.formats.producer_snapshot import ProducerEntry
-from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
+from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, Verdict, VerdictKind
+from storage.limits import MAX_RELATIVE_OFFSET
 from storage.producers.producer_state import (
     DEFAULT_EXPIRATION_MS,
     CachedBatch,
@@ -43,18 +47,391 @@ from storage.producers.producer_state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
-
     # An ended transaction, and what `.txnindex` would store beside it (TXN-6).
     Completed = tuple[CompletedTransaction, int]
+
+
+class Begins(NamedTuple):
+    """Transactions that begin in a table; rows ascend."""
+
+    row: Ints
+    offset: Ints
+    producer_id: Ints
+
+
+class Ends(NamedTuple):
+    """Transactions that end in a table; rows ascend."""
+
+    row: Ints
+    marker_offset: Ints
+    producer_id: Ints
+    first_offset: Ints
+
+
+class OngoingTransactions:
+    """Open transactions, by first offset.
+
+    Attributes:
+        unstarted: markers that end a transaction which another one has taken the first offset from,
+            as marker offset and producer id: a broker cannot load such a log.
+    """
+
+    def __init__(self, owners: Mapping[int, int] | None = None) -> None:
+        """`owners` gives the producer id of each first offset."""
+        self.unstarted: list[tuple[int, int]] = []
+        self._take(owners or {})
+
+    def _take(self, owners: Mapping[int, int]) -> None:
+        by_offset = sorted(owners.items())
+        self.first_offset: Ints = np.array([first for first, _ in by_offset], np.int64)
+        self.producer_id: Ints = np.array([owner for _, owner in by_offset], np.int64)
+        # False only after a snapshot that names a producer twice.
+        self._is_regular = len(set(owners.values())) == len(owners)
+
+    @property
+    def owners(self) -> dict[int, int]:
+        """Producer ids by first offset, in its order."""
+        return dict(zip(self.first_offset.tolist(), self.producer_id.tolist(), strict=True))
+
+    @property
+    def oldest_offset(self) -> int | None:
+        """First offset of the oldest one."""
+        return int(self.first_offset[0]) if len(self.first_offset) else None
+
+    def advance(self, begins: Begins, ends: Ends) -> Ints:
+        """Go through a table; returns the last stable offset to store with each end (TXN-6)."""
+        firsts = np.concatenate((self.first_offset, begins.offset))
+        owners = np.concatenate((self.producer_id, begins.producer_id))
+        if not self._is_regular or not (firsts[1:] > firsts[:-1]).all() or not len(firsts):
+            return self._advance_slowly(begins, ends)
+        ended = np.minimum(np.searchsorted(firsts, ends.first_offset), len(firsts) - 1)
+        if (firsts[ended] != ends.first_offset).any() or (owners[ended] != ends.producer_id).any():
+            return self._advance_slowly(begins, ends)
+        never = np.iinfo(np.int64).max
+        end_row = np.full(len(firsts), never)
+        end_row[ended] = ends.row
+        begin_row = np.concatenate((np.full(len(self.first_offset), -1), begins.row))
+        # They stand in the order in which they began: of those that end after a row, the first
+        # is where the greatest end so far passes that row, if it has begun by then.
+        first_open = np.searchsorted(np.maximum.accumulate(end_row), ends.row, "right")
+        is_some = first_open < len(firsts)
+        first_open[~is_some] = 0
+        is_some &= begin_row[first_open] < ends.row
+        still_open = end_row == never
+        self.first_offset, self.producer_id = firsts[still_open], owners[still_open]
+        return np.where(is_some, firsts[first_open], ends.marker_offset + 1)
+
+    def _advance_slowly(self, begins: Begins, ends: Ends) -> Ints:
+        """Do it one by one: for logs whose offsets go back, and for broken snapshots."""
+        ongoing = _FirstOffsets(self.owners)
+        stable_offsets = []
+        for _, *event in sorted(_rows(begins) + _rows(ends)):
+            if len(event) == len(Begins._fields) - 1:
+                ongoing.begin(*event)
+            else:
+                stable_offsets.append(ongoing.end(*event))
+        self._take(ongoing.owners)
+        self.unstarted += ongoing.unstarted
+        return np.array(stable_offsets, np.int64)
+
+
+def _rows(columns: Begins | Ends) -> list[tuple[int, ...]]:
+    return list(zip(*(each.tolist() for each in columns), strict=True))
+
+
+class _FirstOffsets:
+    """Open transactions in a heap, so that the oldest is quick to tell."""
+
+    def __init__(self, owners: dict[int, int]) -> None:
+        self.owners = owners
+        self.unstarted: list[tuple[int, int]] = []
+        self._heap = list(owners)  # every first offset, and some that are no more
+        heapify(self._heap)
+
+    def begin(self, first_offset: int, producer_id: int) -> None:
+        if first_offset not in self.owners:
+            heappush(self._heap, first_offset)
+        self.owners[first_offset] = producer_id
+
+    def end(self, marker_offset: int, producer_id: int, first_offset: int) -> int:
+        stable_offset = self._first_of_others(producer_id)
+        if self.owners.pop(first_offset, None) is None:
+            self.unstarted.append((marker_offset, producer_id))
+        return marker_offset + 1 if stable_offset is None else stable_offset
+
+    def _first(self) -> int | None:
+        heap = self._heap
+        while heap and heap[0] not in self.owners:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def _first_of_others(self, producer_id: int) -> int | None:
+        first = self._first()
+        if first is None or self.owners[first] != producer_id:
+            return first
+        heappop(self._heap)
+        following = self._first()
+        heappush(self._heap, first)
+        if following is None or self.owners[following] != producer_id:
+            return following
+        return min((each for each, id_ in self.owners.items() if id_ != producer_id), default=None)
+
+
+class TransactionEvents(NamedTuple):
+    """What the rows of a table mean for transactions, by place."""
+
+    begins: Flags
+    ends: Flags
+    is_illegal: Flags
+    first_offset: Ints  # of the transaction that is open before the place
+    is_open_after: Flags  # of each group
+    first_offset_after: Ints
+
+
+def follow(
+    table: HeaderTable, groups: GroupedRows, columns: ProducerColumns
+) -> TransactionEvents | None:
+    """Find where transactions begin and end; None if the table has nothing to do with any."""
+    slot = groups.slot
+    was_open = (slot >= 0) & columns.is_open[slot]
+    is_data = groups.marker < 0
+    opens = is_data & (table.attributes[groups.row] & TRANSACTIONAL_MASK != 0)
+    if not (was_open.any() or opens.any()):
+        return None
+    base_offset = table.base_offset[groups.row]
+    group_start = groups.per_place(groups.start)
+    last_marker, last_data = _last_before(~is_data), _last_before(opens)
+    is_open = np.where(
+        last_marker >= group_start,
+        last_data > last_marker,
+        (last_data >= group_start) | groups.per_place(was_open),
+    )
+    begins = opens & ~is_open
+    last_begin = _last_before(begins)
+    first_offset = np.where(
+        last_begin >= group_start,
+        base_offset[last_begin],
+        groups.per_place(columns.txn_first_offset[slot]),
+    )
+    last = groups.end - 1
+    return TransactionEvents(
+        begins=begins,
+        ends=~is_data & is_open,
+        is_illegal=is_data & ~opens & is_open,
+        first_offset=first_offset,
+        is_open_after=opens[last],
+        first_offset_after=np.where(begins[last], base_offset[last], first_offset[last]),
+    )
+
+
+def _last_before(flags: Flags) -> Ints:
+    """For each place, the last place before it where a flag is set; -1 none."""
+    last = np.empty(len(flags), np.int64)
+    last[:1] = -1
+    last[1:] = np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))[:-1]
+    return last
+
+
+# -- the walk of `replay_segment`: what a scan gives, up to where recovery ends, in large tables
+#
+# Ends before the first batch
+#   with a wrong checksum                                             BAT-1
+#   whose offsets do not fit the segment's base offset                SEG-2, SEG-3
+#   that reaches the end offset
+# and behind the first control batch whose record is no marker (see `end_markers`): recovery
+#   counts a
+# batch as valid before it looks at that record, so the batch stays, and producer state ignores it.
+# Nothing else of a batch matters to recovery (REC-8); the scan itself ends at a broken frame.
+
+
+# Tables of fewer rows are joined: a table costs some hundred numpy calls, however short it is.
+MIN_TABLE_ROWS = 16_384
+
+
+class SegmentWalk:
+    """Collects batches and hands them on, with their markers, in tables.
+
+    Attributes:
+        is_over: nothing more is to be taken.
+        stop: why, unless the end offset was met.
+        refusal: why a broker cannot load this log.
+        batches_count, last_offset, max_timestamp_ms, valid_bytes: of what was taken.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        hand_on: Callable[[HeaderTable, MarkerColumns, slice], None],
+        *,
+        start_offset: int | None,
+        end_offset: int | None,
+    ) -> None:
+        """`hand_on` gets a table, its markers and which of its rows producer state reflects."""
+        self.is_over = False
+        self.stop: Verdict | None = None
+        self.refusal: FormatError | None = None
+        self.batches_count = 0
+        self.last_offset = -1
+        self.max_timestamp_ms = -1
+        self.valid_bytes = 0
+        self._segment = segment
+        self._hand_on = hand_on
+        self._start_offset = start_offset
+        self._end_offset = end_offset
+        self._tables: list[HeaderTable] = []
+        self._markers: list[MarkerColumns] = []
+        self._row_count = 0
+        self._skip_count = 0  # of these rows: first ones, below the start offset
+        self._ignored_count = 0  # the last one, if it is no marker
+        self._singles: list[ScannedBatch] = []
+        self._single_markers: list[tuple[int, Marker]] = []
+
+    def take_window(self, window: BulkWindow) -> None:
+        """Take healthy batches."""
+        self._join_singles()
+        table = window.table
+        if self._end_offset is not None:
+            reached = np.flatnonzero(table.last_offset >= self._end_offset)
+            if len(reached):
+                self.is_over = True
+                table = rows_of(table, 0, int(reached[0]))
+        first = self._first_wanted(table)
+        rows = marker_rows(table)
+        markers, failed = read_markers(self._segment, window, table, rows[rows >= first])
+        if failed is not None:
+            row, error = failed
+            pos = int(table.pos[row])
+            self._fail(error, pos, pos + int(table.batch_bytes[row]))
+            table = rows_of(table, 0, row + 1)
+        self._keep(table, markers)
+
+    def take_batch(self, batch: ScannedBatch) -> None:
+        """Take a batch that is not healthy, or of an old format, unless it ends the walk."""
+        header, pos = batch.header, batch.pos
+        self.stop = self._why_stop(batch)
+        if self.stop is not None or (
+            self._end_offset is not None and header.last_offset >= self._end_offset
+        ):
+            self.is_over = True
+            return
+        if self._start_offset is not None and header.last_offset < self._start_offset:
+            self._skip_count += 1
+        else:
+            self._start_offset = None
+            if has_marker(header):
+                try:
+                    marker = read_marker(self._segment, batch)
+                    self._single_markers.append((len(self._singles), marker))
+                except FormatError as error:
+                    self._fail(error, pos, pos + header.batch_bytes)
+        self._singles.append(batch)
+        if len(self._singles) >= MIN_TABLE_ROWS:
+            self._join_singles()
+
+    def flush(self) -> None:
+        """Hand on what was collected."""
+        self._join_singles()
+        if not self._row_count:
+            return
+        tables, markers = self._tables, MarkerColumns.joined(self._markers)
+        whole = tables[0]
+        if len(tables) > 1:
+            whole = HeaderTable._make(map(np.concatenate, zip(*tables, strict=True)))
+        skip_count, end_row = self._skip_count, whole.row_count - self._ignored_count
+        self._tables, self._markers, self._row_count, self._skip_count = [], [], 0, 0
+        for start in range(0, whole.row_count, MAX_BLOCK_ROWS):
+            table = rows_of(whole, start, start + MAX_BLOCK_ROWS)
+            part = markers.between(start, start + MAX_BLOCK_ROWS)
+            self._hand_on(table, part, slice(max(skip_count - start, 0), max(end_row - start, 0)))
+
+    def _first_wanted(self, table: HeaderTable) -> int:
+        """Return the first row that is not below the start offset."""
+        if self._start_offset is None:
+            return 0
+        reached = np.flatnonzero(table.last_offset >= self._start_offset)
+        if not len(reached):
+            self._skip_count += table.row_count
+            return table.row_count
+        self._start_offset = None
+        self._skip_count += int(reached[0])
+        return int(reached[0])
+
+    def _why_stop(self, batch: ScannedBatch) -> Verdict | None:
+        header, base_offset = batch.header, self._segment.known_base_offset
+        end_pos = batch.pos + header.batch_bytes
+        if batch.crc_ok is False:
+            reason = f"checksum {header.crc} does not match"
+            return Verdict(
+                kind=VerdictKind.CORRUPT,
+                start_pos=batch.pos,
+                end_pos=end_pos,
+                check_id="BAT-1",
+                reason=reason,
+            )
+        if base_offset is None:
+            return None
+        relative_offset = header.last_offset - base_offset
+        if 0 <= relative_offset <= MAX_RELATIVE_OFFSET:
+            return None
+        check_id = "SEG-2" if relative_offset < 0 else "SEG-3"
+        reason = f"last offset {header.last_offset} does not fit base offset {base_offset}"
+        return Verdict(
+            kind=VerdictKind.CORRUPT,
+            start_pos=batch.pos,
+            end_pos=end_pos,
+            check_id=check_id,
+            reason=reason,
+        )
+
+    def _fail(self, error: FormatError, pos: int, end_pos: int) -> None:
+        self.is_over = True
+        self._ignored_count = 1
+        if error.check_id == REFUSED_CHECK_ID:
+            self.refusal = error
+        self.stop = Verdict(
+            kind=VerdictKind.CORRUPT,
+            start_pos=pos,
+            end_pos=end_pos,
+            check_id=error.check_id,
+            reason=error.message,
+        )
+
+    def _join_singles(self) -> None:
+        if self._singles:
+            table, markers = table_of(self._singles), MarkerColumns.of(self._single_markers)
+            self._singles, self._single_markers = [], []
+            self._keep(table, markers)
+
+    def _keep(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        if not table.row_count:
+            return
+        self._tables.append(table)
+        self._markers.append(markers._replace(row=markers.row + self._row_count))
+        self._row_count += table.row_count
+        self.batches_count += table.row_count
+        self.last_offset = int(table.last_offset[-1])
+        self.max_timestamp_ms = max(self.max_timestamp_ms, int(table.max_timestamp_ms.max()))
+        self.valid_bytes = table.end_pos
+        if self._row_count >= MIN_TABLE_ROWS:
+            self.flush()
+
+
+# -- one pass over a partition's batches: its producer state and its transactions, in bulk
+#
+# `BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables
+# of headers: the same entries in the same order, the same transactions with the same last stable
+# offsets, the same violations, the same refusals, however the log is cut into tables. There is no
+# Python step per batch; beginnings and ends of transactions are followed one by one.
+# `replay_segment` feeds it from a `.log` as recovery reads that (REC-7).
 
 
 class EndedTransactions(NamedTuple):

@@ -1,35 +1,85 @@
-"""The producer state that a broker would have after its next start, and how disk compares with it.
-
-After a clean stop a broker loads the newest valid snapshot and replays what follows (SNAP-6).
-Without the marker it first recovers every segment from the one with the recovery point on, each
-from the newest snapshot at or below its base (SNAP-9); both end with a snapshot at the log end.
-"""
+"""The producer state a broker would have after its next start, how disk compares, what it costs."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState
-from storage.dirs.partition import floor_of
-from storage.errors import FormatError, RefusedError, UsageError, pasted
-from storage.file_names import METADATA_TOPIC
-from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
+from storage.dirs.partition import Partition, floor_of
+from storage.dirs.partition_files import list_partition
+from storage.errors import AccessError, EoctlError, FormatError, RefusedError, UsageError, pasted
+from storage.file_names import METADATA_TOPIC, PRODUCER_IDS_TOPIC, DirState, FileKind, classify
+from storage.formats.producer_snapshot import encode_snapshot, entries_despite_crc, parse_snapshot
 from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_OFFSET
-from storage.producers.producer_state import NO_EPOCH
+from storage.producers.producer_state import NO_EPOCH, ProducerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from recovery.replay.snapshots import Clock, Snapshots, StateHistory
+    from storage.dirs.log_dir import LogDir, PartitionDir
     from storage.dirs.offset_ledger import OffsetSpan
-    from storage.dirs.partition import LogEnd, Partition
+    from storage.dirs.partition import LogEnd
     from storage.dirs.partition_files import SegmentFiles
+    from storage.file_names import PartitionName
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
     from storage.producers.producer_state import Violation
+
+
+class RecoveryPrice(NamedTuple):
+    """Partitions with segments to recover, and the bytes of `.log` in these."""
+
+    partitions_count: int
+    log_bytes: int
+
+
+def recovery_price(
+    log_dir: LogDir,
+    *,
+    without: PartitionDir | None = None,
+    lowered: Mapping[PartitionName, int] | None = None,
+) -> RecoveryPrice:
+    """Add up what a start without the clean-shutdown marker recovers in a log dir.
+
+    That is, in every partition, all from the segment with the recovery point on. Directories that
+    cannot be listed, and `without`, are left out. `lowered` has the greatest recovery points that
+    some partitions may have then.
+    """
+    partitions_count = log_bytes = 0
+    for each in log_dir.partitions:
+        if each.name.state is DirState.DELETE or each.name.topic == METADATA_TOPIC:
+            continue
+        if each.name == (None if without is None else without.name):
+            continue
+        try:
+            segments = list_partition(each.path).segments
+        except AccessError:
+            continue
+        if segments:
+            partitions_count += 1
+            point = log_dir.recovery_point(each) or 0
+            point = min(point, (lowered or {}).get(each.name, point))
+            log_bytes += recovered_bytes(segments, point)
+    return RecoveryPrice(partitions_count, log_bytes)
+
+
+def recovered_bytes(segments: tuple[SegmentFiles, ...], recovery_point: int | None) -> int:
+    """Bytes of `.log` from the segment with the recovery point on; without a point that is all."""
+    start = floor_of(segments, recovery_point or 0)
+    return sum(files.log.file_bytes for files in segments[start:])
+
+
+# -- the producer state that a broker would have after its next start, and how disk compares with
+#    it
+#
+# After a clean stop a broker loads the newest valid snapshot and replays what follows (SNAP-6).
+# Without the marker it first recovers every segment from the one with the recovery point on, each
+# from the newest snapshot at or below its base (SNAP-9); both end with a snapshot at the log end.
 
 
 class RecoveredState(NamedTuple):
@@ -380,3 +430,112 @@ def compare_entries(
         yield EntryDifference(
             producer_id=entry.producer_id, state=state, recovered=None, disk=entry, fields=()
         )
+
+
+# -- which producer ids the partitions of a log dir know, and until when (PROD-10)
+#
+# What counts is the state that a broker would recover at its next start
+# (`recovery.replay.recover_state`). Directories that a broker has set aside count, too: they may
+# come back. What cannot be read, or only up to a bad place, is named: of it nothing can be said.
+#
+# `snapshot_ids` is the quick answer: what the snapshots of a log dir have. It reads no log; each
+# partition that was closed, or whose segment was rolled, has a snapshot.
+
+
+# What a crash leaves behind the last batch: a start cuts it off.
+_NORMAL = {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED}
+
+
+class KnownState(NamedTuple):
+    """What a partition knows.
+
+    Attributes:
+        directory: the partition.
+        entries: of its producer state; some may have expired, until the broker's next check.
+        unknown: why there may be more; "": there are none.
+    """
+
+    directory: PartitionDir
+    entries: list[ProducerEntry]
+    unknown: str = ""
+
+    def entry_of(self, producer_id: int) -> ProducerEntry | None:
+        """Return what is known of an id."""
+        return next((each for each in self.entries if each.producer_id == producer_id), None)
+
+    def live_entry_of(self, producer_id: int, clock: Clock) -> ProducerEntry | None:
+        """Return what is known of an id and has not expired."""
+        found = self.entry_of(producer_id)
+        if found is None:
+            return None
+        state = ProducerState.from_entry(found)
+        return None if state.is_expired(clock.now_ms, clock.expiration_ms) else found
+
+
+def known_state(directory: PartitionDir, log_dir: LogDir, clock: Clock) -> KnownState:
+    """Read the producer state of one partition."""
+    try:
+        found = recover_state(Partition(directory, log_dir), clock)
+    except EoctlError as error:
+        return KnownState(directory, [], str(error))
+    for path, verdict in found.damage.items():
+        if verdict.kind not in _NORMAL:
+            where = f"{path}: {verdict.kind} at position {verdict.start_pos}"
+            return KnownState(directory, found.entries, f"{where}: {verdict.reason}")
+    return KnownState(directory, found.entries, "; ".join(found.problems))
+
+
+def known_states(log_dir: LogDir, clock: Clock) -> Iterator[KnownState]:
+    """Read the producer states of all partitions that can have one."""
+    for each in log_dir.partitions:
+        is_ours = each.name.topic in {METADATA_TOPIC, PRODUCER_IDS_TOPIC}
+        if not is_ours and each.name.state is not DirState.DELETE:
+            yield known_state(each, log_dir, clock)
+
+
+class SnapshotIds(NamedTuple):
+    """What snapshots have.
+
+    Attributes:
+        places: the producers in them, and the paths of the partitions that have each.
+        unknown: those that could not be read, and why.
+    """
+
+    places: dict[int, set[str]]
+    unknown: tuple[str, ...]
+
+
+def snapshot_ids(log_dirs: Iterable[LogDir], first_id: int = 0) -> SnapshotIds:
+    """Read all snapshots of all partitions, also of those that were set aside.
+
+    Whatever can be taken for an entry counts, of damaged files and of those that are to be deleted
+    too: who asks wants an id that nobody has.
+
+    Args:
+        log_dirs: the log dirs.
+        first_id: lower ids do not matter.
+    """
+    places: dict[int, set[str]] = {}
+    unknown: list[str] = []
+    for partition in (each for log_dir in log_dirs for each in log_dir.partitions):
+        if partition.name.topic == METADATA_TOPIC:
+            continue
+        try:
+            paths = sorted(Path(partition.path).iterdir())
+        except OSError as error:
+            unknown.append(str(AccessError(error, partition.path)))
+            continue
+        for path in paths:
+            if classify(path.name).kind is not FileKind.SNAPSHOT:
+                continue
+            try:
+                for each in entries_despite_crc(path.read_bytes()):
+                    if each.producer_id >= first_id:
+                        places.setdefault(each.producer_id, set()).add(partition.path)
+            except FileNotFoundError:
+                continue  # a broker at work
+            except OSError as error:
+                unknown.append(str(AccessError(error, str(path))))
+            except FormatError as error:
+                unknown.append(f"{path}: {error}")
+    return SnapshotIds(places, tuple(unknown))

@@ -1,4 +1,4 @@
 """Copies of one partition: compared, and made fit to join again.
 
-From the entry down: rejoin, recommend, compare.
+From the entry down: rejoin, compare.
 """

@@ -21,16 +21,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.plans.changeable import require_no_problem
-from recovery.changes.plans.lowered_checkpoints import read_whole
+from recovery.changes.plans.changeable import read_whole, require_no_problem
 from recovery.changes.plans.plan import (
+    LogSlice,
     absolute_path,
     replace_step,
     source_of,
     splice_step,
     truncate_step,
 )
-from recovery.changes.plans.spliced_content import LogSlice
 from recovery.rebuild.derive import recover_segment, stays
 from recovery.rebuild.segment_pass import SegmentJob, pass_over_segment
 from recovery.replay.recover_state import read_snapshots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.rules.rule import Rule
+from recovery.rules.findings import Rule
 
 WRITING = (
     Rule(

@@ -22,7 +22,7 @@ from recovery.rules.state import STATE
 from storage.errors import as_argument
 
 if TYPE_CHECKING:
-    from recovery.rules.rule import Rule
+    from recovery.rules.findings import Rule
 
 
 class RulePage(NamedTuple):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.rules.findings import Severity
-from recovery.rules.rule import Rule
+from recovery.rules.findings import Rule, Severity
 
 INDEXES = (
     Rule(

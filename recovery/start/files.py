@@ -1,37 +1,19 @@
-"""Which files of a partition are others after a start, byte for byte: created, gone, or changed.
-
-A start is gone through in memory, in the order of LogLoader and ProducerStateManager: a segment
-without `.index` is recovered first, then those from the recovery point on; stray snapshots go, and
-the state is loaded or replayed up to the log end, with snapshots on the way (SNAP-2 to SNAP-10);
-leader epochs are extended by recovery, cut at both ends, and the leader adds its own (EPOCH-1,
-EPOCH-6). What is derived is compared with the disk, so that what comes out equal is no change.
-
-The state is that after a clean stop: indexes are trimmed, what waited for its deletion is gone.
-"""
+"""What a start does to files: steps, and which of them are others afterwards, byte for byte."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from filecmp import cmp
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rebuild.derive import encode_aborted
 from recovery.rebuild.segment_pass import PassEnd, pass_over
 from recovery.replay.bulk_state import BulkState, replay_segment
-from recovery.start.changes import (
-    RecoverStep,
-    SplitStep,
-    StartAction,
-    StartChange,
-)
 from recovery.start.segment_recovery import IndexLimits, open_start_segment, recovery_job
 from storage.dirs.partition_files import all_entries
 from storage.errors import FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME, DirState
-from storage.formats.checkpoint import (
-    LeaderEpochEntry,
-    encode_leader_epochs,
-    parse_leader_epochs,
-)
+from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs, parse_leader_epochs
 from storage.formats.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
@@ -41,10 +23,69 @@ if TYPE_CHECKING:
 
     from recovery.checks.partition_check import CheckedSegment
     from recovery.replay.snapshots import Clock
-    from recovery.start.changes import LoadStep
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry, SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
+
+
+class StartAction(StrEnum):
+    """What is done to a file."""
+
+    DELETES = "deletes"
+    TRUNCATES = "truncates"  # to a size
+    REBUILDS = "rebuilds"  # an index, from the batches
+    REWRITES = "rewrites"
+    RENAMES = "renames"
+    CREATES = "creates"
+    SPLITS = "splits"
+
+
+class StartChange(NamedTuple):
+    """A file that a start changes; `size_bytes` is known afterwards for a `.log` only."""
+
+    path: str
+    action: StartAction
+    size_bytes: int | None = None
+
+    def __str__(self) -> str:
+        return self.action if self.size_bytes is None else f"{self.action} to {self.size_bytes}"
+
+
+class RecoverStep(NamedTuple):
+    """A recovery of a segment; `known` are those that are loaded, as they stand then."""
+
+    segment: CheckedSegment
+    known: tuple[CheckedSegment, ...]
+    is_emptied: bool
+
+
+class SplitStep(NamedTuple):
+    """A split of a segment in others (REC-10)."""
+
+    source: CheckedSegment
+    parts: tuple[CheckedSegment, ...]
+
+
+class RemoveStep(NamedTuple):
+    """A deletion of a segment behind a cut, with its snapshot (REC-6)."""
+
+    files: SegmentFiles
+
+
+LoadStep = RecoverStep | SplitStep | RemoveStep
+
+
+# -- which files of a partition are others after a start, byte for byte: created, gone, or changed
+#
+# A start is gone through in memory, in the order of LogLoader and ProducerStateManager: a segment
+# without `.index` is recovered first, then those from the recovery point on; stray snapshots go,
+# and the state is loaded or replayed up to the log end, with snapshots on the way (SNAP-2 to
+# SNAP-10); leader epochs are extended by recovery, cut at both ends, and the leader adds its own
+# (EPOCH-1, EPOCH-6). What is derived is compared with the disk, so that what comes out equal is
+# no change.
+#
+# The state is that after a clean stop: indexes are trimmed, what waited for its deletion is gone.
+
 
 _SWAP = ".swap"
 _SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.placement import DirFate
-from recovery.start.changes import StartAction, StartChange
+from recovery.start.files import StartAction, StartChange
 from storage.dirs.topic_settings import SettingSource, topic_setting
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,

@@ -18,23 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.grounds import broker_version as releases
+from recovery.checks.grounds.broker_version import REFUSES
 from recovery.checks.grounds.kraft_release import CANNOT_LOAD, LOADS_NOTHING
-from recovery.checks.grounds.log_dir_release import REFUSES
-from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
-from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
+from recovery.checks.log_dirs.log_dirs import DELETES, LOSES_LOG_DIR, SETS_ASIDE
 from recovery.checks.log_walk import RecoveryStop
 from recovery.checks.partition_check import CheckedSegment
 from recovery.cluster.placement import DirFate
 from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import rule_of
-from recovery.start.changes import (
-    RecoverStep,
-    RemoveStep,
-    SplitStep,
-    StartAction,
-    StartChange,
-)
+from recovery.start.files import RecoverStep, RemoveStep, SplitStep, StartAction, StartChange
 from recovery.start.segment_recovery import (
     Fate,
     IndexLimits,
@@ -57,8 +50,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.partition_check import CheckedPartition
-    from recovery.start.changes import LoadStep
-    from recovery.start.files import StartSettings
+    from recovery.start.files import LoadStep, StartSettings
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry
 

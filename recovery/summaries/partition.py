@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.summaries.read_findings import GONE, ReadFinding, not_there
 from recovery.summaries.segment import MAX_FINDINGS_COUNT, PieceSummary, read_split
-from recovery.summaries.summary import (
-    Before,
-    Piece,
-    Summary,
-    merge,
-    merge_again,
-    merge_all,
-)
-from recovery.timeline.piece import Timeline, with_fewer_bins
-from recovery.timeline.reading import ReadTimeline, join_read
+from recovery.summaries.summary import Before, Piece, Summary, merge, merge_again, merge_all
+from recovery.timeline.piece import ReadTimeline, Timeline, join_read, with_fewer_bins
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import is_wrong_end
 from storage.dirs.offset_ledger import OffsetSpan, joined, not_given, unread

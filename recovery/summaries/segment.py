@@ -19,12 +19,12 @@ from recovery.replay.end_markers import (
 )
 from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
 from recovery.summaries.summary import Before, Summarizer, Summary, SummaryRows
-from recovery.timeline.piece import no_timeline
-from recovery.timeline.reading import (
+from recovery.timeline.piece import (
     ReadTimeline,
     TimelineReading,
     kind_by_key,
     marker_kinds,
+    no_timeline,
 )
 from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.dirs.offset_ledger import OffsetSpan

@@ -1,35 +1,8 @@
-"""The mergeable summary of a contiguous piece of a partition's log.
-
-What is counted (all of it over batches with a right checksum)
-  batches                 v2 batches and outer messages of v0 and v1
-  records                 as the headers of v2 say; inside of v0 and v1 wrappers they are counted
-  bytes                   of the batches, headers included
-  control_batches         markers, and KRaft's own control batches
-  transactional_batches   data batches of transactions (a marker is a control batch)
-and of the rest: corrupt_batches, batches of believable length that give no records (LostRecords).
-
-By producer id              see `producer_summary`: transactions, epochs that fall (PRD-3), data
-                            behind a marker, markers without data (TXO-2)
-By producer id and epoch    see `sequence_ranges`, `settled_epochs`: sequences that are missing
-                            (PRD-1) and batches whose sequence an earlier one has at another offset
-                            (PRD-2, duplicate_batches); none in the topics that coordinators write
-                            (PROD-12)
-By ranges of offsets        see `fingerprint`
-
-All that is in the files counts, also below the log start offset and above the high watermark.
-
-A piece is summarized as if nothing were before it; `merge` resolves the seam. The summary of the
-whole is the merged one of any pieces, byte for byte, in any order of merging. Its size grows with
-producers, with open transactions, with violations and with gaps in sequences; not with batches, nor
-(but for 8 bytes at most) with transactions that have ended. Two things cannot be told without the
-batches: which of the right piece repeat sequences of the left one, and which of them stand at
-offsets that the left one has passed. Then, which damage or duplicates bring about, the right piece
-is read again.
-"""
+"""The mergeable summary of a contiguous piece of a partition's log."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -47,16 +20,8 @@ from recovery.summaries.producer_summary import (
     pending,
     summarize_producers,
 )
-from recovery.summaries.sequence_gaps import Gaps, find_gaps
 from recovery.summaries.sequence_ranges import LAP, SequencedBatches
 from recovery.summaries.settled_epochs import Sequences, SequenceTracker, join_sequences
-from recovery.summaries.violations import (
-    Violations,
-    duplicate_violations,
-    join_violations,
-    no_violations,
-    regression_violations,
-)
 from recovery.timeline.ended_epochs import ended_rows, join_ended, no_ended_rows
 from storage.formats.control_record import NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
@@ -64,9 +29,166 @@ from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from numpy.typing import NDArray
+
+    from recovery.summaries.sequence_ranges import SequenceRanges
+
+    Ints = NDArray[np.int64]
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from recovery.summaries.producer_summary import Regressions
+
+    Violations = NDArray[Any]
+else:
+    Violations = np.ndarray
+
+MAX_VIOLATIONS_COUNT = 1000
+EPOCH_FELL, LATE_DATA, DUPLICATE = 0, 1, 2
+# What they are called, and the rule: data behind a marker is a fall of the epoch too.
+NAMES = ("epoch-regression", "data-after-marker", "duplicate")
+CHECK_IDS = ("PRD-3", "PRD-3", "PRD-2")
+
+# Expected and found: of an epoch; of a duplicate its epoch and base sequence.
+VIOLATION_DTYPE = np.dtype(
+    [
+        ("offset", "<i8"),
+        ("kind", "i1"),
+        ("producer_id", "<i8"),
+        ("expected", "<i4"),
+        ("found", "<i4"),
+        ("last_offset", "<i8"),
+    ]
+)
+
+
+def no_violations() -> Violations:
+    """Return none."""
+    return np.empty(0, VIOLATION_DTYPE)
+
+
+def regression_violations(found: Regressions) -> Violations:
+    """Return those of epochs that fall."""
+    rows = np.zeros(len(found.offset), VIOLATION_DTYPE)
+    rows["offset"] = rows["last_offset"] = found.offset
+    rows["kind"] = np.where(found.is_late, LATE_DATA, EPOCH_FELL)
+    rows["producer_id"] = found.producer_id
+    rows["expected"], rows["found"] = found.expected, found.found
+    return rows
+
+
+def duplicate_violations(table: HeaderTable, repeated: NDArray[np.int64]) -> Violations:
+    """Return those of batches whose sequences an earlier one has."""
+    rows = np.zeros(len(repeated), VIOLATION_DTYPE)
+    rows["offset"] = table.base_offset[repeated]
+    rows["last_offset"] = table.last_offset[repeated]
+    rows["kind"] = DUPLICATE
+    rows["producer_id"] = table.producer_id[repeated]
+    rows["expected"] = table.producer_epoch[repeated]
+    rows["found"] = table.base_sequence[repeated]
+    return rows
+
+
+def join_violations(*parts: Violations) -> Violations:
+    """Put those of several pieces in order, and keep the first ones."""
+    parts = tuple(part for part in parts if len(part))
+    if not parts:
+        return no_violations()
+    rows = np.concatenate(parts)
+    return np.sort(rows, order=VIOLATION_DTYPE.names)[:MAX_VIOLATIONS_COUNT]
+
+
+# -- sequences that are missing in a piece of log, by producer id and epoch (PRD-1)
+#
+# A gap lies between sequences of one producer and epoch; or before the first one, which should be
+# 0, if an earlier epoch of that producer is in the log. Compaction of whole batches leaves gaps
+# too, and a producer that was forgotten (expired, or its batches removed) may go on with any
+# sequence.
+
+
+class Gaps(NamedTuple):
+    """Gaps as columns, by producer id, epoch and place.
+
+    Attributes:
+        first_sequence, missing_count: of what is missing.
+        next_offset: base offset of the batch behind the gap; -1 if it has sequence 0.
+        before_offset: of a batch of the producer before the gap; -1: there is none.
+    """
+
+    producer_id: Ints
+    producer_epoch: Ints
+    first_sequence: Ints
+    missing_count: Ints
+    next_offset: Ints
+    before_offset: Ints
+
+
+def find_gaps(
+    ranges: SequenceRanges, producers: NDArray[Any], *, is_from_start: bool = False
+) -> Gaps:
+    """Return the gaps of a piece, by its sequence ranges and its rows of producers.
+
+    Settled epochs have none. If the piece `is_from_start` of a log, to which nothing was appended
+    before, the first sequence of each producer should be 0.
+    """
+    if not len(ranges.group):
+        return Gaps._make(np.empty(0, np.int64) for _ in Gaps._fields)
+    is_first = np.ones(len(ranges.group), np.bool_)
+    is_first[1:] = np.diff(ranges.group) != 0
+    place = np.searchsorted(producers["producer_id"], ranges.producer_id)
+    is_later = producers["first_data_epoch"][place] != ranges.producer_epoch
+    gap_start = np.roll(ranges.end, 1)
+    # Nothing is missing before the first batch of the first epoch: what was before it is unknown.
+    gap_start[is_first] = np.where(
+        is_later[ranges.group[is_first]] | is_from_start,
+        np.minimum(ranges.start[is_first], 0),
+        ranges.start[is_first],
+    )
+    missing_count = ranges.start - gap_start
+    rows = np.flatnonzero(missing_count > 0)
+    group = ranges.group[rows]
+    return Gaps(
+        producer_id=ranges.producer_id[group],
+        producer_epoch=ranges.producer_epoch[group].astype(np.int64),
+        first_sequence=gap_start[rows] % LAP,
+        missing_count=missing_count[rows],
+        next_offset=ranges.base_offset[rows],
+        before_offset=np.where(is_first, -1, np.roll(ranges.base_offset, 1))[rows],
+    )
+
+
+# -- the mergeable summary of a contiguous piece of a partition's log
+#
+# What is counted (all of it over batches with a right checksum)
+#   batches                 v2 batches and outer messages of v0 and v1
+#   records                 as the headers of v2 say; inside of v0 and v1 wrappers they are counted
+#   bytes                   of the batches, headers included
+#   control_batches         markers, and KRaft's own control batches
+#   transactional_batches   data batches of transactions (a marker is a control batch)
+# and of the rest: corrupt_batches, batches of believable length that give no records (LostRecords).
+#
+# By producer id              see `producer_summary`: transactions, epochs that fall (PRD-3), data
+#                             behind a marker, markers without data (TXO-2)
+# By producer id and epoch    see `sequence_ranges`, `settled_epochs`: sequences that are missing
+#                             (PRD-1) and batches whose sequence an
+#                               earlier one has at another offset
+#                             (PRD-2, duplicate_batches); none in the topics that coordinators write
+#                             (PROD-12)
+# By ranges of offsets        see `fingerprint`
+#
+# All that is in the files counts, also below the log start offset and above the high watermark.
+#
+# A piece is summarized as if nothing were before it; `merge` resolves the seam. The summary of
+# the whole is the merged one of any pieces, byte for byte, in any order of merging. Its size
+# grows with producers, with open transactions, with violations and with gaps in sequences; not
+# with batches, nor (but for 8 bytes at most) with transactions that have ended. Two things cannot
+# be told without the batches: which of the right piece repeat sequences of the left one, and
+# which of them stand at offsets that the left one has passed. Then, which damage or duplicates
+# bring about, the right piece is read again.
+
 
 NO_OFFSET = -1
 

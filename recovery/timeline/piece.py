@@ -1,4 +1,4 @@
-"""What is kept of a contiguous piece of a partition's log, and how two neighbours are joined.
+"""The timeline of a contiguous piece of log: kept, joined with its neighbour, and as bytes.
 
 The time of a batch is the greatest timestamp in it. Batches with a right checksum count, all that
 are in the files: below the log start and above the high watermark, too; of transactions only what
@@ -12,26 +12,55 @@ that an earlier bin has had.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from recovery.replay.producer_columns import group_starts
-from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins, widened
-from recovery.timeline.producers import find_producers, join_producers, no_producers
-from recovery.timeline.spans import SpanEvents, Spans, find_spans, join_spans, no_spans
-from storage.formats.control_record import NO_MARKER
+from recovery.timeline.ended_epochs import ENDED_DTYPE
+from recovery.timeline.spans import (
+    COMMITTED,
+    COMMITTED_HIGHS,
+    COMMITTED_LOWS,
+    COMMITTED_SUMS,
+    EDGE_DTYPE,
+    PRODUCER_DTYPE,
+    SPAN_DTYPE,
+    Bins,
+    Layout,
+    SpanEvents,
+    Spans,
+    bin_rows,
+    find_producers,
+    find_spans,
+    join_bins,
+    join_producers,
+    join_spans,
+    no_bins,
+    no_producers,
+    no_spans,
+    widened,
+)
+from storage.dirs.lookup import put_right
+from storage.errors import AccessError, CorruptError, FormatError
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CODEC_MASK, CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
+from storage.log.decoded_records import marker_is_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
 
-    from storage.kernels.protocol import HeaderTable
+    from recovery.replay.producer_columns import MarkerColumns
+    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
     Rows = NDArray[Any]
+
 
 VOLUME_SUMS = ("batches", "records", "bytes")
 VOLUME_LOWS = ("first_offset", "first_timestamp_ms")
@@ -295,3 +324,196 @@ def _spans_of(
             pos=table.pos[rows],
         )
     )
+
+
+# -- timelines as bytes, to be sent between processes or kept for the next run
+
+
+# What is in the bytes, in their order: rows, then bins with the layout of their values.
+ROW_DTYPES = (SEGMENT_DTYPE, EPOCH_DTYPE, PRODUCER_DTYPE, EDGE_DTYPE, SPAN_DTYPE, ENDED_DTYPE)
+LAYOUTS = (VOLUME, VOLUME, COMMITTED)
+COLUMN_NAMES = {
+    VOLUME: (VOLUME_SUMS, VOLUME_LOWS, VOLUME_HIGHS),
+    COMMITTED: (COMMITTED_SUMS, COMMITTED_LOWS, COMMITTED_HIGHS),
+}
+COMPRESSION_LEVEL = 1
+
+
+def pack_timeline(read: ReadTimeline) -> bytes:
+    """Encode a timeline. Equal ones give equal bytes."""
+    from msgpack import packb
+
+    timeline, spans = read.timeline, read.timeline.spans
+    beside = (timeline.segments, timeline.epochs, timeline.producers)
+    rows = (*beside, spans.edges, spans.aborted, spans.ended)
+    value = [
+        read.floor_offset,
+        read.needs_floor,
+        timeline.last_epoch,
+        [np.ascontiguousarray(each).tobytes() for each in rows],
+        [*map(_packed_bins, (timeline.by_time, timeline.by_offset, spans.committed))],
+    ]
+    return zlib.compress(packb(value, use_bin_type=True), COMPRESSION_LEVEL)
+
+
+def _packed_bins(bins: Bins) -> list[Any]:
+    key, values = (np.ascontiguousarray(each, "<i8").tobytes() for each in (bins.key, bins.values))
+    return [bins.width_bits, key, values]
+
+
+def unpack_timeline(data: bytes) -> ReadTimeline:
+    """Decode what `pack_timeline` made. Raises CorruptError: it is nothing of that kind."""
+    from msgpack import unpackb
+
+    try:
+        floor_offset, needs_floor, last_epoch, rows, bins = unpackb(zlib.decompress(data))
+        segments, epochs, producers, edges, aborted, ended = _rows_of(rows)
+        by_time, by_offset, committed = (
+            _bins_of(layout, *each) for layout, each in zip(LAYOUTS, bins, strict=True)
+        )
+    except (ValueError, TypeError, zlib.error) as exc:
+        raise CorruptError(f"not a packed timeline: {exc}", check_id="AUD-1", pos=0) from None
+    timeline = Timeline(
+        by_time=by_time,
+        by_offset=by_offset,
+        segments=segments,
+        epochs=epochs,
+        last_epoch=last_epoch,
+        producers=producers,
+        spans=Spans(edges=edges, aborted=aborted, committed=committed, ended=ended),
+    )
+    return ReadTimeline(timeline, floor_offset, needs_floor)
+
+
+def _rows_of(packed: list[bytes]) -> Iterator[Any]:
+    for each, dtype in zip(packed, ROW_DTYPES, strict=True):
+        yield np.frombuffer(each, dtype).copy()
+
+
+def _bins_of(layout: Layout, width_bits: int, key: bytes, values: bytes) -> Bins:
+    keys = np.frombuffer(key, "<i8").astype(np.int64)
+    table = np.frombuffer(values, "<i8").astype(np.int64)
+    return Bins(width_bits, keys, table.reshape(len(keys), layout.columns))
+
+
+# -- the timeline of a part of a log that is read by itself, and what it must know of what is
+#    before
+#
+# A batch whose offset cannot be right is taken for one behind the batch before it. Where a part
+# begins with such a batch, the part before knows that offset: then it is read once more.
+
+
+class ReadTimeline(NamedTuple):
+    """What a part of a log says.
+
+    Attributes:
+        floor_offset: one above its last batch with a right offset; -1: it has none.
+        needs_floor: it begins with batches whose offsets only what is before can tell.
+    """
+
+    timeline: Timeline
+    floor_offset: int
+    needs_floor: bool
+
+
+def join_read(left: ReadTimeline, right: ReadTimeline) -> ReadTimeline:
+    """Join two neighbours."""
+    return ReadTimeline(
+        join_timelines(left.timeline, right.timeline),
+        right.floor_offset if right.floor_offset >= 0 else left.floor_offset,
+        left.needs_floor,
+    )
+
+
+class PlacedOffsets:
+    """Puts offsets that cannot be right in their place, table by table.
+
+    Attributes:
+        floor_offset: one above the last batch with a right offset so far; -1: there was none.
+        was_needed: it was asked for when there was none.
+    """
+
+    def __init__(self, floor_offset: int = -1) -> None:
+        self.floor_offset = floor_offset
+        self.was_needed = False
+
+    def put_right(self, table: HeaderTable, doubtful: AbstractSet[int]) -> HeaderTable:
+        """Return a table of good batches with offsets to go by; `doubtful`: positions."""
+        is_placed = np.ones(table.row_count, np.bool_)
+        if doubtful and table.row_count:
+            is_placed = ~np.isin(table.pos, list(doubtful))
+            self.was_needed |= self.floor_offset < 0 and not is_placed[0]
+            table = put_right(table, doubtful, self.floor_offset)
+        if is_placed.any():
+            self.floor_offset = int(table.last_offset[is_placed][-1]) + 1
+        return table
+
+
+class TimelineReading:
+    """Takes the batches of a part of a log in their order."""
+
+    def __init__(
+        self,
+        log_start_offset: int,
+        floor_offset: int = -1,
+        *,
+        is_built: bool = True,
+        max_bins: int = VOLUME.max_bins,
+    ) -> None:
+        """Begin.
+
+        Args:
+            log_start_offset: see `TimelineBuilder`.
+            floor_offset: as `ReadTimeline` has it of all before, where that is known.
+            is_built: False: only offsets are put right, and the timeline stays empty.
+            max_bins: see `TimelineBuilder`.
+        """
+        self._builder = TimelineBuilder(log_start_offset, max_bins)
+        self._is_built = is_built
+        self._placed = PlacedOffsets(floor_offset)
+
+    def take(
+        self,
+        table: HeaderTable,
+        kinds: NDArray[np.int8],
+        segment: int,
+        doubtful: AbstractSet[int],
+    ) -> HeaderTable:
+        """Take batches with right checksums; returns them with offsets to go by.
+
+        Args:
+            table: their headers.
+            kinds: see `marker_kinds`.
+            segment: base offset of the segment that they lie in.
+            doubtful: positions of batches whose offset cannot be right.
+        """
+        table = self._placed.put_right(table, doubtful)
+        if self._is_built:
+            self._builder.take(table, kinds, segment)
+        return table
+
+    def finish(self) -> ReadTimeline:
+        """Return what all of it comes to."""
+        placed = self._placed
+        return ReadTimeline(self._builder.finish(), placed.floor_offset, placed.was_needed)
+
+
+def marker_kinds(count: int, markers: MarkerColumns) -> NDArray[np.int8]:
+    """Return of each of `count` batches COMMIT or ABORT, NO_MARKER where it is no end marker."""
+    kinds = np.full(count, NO_MARKER, np.int8)
+    kinds[markers.row] = np.where(markers.is_commit, COMMIT, ABORT)
+    return kinds
+
+
+def kind_by_key(segment: Segment, batch: ScannedBatch) -> int:
+    """Tell by its key alone what a control batch is that a broker cannot read as a marker.
+
+    A consumer goes by it.
+    """
+    try:
+        is_commit = marker_is_commit(segment, batch)
+    except (AccessError, FormatError):
+        return NO_MARKER
+    if is_commit is None:
+        return NO_MARKER
+    return COMMIT if is_commit else ABORT

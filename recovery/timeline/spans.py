@@ -1,12 +1,8 @@
-"""Transactions of a piece of log: all that were aborted, or are open, by themselves; others summed.
+"""What happened in a piece of log, in bins: sums, producers, transactions.
 
-A transaction is what a producer has written up to its next end marker (RC-5, TXN-1). What a piece
-begins with may belong to a transaction of the piece before: of each producer the batches up to its
-first marker (`head`) and those behind its last one (`tail`) are kept apart until the neighbours are
-known. Between them all is final.
-
-Committed transactions are summed up by their first offset in at most MAX_COMMITTED bins: while they
-are fewer, each has a bin of its own, and is there whole.
+A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole are
+as narrow as they can be with at most so many of them, whatever pieces it is put together from: a
+piece has no more bins than the whole at the same width, so none is wider than the whole's.
 """
 
 from __future__ import annotations
@@ -16,16 +12,271 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts, spans_of
-from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins
 from recovery.timeline.ended_epochs import EndedEpochs, ended_rows, join_ended, no_ended_rows
-from recovery.timeline.producers import united_ids
 from storage.formats.control_record import COMMIT, NO_MARKER
+from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE, TRANSACTIONAL_MASK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]
     Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
+
+
+MAX_KEY_BITS = 63
+MARKED_BINS = 8  # times as many as may be there: looked at before anything is sorted
+
+
+class Layout(NamedTuple):
+    """What of the rows is kept: sums, smallest and greatest values, each a number of columns."""
+
+    sums: int
+    lows: int
+    highs: int
+    max_bins: int
+
+    @property
+    def columns(self) -> int:
+        """How many columns a row has beside its key."""
+        return self.sums + self.lows + self.highs
+
+
+class Bins(NamedTuple):
+    """Bins that hold anything, by key; `values` has a row for each and the columns of a Layout."""
+
+    width_bits: int
+    key: Ints
+    values: Ints
+
+
+def no_bins(layout: Layout) -> Bins:
+    """Return those of nothing."""
+    return Bins(0, np.empty(0, np.int64), np.empty((0, layout.columns), np.int64))
+
+
+def bin_rows(layout: Layout, key: Ints, columns: Sequence[Ints], width_bits: int = 0) -> Bins:
+    """Put rows into bins; `key` and `columns` have a value for each row.
+
+    Args:
+        layout: of `columns`, in its order.
+        key: in any order, may be negative.
+        columns: 64-bit numbers.
+        width_bits: no bin is narrower.
+    """
+    if not len(key):
+        return no_bins(layout)._replace(width_bits=width_bits)
+    width_bits = _certain_width(key, layout.max_bins, width_bits)
+    return _summed(layout, width_bits, key >> width_bits, columns)
+
+
+def _certain_width(key: Ints, max_bins: int, width_bits: int) -> int:
+    """Return a width that the bins have at least; most often it is theirs.
+
+    It takes one mark for each row in a short table, where sorting keys that are out of order, and
+    summing up bins of no use, takes much longer.
+    """
+    if len(key) <= max_bins:
+        return width_bits
+    low, high = int(key.min()), int(key.max())
+    at_least = ((high - low) // (MARKED_BINS * max_bins)).bit_length()
+    wide = max(width_bits, min(at_least, MAX_KEY_BITS))
+    bins = key >> wide
+    bins -= low >> wide
+    is_used = np.zeros((high >> wide) - (low >> wide) + 1, np.bool_)
+    is_used[bins] = True
+    if np.count_nonzero(is_used) <= max_bins:
+        return width_bits  # what is far from all else makes it wide: narrower ones may do
+    used = np.flatnonzero(is_used) + (low >> wide)
+    while len(used) > max_bins and wide < MAX_KEY_BITS:
+        used >>= 1
+        used = used[np.flatnonzero(np.diff(used, prepend=used[0] - 1))]
+        wide += 1
+    return wide
+
+
+def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
+    """Join those of two pieces."""
+    if not len(left.key) or not len(right.key):
+        return left if len(left.key) else right
+    width_bits = max(left.width_bits, right.width_bits)
+    keys = [each.key >> (width_bits - each.width_bits) for each in (left, right)]
+    values = np.concatenate((left.values, right.values))
+    return _summed(layout, width_bits, np.concatenate(keys), [*values.T])
+
+
+def widened(layout: Layout, bins: Bins, max_bins: int) -> Bins:
+    """Return the same in fewer bins."""
+    if len(bins.key) <= max_bins:
+        return bins
+    fewer = layout._replace(max_bins=max_bins)
+    return _summed(fewer, bins.width_bits, bins.key, [*bins.values.T])
+
+
+def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:
+    if (key[1:] < key[:-1]).any():
+        order = group_rows(key)
+        # Some columns are given twice: a time is the least and the greatest of its row.
+        sorted_columns = {id(each): each[order] for each in {id(c): c for c in columns}.values()}
+        key, columns = key[order], [sorted_columns[id(each)] for each in columns]
+    key, columns = _runs(layout, key, columns)
+    while len(key) > layout.max_bins and width_bits < MAX_KEY_BITS:  # below 0 and above stay two
+        # What is certainly needed at once: a step halves the number of bins at most.
+        step = min(((len(key) - 1) // layout.max_bins).bit_length(), MAX_KEY_BITS - width_bits)
+        width_bits += step
+        key, columns = _runs(layout, key >> step, columns)
+    return Bins(width_bits, key, np.column_stack(columns))
+
+
+def _runs(layout: Layout, key: Ints, columns: Sequence[Ints]) -> tuple[Ints, Sequence[Ints]]:
+    """Put neighbours with one key together."""
+    is_first = np.ones(len(key), np.bool_)
+    np.not_equal(key[1:], key[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    if len(starts) == len(key):
+        return key, columns
+    summed = []
+    for place, column in enumerate(columns):
+        whole: np.ufunc = np.add
+        if place >= layout.sums:
+            whole = np.minimum if place < layout.sums + layout.lows else np.maximum
+        summed.append(whole.reduceat(column, starts))
+    return key[starts], summed
+
+
+# -- what each producer id has written in a piece of log: from where to where, and how much
+#
+# `irregular` counts batches whose sequence does not follow that of the batch before of the same
+# producer, or whose epoch is lower: where there is none, no batch repeats another one's sequences.
+
+
+PRODUCER_DTYPE = np.dtype(
+    [
+        ("producer_id", "<i8"),
+        ("batches", "<i8"),
+        ("records", "<i8"),
+        ("bytes", "<i8"),
+        ("transactional_batches", "<i8"),
+        ("irregular", "<i8"),
+        ("first_offset", "<i8"),
+        ("last_offset", "<i8"),
+        ("first_timestamp_ms", "<i8"),
+        ("last_timestamp_ms", "<i8"),  # the greatest
+        ("first_epoch", "<i2"),
+        ("last_epoch", "<i2"),
+        ("first_sequence", "<i4"),
+        ("next_sequence", "<i4"),
+    ]
+)
+_SUMS = ("batches", "records", "bytes", "transactional_batches", "irregular")
+
+
+def no_producers() -> Rows:
+    """Return those of nothing."""
+    return np.empty(0, PRODUCER_DTYPE)
+
+
+def find_producers(table: HeaderTable, records: Ints) -> Rows:
+    """Sum up the data batches of a table by producer id; `records`: of each batch."""
+    is_data = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK == 0)
+    is_data &= table.producer_id >= 0
+    rows = np.flatnonzero(is_data)
+    if not len(rows):
+        return no_producers()
+    if len(rows) == table.row_count:
+        rows = group_rows(table.producer_id)
+    else:
+        rows = rows[group_rows(table.producer_id[rows])]
+    ids = table.producer_id[rows]
+    starts = group_starts(ids)
+    lasts = np.append(starts[1:], len(rows)) - 1
+    found = np.zeros(len(starts), PRODUCER_DTYPE)
+    found["producer_id"] = ids[starts]
+    found["batches"] = lasts - starts + 1
+    times, epochs = table.max_timestamp_ms[rows], table.producer_epoch[rows]
+    following = table.last_offset - table.base_offset
+    following += table.base_sequence
+    following += 1
+    following &= MAX_SEQUENCE  # behind the last one 0 comes
+    following, sequence = following[rows], table.base_sequence[rows]
+    is_transactional = table.attributes & TRANSACTIONAL_MASK != 0
+    for name, values in (
+        ("records", records[rows]),
+        ("bytes", table.batch_bytes[rows]),
+        ("irregular", _irregular(ids, epochs, sequence, following)),
+    ):
+        found[name] = np.add.reduceat(values, starts)
+    if is_transactional.any():
+        counted = is_transactional[rows].astype(np.int64)
+        found["transactional_batches"] = np.add.reduceat(counted, starts)
+    first, last = rows[starts], rows[lasts]
+    found["first_offset"], found["last_offset"] = table.base_offset[first], table.last_offset[last]
+    found["first_timestamp_ms"] = times[starts]
+    found["last_timestamp_ms"] = np.maximum.reduceat(times, starts)
+    found["first_epoch"], found["last_epoch"] = epochs[starts], epochs[lasts]
+    found["first_sequence"], found["next_sequence"] = sequence[starts], following[lasts]
+    return found
+
+
+def _irregular(
+    ids: Ints, epochs: NDArray[np.int16], sequence: NDArray[np.int32], following: Ints
+) -> Ints:
+    is_odd = np.zeros(len(ids), np.int64)
+    same = ids[1:] == ids[:-1]
+    skips = (epochs[1:] == epochs[:-1]) & (sequence[1:] != following[:-1])
+    is_odd[1:] = same & (skips | (epochs[1:] < epochs[:-1]))
+    return is_odd
+
+
+def united_ids(left: Ints, right: Ints) -> Ints:
+    """Return the ids of both, each once; both ascend."""
+    if np.array_equal(left, right):
+        return left
+    ids = np.sort(np.concatenate((left, right)))
+    return ids[group_starts(ids)]
+
+
+def join_producers(left: Rows, right: Rows) -> Rows:
+    """Join those of two neighbouring pieces."""
+    if not len(left) or not len(right):
+        return left if len(left) else right
+    ids = united_ids(left["producer_id"], right["producer_id"])
+    joined = np.zeros(len(ids), PRODUCER_DTYPE)
+    at_left = np.searchsorted(ids, left["producer_id"])
+    at_right = np.searchsorted(ids, right["producer_id"])
+    joined[at_right] = right
+    has_both = np.isin(at_left, at_right, assume_unique=True)
+    after = joined[at_left].copy()
+    joined[at_left] = left
+    both = at_left[has_both]
+    before, after = left[has_both], after[has_both]
+    for name in _SUMS:
+        joined[name][both] = before[name] + after[name]
+    is_same = before["last_epoch"] == after["first_epoch"]
+    is_odd = is_same & (before["next_sequence"] != after["first_sequence"])
+    joined["irregular"][both] += is_odd | (after["first_epoch"] < before["last_epoch"])
+    for name in ("last_offset", "last_epoch", "next_sequence"):
+        joined[name][both] = after[name]
+    joined["last_timestamp_ms"][both] = np.maximum(
+        before["last_timestamp_ms"], after["last_timestamp_ms"]
+    )
+    return joined
+
+
+# -- transactions of a piece of log: all that were aborted, or are open, by themselves; others
+#    summed
+#
+# A transaction is what a producer has written up to its next end marker (RC-5, TXN-1). What a
+# piece begins with may belong to a transaction of the piece before: of each producer the batches
+# up to its first marker (`head`) and those behind its last one (`tail`) are kept apart until the
+# neighbours are known. Between them all is final.
+#
+# Committed transactions are summed up by their first offset in at most MAX_COMMITTED bins: while
+# they are fewer, each has a bin of its own, and is there whole.
+
 
 MAX_COMMITTED = 2000
 _PART = [

@@ -2,6 +2,5 @@
 
 Committed, aborted, open or unknown, and what readers are given of it.
 
-From the entry down: abort, planned_append, commit, prepared, view, isolation,
-open_transactions, outcomes, unknown_ends, coordinator_history, events.
+From the entry down: abort, view, isolation, open_transactions, outcomes, unknown_ends, events.
 """

@@ -1,29 +1,44 @@
-"""Plan the ABORT marker that ends an open transaction of one partition (TXO-1).
+"""Plan the marker that ends an open transaction (TXO-1), and may it be committed from outside.
 
-The marker is the one that a coordinator would have written: with the epoch of the data and the
-epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's own
-tool has it. It goes into a new segment (`planned_append`).
+It goes into new segments: a log may be rolled at any time (ROLL-1), so the `.log` that is there
+keeps every byte, and undo is to take the new files away. Beside each new one stand the files of a
+clean stop: both indexes, `.txnindex` with what was aborted (TXN-6), the snapshot at its end.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.changes.plans.plan import absolute_path, source_of
-from recovery.replay.price import recovery_price
-from recovery.replay.recover_state import read_snapshots
+from recovery.changes.plans.plan import absolute_path, replace_step, source_of
+from recovery.replay.recover_state import read_snapshots, recovery_price
 from recovery.transactions.events import is_data_of_transaction
-from recovery.transactions.planned_append import PlannedAppends
 from storage.dirs.partition import floor_of
 from storage.errors import RefusedError
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.log.segment import open_segment
-from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS, MAX_PRODUCER_EPOCH
+from storage.producers.transaction_metadata import (
+    COMPLETE_ABORT,
+    EPOCH_BUMP_VERSION,
+    NO_TIMEOUT_MS,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    CoordinatorError,
+    Metadata,
+    ProducerIdAndEpoch,
+    end,
+)
+from storage.producers.transactions import LATE_BUFFER_MS
+from storage.writing.partition_store import PlannedStore
+from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from recovery.changes.plans.plan import PlanSource, Step
     from recovery.cluster.coordinator_log import CoordinatorLog
@@ -31,6 +46,126 @@ if TYPE_CHECKING:
     from storage.dirs.log_tail import LogTail
     from storage.dirs.partition import Partition
     from storage.dirs.topic_settings import LogConfig
+    from storage.formats.transaction_state import TransactionState
+
+
+class _FilesStore(PlannedStore):
+    """Keeps what would be written.
+
+    Attributes:
+        contents: by file name, in the order in which a writer makes the files.
+    """
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.contents: dict[str, bytes] = {}
+        self._name = ""
+
+    @property
+    def logs(self) -> dict[str, bytes]:
+        """The new segments."""
+        return {name: data for name, data in self.contents.items() if name.endswith(".log")}
+
+    def open_log(self, base_offset: int, log_bytes: int) -> None:
+        assert not log_bytes, "what is appended goes into a segment of its own"
+        super().open_log(base_offset, log_bytes)
+        self._name = f"{base_offset:020d}.log"
+
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
+        super().append(batch)
+        self.contents[self._name] = self.contents.get(self._name, b"") + bytes(batch)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        super()._replace(name, data)
+        self.contents[name] = data
+
+
+class PlannedAppends:
+    """The end of one partition directory, and what is appended there. Reads only.
+
+    Args:
+        directory: of the partition.
+        tail: its end; closed, or as it will be when its recovery was carried out.
+        config: the topic's settings.
+        leader_epoch: what batches are stamped with.
+        now_ms: the clock, which stands still: copies of a partition get the same bytes.
+        expiration_ms: producer.id.expiration.ms.
+
+    Attributes:
+        writer: takes the batches; the first one opens a segment, unless the last one is empty.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        tail: LogTail,
+        config: LogConfig,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        self._directory = Path(absolute_path(directory))
+        self._store = _FilesStore(directory)
+        self.writer = PartitionWriter(
+            self._store,
+            tail,
+            config,
+            leader_epoch=leader_epoch,
+            now_ms=lambda: now_ms,
+            expiration_ms=expiration_ms,
+        )
+        self.writer.roll_next()
+
+    @property
+    def logs(self) -> dict[str, bytes]:
+        """The new segments by file name."""
+        return self._store.logs
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Behind what was appended, with everything replicated."""
+        first_undecided = self.writer.producers.first_undecided_offset
+        return self.writer.end_offset if first_undecided is None else first_undecided
+
+    def steps(self, reason: str) -> list[list[Step]]:
+        """Close it, and give the files that are made or replaced: a list for each new segment.
+
+        In each the `.log` comes before what is derived from it. One that has the planned content
+        already is left out.
+        """
+        self.writer.close()
+        found: list[list[Step]] = [[]]
+        for name, content in self._store.contents.items():
+            if name.endswith(".log") and any(each.path.endswith(".log") for each in found[-1]):
+                found.append([])
+            step = replace_step(str(self._directory / name), content, reason)
+            if not _is_there(step):
+                found[-1].append(step)
+        return found
+
+
+def _is_there(step: Step) -> bool:
+    """Whether a file has the planned content already."""
+    if step.before is None or step.before.file_bytes != step.after_bytes:
+        return False
+    return Path(step.path).read_bytes() == step.content
+
+
+def with_recovery(recovery: Iterable[Step], appended: Iterable[Step]) -> Iterator[Step]:
+    """Put the steps of a recovery before those of what is appended; a file is changed once."""
+    appended = list(appended)
+    touched = {each.path for each in appended}
+    yield from (each for each in recovery if each.path not in touched)
+    yield from appended
+
+
+# -- plan the ABORT marker that ends an open transaction of one partition (TXO-1)
+#
+# The marker is the one that a coordinator would have written: with the epoch of the data and the
+# epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's
+# own tool has it. It goes into a new segment (`planned_append`).
+
 
 REASON = "a segment with the ABORT marker"
 
@@ -265,3 +400,104 @@ def sources_of(
     if place is not None and place.source.segments:
         paths.append(absolute_path(place.source.segments[-1].log.path))
     return [source_of(each) for each in paths if each not in touched]
+
+
+# -- may a transaction be committed from outside, by what its coordinator has of it?
+#
+# Somebody else has decided: a checkpoint that holds the transaction as prepared, by its
+# transactional id, producer id and epoch. Its coordinator answers as it would answer the producer
+# (`end`): the same rules of fencing, for both versions of transactions. What it can not say is
+# whether all the data is there; that is looked up in the partitions that its newest record lists.
+
+
+_ABORTED = frozenset({PREPARE_ABORT, COMPLETE_ABORT})
+
+
+class Committable(NamedTuple):
+    """A transaction that somebody has decided to commit."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        """Whose data it is."""
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+
+class CommitProgress(StrEnum):
+    """How far its coordinator has come with the commit."""
+
+    ONGOING = "ongoing"  # nothing is decided
+    DECIDED = "decided"  # PrepareCommit: markers may be missing
+    DONE = "done"
+
+
+class CoordinatorAnswer(NamedTuple):
+    """What a coordinator says; with a `refusal` there is no progress."""
+
+    progress: CommitProgress | None
+    refusal: str = ""
+
+
+def ask_coordinator(wanted: Committable, state: TransactionState) -> CoordinatorAnswer:
+    """Tell whether the newest record of an id lets a transaction be committed."""
+    metadata = Metadata(state)
+    version = client_version(state)
+    try:
+        ended = end(
+            metadata, wanted.producer, is_commit=True, version=version, now_ms=0,
+            new_producer_id=lambda: 0,
+        )  # fmt: skip
+    except CoordinatorError as exc:
+        is_decided = metadata.status is PREPARE_COMMIT
+        if is_decided and exc.kafka_error == "CONCURRENT_TRANSACTIONS":
+            return CoordinatorAnswer(CommitProgress.DECIDED)
+        return CoordinatorAnswer(None, f"{_what_is_known(state)}: {_why(wanted, metadata)}")
+    return CoordinatorAnswer(CommitProgress.DONE if ended is None else CommitProgress.ONGOING)
+
+
+def client_version(state: TransactionState) -> int:
+    """The transaction version of the producer, as it began the transaction."""
+    return EPOCH_BUMP_VERSION if state.client_transaction_version >= EPOCH_BUMP_VERSION else 0
+
+
+def _what_is_known(state: TransactionState) -> str:
+    return (
+        f"its coordinator has it as {state.status.label}, with producer id {state.producer_id} and"
+        f" epoch {state.producer_epoch}"
+    )
+
+
+def _why(wanted: Committable, metadata: Metadata) -> str:
+    state = metadata.state
+    is_its = state.producer_id == wanted.producer_id
+    if metadata.status in _ABORTED and is_its:
+        raised = min(wanted.producer_epoch + 1, MAX_PRODUCER_EPOCH)
+        if state.producer_epoch in {wanted.producer_epoch, raised}:
+            return "it was aborted"
+    if not is_its:
+        return "of that producer id nothing goes on any more; it may have been aborted"
+    if state.producer_epoch > wanted.producer_epoch:
+        return (
+            "a newer producer or transaction has the id: this one has ended, and may have been"
+            " aborted"
+        )
+    if state.producer_epoch < wanted.producer_epoch:
+        return "that is older: the coordinator's log has lost what it knew"
+    return "no transaction of that epoch goes on; it may have been aborted"
+
+
+def late_ms(state: TransactionState, last_ran_ms: int) -> int:
+    """How long a coordinator went on running behind the end of a transaction's time.
+
+    Its coordinator looks every ten seconds, and aborts what has gone on for too long.
+
+    Returns:
+        0 if it had no reason to abort it; what may come late in a busy broker does not count.
+    """
+    if state.status is not ONGOING or state.timeout_ms == NO_TIMEOUT_MS:
+        return 0
+    over_ms = last_ran_ms - state.start_timestamp_ms - state.timeout_ms
+    return over_ms if over_ms > LATE_BUFFER_MS else 0

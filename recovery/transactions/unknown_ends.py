@@ -1,29 +1,17 @@
 """Decide what became of transactions whose end marker may be damaged or absent.
 
-A transactional batch has the outcome of its producer's next end marker (RC-5). Where offsets
-between the two are in no good batch, the marker of that transaction may have been there, and the
-next one may belong to a later transaction. This module alone decides what is then known. All
-readers take its `Ends` among their events (`events.EventWalk`).
+A coordinator writes Complete... only once all markers are in their logs, so that a transaction
+which it has as complete has ended, and how. Data of a log belong to it for certain if no other
+transaction has their producer id and epoch (KIP-890, transaction version 2):
 
-A stretch matters if it may have held a marker. Damaged batches whose frames are whole and that are
-no markers by their size do not matter. Neither do absent offsets in a log that compaction explains.
+  the client wrote it with that version: Ongoing says so, and Complete has a higher epoch
+  the epoch was new when it began: the record before is Empty, or the Complete of such a
+      transaction, with that epoch
 
-What shows that the next marker, or the next data, belongs to the same transaction:
-  no more offsets are missing than .txnindex entries of other producers explain
-  with transaction version 2, where every transaction has its own epoch (KIP-890): that epoch
-  a COMMIT marker without any data behind the stretch, while no data of the producer is missing: one
-      offset is missing at all, or its next batch has the next sequence. A COMMIT marker ends data
-  the .txnindex entry of the next ABORT marker, by its first offset
-
-What shows the outcome of a transaction that ended in a stretch:
-  ABORT   a .txnindex entry whose marker lies in the stretch
-  COMMIT  no entry in a .txnindex that knew the stretch
-  both    the coordinator has the transaction as complete, and its epoch is no other's
-
-A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
-segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
-absent offsets if it has an entry that nobody derives from the log as it is: a marker in the
-stretch, a first offset behind it, or a last stable offset above the transaction.
+Before that version all transactions of a producer share an epoch, and nothing tells which of them
+data belong to. The version in Complete alone does not count: a coordinator that aborts by itself
+writes its own. Nothing is shown by a partition of the topic that was not read whole.
+Sources: TransactionMetadata, TransactionCoordinator.
 """
 
 from __future__ import annotations
@@ -38,12 +26,15 @@ import numpy as np
 
 from recovery.transactions.events import Ends, LogEvents
 from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import read_log_dir
 from storage.dirs.offset_ledger import unread
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError
+from storage.file_names import TRANSACTION_STATE_TOPIC, DirState
 from storage.files.uris import is_uri
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.record_batch import MAX_SEQUENCE
+from storage.formats.transaction_state import TransactionStatus
 from storage.formats.txn_index import AbortedTxn, parse_entries, problems
 from storage.limits import INT64_MAX
 from storage.producers.transactions import NO_DATA, TransactionPairs
@@ -53,10 +44,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.transactions.coordinator_history import CoordinatorHistory
+    from recovery.cluster.coordinator_log import IdRecord
     from recovery.transactions.events import EventBlock, Stretch
     from storage.dirs.acknowledged import Missing
+    from storage.dirs.log_dir import LogDir
     from storage.dirs.offset_ledger import OffsetSpan
+    from storage.formats.transaction_state import TransactionState
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
@@ -64,6 +57,134 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
+
+
+_VERSION_2 = 2
+_KINDS = {
+    TransactionStatus.COMPLETE_COMMIT: COMMIT,
+    TransactionStatus.COMPLETE_ABORT: ABORT,
+}
+
+
+class _Begun(NamedTuple):
+    """The newest Ongoing of an id; `is_alone`: no other transaction has its epoch."""
+
+    state: TransactionState
+    is_alone: bool
+
+
+class CoordinatorHistory:
+    """What the coordinators of a log dir show, by producer id and epoch of the data."""
+
+    def __init__(self, log_dir: LogDir) -> None:
+        """Read `__transaction_state`, as far as it is in the log dir."""
+        from recovery.cluster.coordinator_log import CoordinatorLog
+
+        self._begun: dict[str, _Begun] = {}
+        self._new_epochs: dict[str, tuple[int, int]] = {}  # that no transaction has used
+        self._kinds: dict[tuple[int, int], int] = {}
+        self._log = CoordinatorLog([log_dir], None, self._take)
+
+    def outcome(self, producer_id: int, epoch: int) -> int:
+        """Return COMMIT or ABORT for data of an epoch; UNKNOWN: that is not shown."""
+        if not self._log.knows(producer_id):
+            return UNKNOWN
+        return self._kinds.get((producer_id, epoch), UNKNOWN)
+
+    def _take(self, record: IdRecord) -> None:
+        name, state = record.transactional_id, record.state
+        status = None if state is None else state.status
+        if state is None or status is TransactionStatus.EMPTY:
+            self._begun.pop(name, None)
+            self._new_epochs.pop(name, None)
+            if state is not None:
+                self._new_epochs[name] = state.producer_id, state.producer_epoch
+        elif status is TransactionStatus.ONGOING:
+            self._begin(name, state)
+        elif status in _KINDS:
+            self._complete(name, state, _KINDS[status])
+
+    def _begin(self, name: str, state: TransactionState) -> None:
+        begun, epoch = self._begun.get(name), (state.producer_id, state.producer_epoch)
+        is_alone = self._new_epochs.pop(name, None) == epoch
+        if begun is not None and _is_same(begun.state, state):
+            is_alone = begun.is_alone and begun.state.producer_epoch == state.producer_epoch
+        self._begun[name] = _Begun(state, is_alone)
+
+    def _complete(self, name: str, state: TransactionState, kind: int) -> None:
+        begun = self._begun.pop(name, None)
+        self._new_epochs.pop(name, None)
+        if begun is None or not _is_same(begun.state, state):
+            return
+        before = begun.state
+        is_next_id = state.producer_id != before.producer_id  # epochs have run out
+        is_raised = state.producer_epoch > before.producer_epoch or is_next_id
+        versions = before.client_transaction_version, state.client_transaction_version
+        if min(versions) < _VERSION_2 or not is_raised:
+            return
+        self._new_epochs[name] = state.producer_id, state.producer_epoch
+        if begun.is_alone:
+            self._kinds[before.producer_id, before.producer_epoch] = kind
+
+
+def _is_same(one: TransactionState, other: TransactionState) -> bool:
+    """Tell whether two records are of one transaction: it keeps its start, and its producer id."""
+    ids = other.producer_id, other.previous_producer_id
+    return one.start_timestamp_ms == other.start_timestamp_ms >= 0 and one.producer_id in ids
+
+
+def history_of(partition: Partition) -> CoordinatorHistory | None:
+    """Read the coordinators of the log dir around a partition; None: there are none."""
+    log_dir = partition.log_dir
+    if log_dir is None:
+        return None
+    from storage.dirs.partition_files import list_partition
+
+    found = log_dir.partitions_of(TRANSACTION_STATE_TOPIC)
+    live = [each.path for each in found if each.name.state is DirState.LIVE]
+    try:
+        sizes = tuple((each, list_partition(each).log_bytes) for each in live)
+        return _read(log_dir.path, sizes) if live else None
+    except EoctlError:
+        return None
+
+
+@lru_cache(maxsize=8)
+def _read(log_dir: str, sizes: tuple[tuple[str, int], ...]) -> CoordinatorHistory:
+    """Read the coordinators' logs as they are with those sizes."""
+    del sizes
+    return CoordinatorHistory(read_log_dir(log_dir))
+
+
+# -- decide what became of transactions whose end marker may be damaged or absent
+#
+# A transactional batch has the outcome of its producer's next end marker (RC-5). Where offsets
+# between the two are in no good batch, the marker of that transaction may have been there, and the
+# next one may belong to a later transaction. This module alone decides what is then known. All
+# readers take its `Ends` among their events (`events.EventWalk`).
+#
+# A stretch matters if it may have held a marker. Damaged batches whose frames are whole and that
+# are no markers by their size do not matter. Neither do absent offsets in a log that compaction
+# explains.
+#
+# What shows that the next marker, or the next data, belongs to the same transaction:
+#   no more offsets are missing than .txnindex entries of other producers explain
+#   with transaction version 2, where every transaction has its own epoch (KIP-890): that epoch
+#   a COMMIT marker without any data behind the stretch, while no data of the producer is
+#     missing: one
+#       offset is missing at all, or its next batch has the next sequence. A COMMIT marker ends data
+#   the .txnindex entry of the next ABORT marker, by its first offset
+#
+# What shows the outcome of a transaction that ended in a stretch:
+#   ABORT   a .txnindex entry whose marker lies in the stretch
+#   COMMIT  no entry in a .txnindex that knew the stretch
+#   both    the coordinator has the transaction as complete, and its epoch is no other's
+#
+# A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
+# segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
+# absent offsets if it has an entry that nobody derives from the log as it is: a marker in the
+# stretch, a first offset behind it, or a last stable offset above the transaction.
+
 
 _CONTINUES = NO_MARKER  # as the outcome of a piece: the next piece, or the next marker, decides
 
@@ -172,8 +293,6 @@ def log_files_of(partition: Partition) -> LogFiles:
 
     def coordinated(producer_id: int, epoch: int) -> int:
         if not history:
-            from recovery.transactions.coordinator_history import history_of
-
             history.append(history_of(partition))
         [found] = history
         return UNKNOWN if found is None else found.outcome(producer_id, epoch)

@@ -22,15 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from recovery.changes.plans.changeable import (
+    CheckpointLimits,
+    lower_checkpoints,
+    read_whole,
     require_checkpoints,
     require_compacted,
     require_live,
     require_no_problem,
-)
-from recovery.changes.plans.lowered_checkpoints import (
-    CheckpointLimits,
-    lower_checkpoints,
-    read_whole,
 )
 from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.replay.recover_state import recover_cut_state

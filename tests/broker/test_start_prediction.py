@@ -20,7 +20,7 @@ import crc32c
 import pytest
 
 from recovery.checks.grounds.kraft_release import CANNOT_LOAD
-from recovery.checks.log_dirs.assignment import SETS_ASIDE
+from recovery.checks.log_dirs.log_dirs import SETS_ASIDE
 from recovery.start.prediction import EMPTIES, REPLACES
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition

@@ -459,7 +459,7 @@ def test_a_broker_that_runs(dead: Path, eoctl: Cli) -> None:
 
 def test_a_disk_that_is_too_small(dead: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.statvfs_result((4096, 4096, 100, 10, 10, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("recovery.begin.room.os.statvfs", lambda _: full)
+    monkeypatch.setattr("recovery.begin.adoption.os.statvfs", lambda _: full)
     outcome = eoctl("adopt", dead, "--to", "new")
     assert outcome.status == 4
     assert "bytes are needed there, 40,960 are free" in outcome.errors

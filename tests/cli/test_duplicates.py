@@ -15,7 +15,7 @@ import msgpack
 import pytest
 
 from eoctl.clock import parse_duration_ms
-from recovery.duplicates.rows import Duplicate
+from recovery.duplicates.spill import Duplicate
 from storage.errors import UsageError
 from tests.doubled_logs import Said, Sent, write_log
 from tests.terminal import on_terminal

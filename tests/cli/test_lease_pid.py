@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.journals.listing import UNFINISHED_NAME
 from storage.formats.producer_id_record import FIRST_ID
 from storage.producers.producer_state import AppendError
 from storage.writing.producer_ids import DIRECTORY_NAME

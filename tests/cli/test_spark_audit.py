@@ -21,7 +21,7 @@ from eoctl.runs.reports.audit import TASKS_PER_CORE
 from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
-from recovery.export.options import split_bytes_for
+from recovery.export.plan import split_bytes_for
 from storage.files import file_systems, fsio
 from storage.files.file_systems import register_default, register_file_system
 from storage.places.splits import split_places

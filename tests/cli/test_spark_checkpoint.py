@@ -73,8 +73,8 @@ def test_a_part_is_not_larger_than_what_may_be_held(
     eoctl: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One wave becomes several parts, and what is taken from them is held in a file, packed."""
-    import recovery.audit.checkpoint as checkpoint_module
-    import recovery.summaries.held as held_module
+    import recovery.audit.state as checkpoint_module
+    import recovery.summaries.codec as held_module
 
     root, checkpoint, one = tmp_path / "logs", tmp_path / "checkpoint", tmp_path / "one"
     count = write_world(root)

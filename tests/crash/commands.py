@@ -7,7 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.journal import JOURNAL_NAME
-from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.journals.listing import UNFINISHED_NAME
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.formats.transaction_state import (
     TransactionState,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
+from recovery.changes.apply import close_appends
 from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
-from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.journals.listing import UNFINISHED_NAME
 from recovery.changes.undo import undo
 from storage.dirs.topic_settings import LogConfig
 from storage.file_names import CLEAN_SHUTDOWN_NAME

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
-from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.journals.listing import UNFINISHED_NAME
 from recovery.changes.plans.plan import parse_plan
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.files.fsio import TEMP_SUFFIX

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.journals.listing import UNFINISHED_NAME
 from storage.file_names import LOCK_FILE_NAME
 from storage.files.fsio import TEMP_SUFFIX
 

@@ -6,9 +6,8 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from recovery.duplicates.record_digests import parse_record_id
-from recovery.duplicates.rows import DuplicateKind
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
-from recovery.duplicates.spill import SpillSpace
+from recovery.duplicates.spill import DuplicateKind, SpillSpace
 from storage.dirs.discovery import discover
 
 from .engine import Target

@@ -15,9 +15,8 @@ from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
 from eoctl.spark.datasource import PushedRecordsReader, RecordsReader
 from eoctl.spark.rows.source_options import splits_text
-from recovery.export.options import ExportOptions, Until
 from recovery.export.piece import export_piece
-from recovery.export.plan import plan_export
+from recovery.export.plan import ExportOptions, Until, plan_export
 from recovery.export.run import run_export
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError

@@ -15,12 +15,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 import eoctl.spark.results as results_module
-import recovery.summaries.held as held_module
+import recovery.summaries.codec as held_module
 from eoctl.spark.audit import TASKS_PER_GROUP, summarize_directories
 from eoctl.spark.errors import SparkJobError
 from eoctl.spark.results import TRIES, bring_summaries
-from recovery.summaries.codec import pack_partition
-from recovery.summaries.held import Shelf
+from recovery.summaries.codec import Shelf, pack_partition
 from storage.checksum import load_crc32c
 from storage.places.find import list_places
 from storage.places.splits import splits_at
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from recovery.summaries.held import HeldSummary
+    from recovery.summaries.codec import HeldSummary
     from storage.places.listing import Listing
     from storage.places.splits import Split
 

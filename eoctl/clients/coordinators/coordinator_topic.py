@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.internal_topics import find_copies, partitions_count
+from recovery.cluster.coordinator_log import find_copies, partitions_count
 from storage.errors import RefusedError
 from storage.producers.java_hash_map import coordinator_partition
 from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT

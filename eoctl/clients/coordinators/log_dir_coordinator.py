@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.coordinators.coordinator_topic import look_at_topic
 from eoctl.clients.partitions.own_ids import OwnIds
-from recovery.cluster.coordinator_log import CoordinatorLog
-from recovery.cluster.internal_topics import MAX_PROBLEMS_COUNT
+from recovery.cluster.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
 from storage.errors import RefusedError, pasted
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus

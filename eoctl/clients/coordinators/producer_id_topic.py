@@ -16,9 +16,9 @@ from eoctl.clients.partitions.open_partition import clock_of
 from eoctl.clients.partitions.own_ids import require_out_of_reach
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir, resolve_target
 from eoctl.clock import resolve_now
-from recovery.changes.journals.unfinished import require_finished
+from recovery.changes.journals.listing import require_finished
 from recovery.cluster.clusters import image_around
-from recovery.replay.known_producers import known_states
+from recovery.replay.recover_state import known_states
 from recovery.replay.snapshots import Clock
 from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, RefusedError

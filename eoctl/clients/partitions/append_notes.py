@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.replay.price import recovery_price
+from recovery.replay.recover_state import recovery_price
 from storage.dirs.log_dir import read_log_dir
 
 if TYPE_CHECKING:

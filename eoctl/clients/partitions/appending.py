@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from eoctl.changing import how_to_undo
 from eoctl.output import message
-from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
-from recovery.changes.journals.applied import Applied
+from recovery.changes.apply import close_appends
+from recovery.changes.journals.backups import Applied
 from recovery.changes.journals.journal import Status
-from recovery.changes.journals.unfinished import ways_out
+from recovery.changes.journals.listing import ways_out
 from storage.files import fsio
 from storage.files.broker_lock import take
 

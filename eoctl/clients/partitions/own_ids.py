@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from eoctl.clients.partitions.identity import derived_ids, random_producer_ids, run_ids
-from recovery.replay.known_producers import snapshot_ids
+from recovery.replay.recover_state import snapshot_ids
 from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError
 from storage.formats.producer_id_record import FIRST_ID

@@ -15,7 +15,7 @@ from storage.limits import INT64_MAX
 from storage.producers.producer_state import MAX_PRODUCER_EPOCH
 
 if TYPE_CHECKING:
-    from recovery.transactions.commit import Committable
+    from recovery.transactions.abort import Committable
 
 VALUES = {"--transactional-id": "ID", "--producer-id": "N", "--producer-epoch": "N"}
 ONE = "--transactional-id, --producer-id and --producer-epoch, or --from-file FILE"
@@ -87,7 +87,7 @@ def _wanted(
 ) -> tuple[Committable, ...]:
     from eoctl.call import again
     from eoctl.runs.txn.committables import read_committables, require_committable
-    from recovery.transactions.commit import Committable
+    from recovery.transactions.abort import Committable
 
     given = [transactional_id, producer_id, producer_epoch]
     if from_file is not None:

@@ -32,7 +32,7 @@ from eoctl.lab.world.network import (
     ProduceAnswer,
 )
 from eoctl.lab.world.settings import READ_COMMITTED, READ_UNCOMMITTED
-from recovery.truncate.epoch_ends import EpochEnd
+from recovery.truncate.target import EpochEnd
 from storage.formats.record_batch import parse_header
 from storage.producers.producer_state import AppendError
 from storage.producers.transaction_metadata import ProducerIdAndEpoch

@@ -17,9 +17,8 @@ from recovery.changes.plans.plan import Action
 from recovery.repair.broker_start import plan_recovery
 from recovery.replay.snapshots import Clock
 from recovery.truncate.cut import find_cut
-from recovery.truncate.epoch_ends import EpochEnd, find_epoch_end
 from recovery.truncate.plan import TruncationSteps, producers_at_end
-from recovery.truncate.target import CutTarget
+from recovery.truncate.target import CutTarget, EpochEnd, find_epoch_end
 from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, read_log_dir
 from storage.dirs.log_tail import empty_tail
 from storage.dirs.partition import Partition

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eoctl.lab.world.leader import IsrChange
     from eoctl.lab.world.metadata import Led, MetadataView
-    from recovery.truncate.epoch_ends import EpochEnd
+    from recovery.truncate.target import EpochEnd
     from storage.file_names import TopicPartition
     from storage.formats.txn_index import AbortedTxn
 

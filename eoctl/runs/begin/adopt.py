@@ -13,13 +13,16 @@ from eoctl.runs.begin.chosen_copies import SourceSearch, choose_copies
 from eoctl.runs.begin.init import identity_of, node_notes, version_of
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.notes import first_of
-from recovery.begin.adopted_settings import adopted_settings
-from recovery.begin.adopted_topics import WantedTopics
-from recovery.begin.adoption import Adoption, adoption_steps, next_producer_id
+from recovery.begin.adopted_topics import SecurityRecords, WantedTopics, adopted_settings
+from recovery.begin.adoption import (
+    Adoption,
+    adoption_steps,
+    next_producer_id,
+    require_one_file_system,
+    require_room,
+)
 from recovery.begin.dead_brokers import find_dead_brokers
-from recovery.begin.empty import require_free
-from recovery.begin.room import require_one_file_system, require_room
-from recovery.begin.security import SecurityRecords
+from recovery.begin.records import require_free
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.checks.grounds.broker_version import FEATURES, METADATA_VERSION, BrokerVersion
 from recovery.repair.plan import lost_ranges

@@ -9,7 +9,7 @@ from eoctl.runs.changes.plan_words import PlanAnswer
 from eoctl.runs.changes.repair_words import cost_of
 from eoctl.runs.notes import first_of
 from eoctl.runs.told import counted, listing
-from recovery.begin.room import other_owners
+from recovery.begin.adoption import other_owners
 from storage.errors import pasted
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from eoctl.progress import Progress
 from eoctl.runs.reports.replicas import CompareRun
 from eoctl.runs.told import counted
 from recovery.begin.adopted_topics import Lack, resolve_topics
-from recovery.begin.adoption import TakenCopy
-from recovery.begin.coordinators import look_at_coordinators
+from recovery.begin.adoption import TakenCopy, look_at_coordinators
 from recovery.begin.survey import SurveyJob, last_ids, survey_copy
 from recovery.checks.partition_check import CheckOptions
 from recovery.pool import MIN_PARTITION_BYTES, map_in_order, paying_jobs
 from recovery.rebuild.derive import RebuildSettings
-from recovery.repair.mended_checkpoints import mend_checkpoints
 from recovery.repair.plan import RepairJob, repair_many
+from recovery.repair.repaired import mend_checkpoints
 from storage.dirs.topic_settings import read_log_config
 from storage.errors import EoctlError, RefusedError, UsageError, pasted
 from storage.file_names import TopicPartition
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from eoctl.clock import Now
     from eoctl.runs.reports.replicas import RecommendationRow
     from recovery.begin.adopted_topics import AdoptedTopic, WantedTopics
-    from recovery.begin.coordinators import FoundByCoordinators
+    from recovery.begin.adoption import FoundByCoordinators
     from recovery.begin.dead_brokers import DeadBrokers, DeadCopy
     from recovery.begin.survey import LastIds, Survey
     from recovery.checks.grounds.broker_version import BrokerVersion

@@ -11,9 +11,15 @@ from eoctl.output import Report, emit
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.changes.plan_words import PlanAnswer
 from eoctl.runs.told import counted
-from recovery.begin.empty import NewLogDir, beginning_steps, require_free
-from recovery.begin.internal_topics import INTERNAL_TOPICS, MAX_PARTITIONS
-from recovery.begin.records import NodeIdentity, TopicStart, require_begins
+from recovery.begin.adopted_topics import INTERNAL_TOPICS, MAX_PARTITIONS
+from recovery.begin.records import (
+    NewLogDir,
+    NodeIdentity,
+    TopicStart,
+    beginning_steps,
+    require_begins,
+    require_free,
+)
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.checks.grounds.broker_version import NEWEST, BrokerVersion, parse_broker_version
 from storage.dirs.topic_settings import require_topic_setting

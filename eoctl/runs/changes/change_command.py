@@ -27,7 +27,7 @@ from eoctl.output import OutputFormat, error, line, message
 from eoctl.runs.changes.plan_words import done_lines, plan_lines
 from eoctl.runs.told import is_for_people, tell
 from recovery.changes.apply import begun_log_dirs, resume, writing
-from recovery.changes.journals.applied import SpentTargetError, stating
+from recovery.changes.journals.backups import SpentTargetError, stating
 from recovery.changes.plans.plan import absolute_path
 from storage.errors import EXIT_OK, EoctlError, UsageError, pasted
 from storage.file_names import FileKind, classify
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eoctl.change_options import ChangeOptions
     from eoctl.runs.changes.plan_words import PlanAnswer
     from eoctl.runs.told import Line
-    from recovery.changes.journals.applied import Applied
+    from recovery.changes.journals.backups import Applied
     from recovery.changes.journals.journal import JournalStep
     from recovery.changes.plans.plan import Plan
     from storage.dirs.discovery import Selected

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.change_options import ChangeOptions
-    from recovery.changes.journals.applied import Applied
+    from recovery.changes.journals.backups import Applied
     from recovery.changes.journals.journal import Journal
     from recovery.changes.plans.plan import Plan
 

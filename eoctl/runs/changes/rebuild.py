@@ -15,9 +15,8 @@ from eoctl.runs.changes.plan_words import compared_lines, derived_answer
 from eoctl.runs.told import is_for_people, tell
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.diff import FileState
-from recovery.rebuild.many import rebuild_many
-from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
-from recovery.replay.price import recovery_price
+from recovery.rebuild.many import Derived, derived_plan, rebuild_many, write_elsewhere
+from recovery.replay.recover_state import recovery_price
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 from storage.file_names import METADATA_TOPIC
 from storage.files import fsio
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Plan
     from recovery.rebuild.diff import FileDifference
     from recovery.rebuild.many import RebuildJob, RebuildResult
-    from recovery.replay.price import RecoveryPrice
+    from recovery.replay.recover_state import RecoveryPrice
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
 

@@ -25,14 +25,14 @@ from eoctl.runs.told import (
     tell,
 )
 from recovery.changes.plans.plan import absolute_path
+from recovery.rebuild.many import Derived, derived_plan, require_elsewhere
 from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
-from recovery.rebuild.write_derived import Derived, derived_plan, require_elsewhere
-from recovery.replay.price import recovery_price
 from recovery.replay.recover_state import (
     EntryState,
     bytes_to_replay,
     compare_entries,
     recover_state,
+    recovery_price,
 )
 from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity

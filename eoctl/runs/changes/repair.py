@@ -24,13 +24,12 @@ from eoctl.runs.changes.repair_words import (
 )
 from eoctl.runs.told import counted, is_for_people
 from recovery.changes.plans.plan import absolute_path
-from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata, image_around
-from recovery.repair.directory_files import assigned_topic_id
-from recovery.repair.mended_checkpoints import mend_checkpoints
+from recovery.cluster.placement import lost_partitions
 from recovery.repair.plan import RepairJob, plan_repair, repair_many
+from recovery.repair.repaired import assigned_topic_id, mend_checkpoints
 from recovery.repair.strategies import Strategy
-from recovery.replay.price import recovery_price
+from recovery.replay.recover_state import recovery_price
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, call_text
 from storage.file_names import DirState
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from eoctl.runs.told import Line
     from recovery.changes.plans.plan import Plan
     from recovery.rebuild.many import RebuildJob
-    from recovery.repair.mended_checkpoints import MendedCheckpoints
-    from recovery.repair.repaired import Repaired
+    from recovery.repair.repaired import MendedCheckpoints, Repaired
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.errors import EoctlError

@@ -13,16 +13,15 @@ from eoctl.progress import Progress
 from eoctl.replica_paths import require_known_bounds, select_replicas
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.changes.plan_words import cut_answer
-from recovery.changes.journals.unfinished import unfinished_path
+from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.changeable import require_same_segments
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.cluster.clusters import image_around
 from recovery.replay.recover_state import bytes_to_replay
 from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import plan_truncation
-from recovery.truncate.price import price_truncation
+from recovery.truncate.price import cut_parts, price_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
-from recovery.truncate.transactions import cut_parts
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState, read_log_dir
 from storage.dirs.partition import Partition

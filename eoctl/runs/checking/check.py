@@ -17,7 +17,7 @@ from recovery.checks.log_dirs.reclaim import (
     find_uncompacted,
 )
 from recovery.rules.findings import Finding
-from recovery.start.changes import StartChange
+from recovery.start.files import StartChange
 from storage.errors import EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:

@@ -15,22 +15,22 @@ from eoctl.output import flush
 from eoctl.runs.notes import notes_in_use
 from recovery.changes.journals.losses import journal_losses
 from recovery.changes.plans.file_facts import list_files
-from recovery.checks.grounds.broker_version import (
-    DIRECTORY_IDS,
-    is_before,
-    parse_broker_version,
-)
+from recovery.checks.grounds.broker_version import DIRECTORY_IDS, is_before, parse_broker_version
 from recovery.checks.grounds.collector import Collector
-from recovery.checks.log_dirs.absent import check_absent
-from recovery.checks.log_dirs.log_dirs import check_log_dirs, placements_of
-from recovery.checks.log_dirs.unfinished import is_explained, lost_by_changes, unfinished_changes
+from recovery.checks.log_dirs.log_dirs import (
+    check_absent,
+    check_log_dirs,
+    is_explained,
+    lost_by_changes,
+    placements_of,
+    unfinished_changes,
+)
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
 from recovery.cluster.placement import DirFate, nodes_of
-from recovery.fsck.causes import PlacedFinding
 from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
 from recovery.fsck.state import CheckState, key_of
-from recovery.fsck.verdict import ends_start
+from recovery.fsck.verdict import PlacedFinding, ends_start
 from recovery.pool import MIN_PARTITION_BYTES, map_unordered, paying_jobs
 from recovery.rules.findings import Finding, Severity
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from recovery.changes.journals.losses import JournalLoss
     from recovery.cluster.clusters import Clusters
     from recovery.fsck.one_pass import CheckResult
-    from recovery.start.changes import StartChange
+    from recovery.start.files import StartChange
     from recovery.start.log_dirs import RetentionCut
     from storage.dirs.discovery import Discovery, Selected, ServerProperties
     from storage.dirs.log_dir import PartitionDir

@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from recovery.checks.grounds.broker_version import NEWEST, unsupported_features
+from recovery.checks.grounds.broker_version import NEWEST, check_release, unsupported_features
 from recovery.checks.grounds.collector import MAX_KEPT_COUNT, Collector
-from recovery.checks.grounds.log_dir_release import check_release
 from recovery.cluster.placement import DirFate, nodes_of
 from recovery.fsck.next_call import Found, next_call
 from recovery.fsck.start_cut import start_cut

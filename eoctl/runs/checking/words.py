@@ -20,19 +20,18 @@ from eoctl.runs.told import (
     said_line,
     span,
 )
-from recovery.checks.log_dirs.assignment import DELETES
+from recovery.checks.log_dirs.log_dirs import DELETES
 from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
-from recovery.start.changes import StartAction
+from recovery.start.files import StartAction
 from storage.errors import call_text
 from storage.file_names import FileKind, classify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recovery.fsck.causes import Folded
     from recovery.fsck.start_cut import StartCut
-    from recovery.fsck.verdict import Checked, DirectoryVerdict, NodeStart, Obstacle
+    from recovery.fsck.verdict import Checked, DirectoryVerdict, Folded, NodeStart, Obstacle
     from recovery.rules.findings import Finding
     from recovery.start.log_dirs import RetentionCut
 

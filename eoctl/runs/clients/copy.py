@@ -25,8 +25,8 @@ from eoctl.progress import Progress
 from eoctl.runs.appended import AppendAnswer, places_text
 from eoctl.runs.clients.produce import first_error
 from eoctl.runs.told import counted
-from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.clusters import Clusters
+from recovery.cluster.placement import lost_partitions, not_understood
 from recovery.replay.recover_state import exposed_text
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.coordinators.producer_id_topic import look_at_ids, opened_ids
-from recovery.replay.known_producers import known_state, known_states
+from recovery.replay.recover_state import known_state, known_states
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import DirState, TopicPartition
 from storage.formats.producer_id_record import FIRST_ID, MAX_GENERATION
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.coordinators.producer_id_topic import IdOptions, OpenIds
-    from recovery.replay.known_producers import KnownState
+    from recovery.replay.recover_state import KnownState
     from recovery.replay.snapshots import Clock
     from storage.files.fsio import FileSystem
     from storage.formats.producer_id_record import Lease

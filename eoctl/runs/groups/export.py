@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.output import OutputFormat, Report, draws_tables, emit, message, write
 from eoctl.runs.groups.world import GroupWorld, WantedGroups
 from eoctl.runs.told import counted
-from recovery.groups.log_places import OffsetPlace
+from recovery.groups.group_log import OffsetPlace
 from recovery.groups.offset_files import csv_line, is_sayable
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError, pasted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.runs.told import counted, listing
-from recovery.groups.log_places import OffsetPlace
+from recovery.groups.group_log import OffsetPlace
 from recovery.groups.members import assigned_names
 from storage.errors import pasted
 from storage.file_names import TopicPartition

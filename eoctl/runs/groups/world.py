@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
 from eoctl.runs.notes import first_of, notes_in_use
-from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.clusters import Clusters, find_metadata
-from recovery.groups.expiry import is_expired
-from recovery.groups.group_log import GroupLog
-from recovery.groups.log_places import LogPlaces
+from recovery.cluster.placement import lost_partitions, not_understood
+from recovery.groups.group_log import GroupLog, LogPlaces, is_expired
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC

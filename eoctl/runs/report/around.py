@@ -18,7 +18,7 @@ from eoctl.report.model import (
     StateMark,
 )
 from eoctl.runs.report import calls
-from recovery.cluster.changes import BrokerChange, PartitionChange, Unread
+from recovery.cluster.history import BrokerChange, PartitionChange, Unread
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC, DirState
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from eoctl.clock import Now
     from eoctl.runs.report.request import ReportRequest
     from recovery.cluster.coordinator_log import IdRecord
-    from recovery.cluster.reasons import BrokerWhy, Why
-    from recovery.duplicates.rows import DuplicateKind
+    from recovery.cluster.history import BrokerWhy, Why
+    from recovery.duplicates.spill import DuplicateKind
     from storage.dirs.cluster_image import PartitionImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.formats.transaction_state import TransactionState

@@ -35,9 +35,9 @@ from eoctl.runs.report.partitions import (
 )
 from eoctl.runs.report.torn import torn_marks
 from eoctl.runs.txn.readers import TxnOptions, TxnWorld
-from recovery.duplicates.rows import DuplicateKind
-from recovery.fsck.causes import PlacedFinding
+from recovery.duplicates.spill import DuplicateKind
 from recovery.fsck.look import PartitionLook, look_at_one
+from recovery.fsck.verdict import PlacedFinding
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from eoctl.runs.report.request import ReportRequest
     from eoctl.runs.txn.readers import TxnOptions
-    from recovery.fsck.causes import PlacedFinding
     from recovery.fsck.look import PartitionLook
+    from recovery.fsck.verdict import PlacedFinding
     from recovery.replay.snapshots import Clock
     from recovery.timeline.spans import EndedSpans, Spans
     from recovery.transactions.open_transactions import OpenTransactionReport

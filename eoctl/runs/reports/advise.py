@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
-from recovery.cluster.absent import find_held_back
 from recovery.cluster.clusters import Clusters
-from recovery.elections.advice import advise, how_led, steps_of
-from recovery.elections.claims import TopicClaims, claims_of
+from recovery.cluster.placement import find_held_back
+from recovery.elections.advice import TopicClaims, advise, claims_of, how_led, steps_of
 from recovery.elections.copies import UNREAD, read_cut
 from recovery.elections.nodes import find_dead_cluster
 from recovery.elections.orders import NEVER

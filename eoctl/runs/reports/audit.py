@@ -16,16 +16,14 @@ from eoctl.runs.reports.engine import (
     anywhere,
     jobs_of,
 )
-from recovery.audit.checkpoint import AuditCheckpoint, by_directory, waves_of
 from recovery.audit.reports import Audit, Audited
-from recovery.audit.state import AuditState
-from recovery.cluster.absent import doubts_around
+from recovery.audit.state import AuditCheckpoint, AuditState, by_directory, waves_of
+from recovery.cluster.placement import doubts_around
 from recovery.cluster.remote_segments import tell_remote
 from recovery.cluster.transactional_ids import read_transactional_ids
-from recovery.export.options import DEFAULT_SPLIT_BYTES, split_bytes_for
+from recovery.export.plan import DEFAULT_SPLIT_BYTES, split_bytes_for
 from recovery.rules.findings import Severity
-from recovery.summaries.codec import pack_partition
-from recovery.summaries.held import LoadedSummary, Shelf
+from recovery.summaries.codec import LoadedSummary, Shelf, pack_partition
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from eoctl.spark.tables import TableTarget
-    from recovery.summaries.held import HeldSummary
+    from recovery.summaries.codec import HeldSummary
     from recovery.summaries.partition import FoundDamage
     from storage.places.listing import Listing, SegmentPlace
     from storage.places.splits import Split, TimelineStart

@@ -17,24 +17,24 @@ from eoctl.runs.reports.cluster_metadata import (
     wanted_topics,
 )
 from eoctl.runs.reports.cluster_state import shown_value
-from recovery.cluster.changes import (
+from recovery.cluster.clusters import counted, voters_of
+from recovery.cluster.history import (
     BrokerChange,
     FeatureChange,
     PartitionChange,
     QuorumLeaderChange,
     SettingChange,
     Unread,
+    read_history,
 )
-from recovery.cluster.history import read_history
-from recovery.cluster.quorum import counted, voters_of
-from recovery.cluster.spans import UnderIsrSpans
+from recovery.cluster.in_sync import UnderIsrSpans
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recovery.cluster.changes import Change
-    from recovery.cluster.spans import PartitionSum, UnderIsrSpan
+    from recovery.cluster.history import Change
+    from recovery.cluster.in_sync import PartitionSum, UnderIsrSpan
 
 KEPT_SPANS = 1000  # the longest ones, for text; programs get all of them
 COLUMNS = (

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from eoctl.clock import format_time_ms, parse_time_ms
 from eoctl.progress import Progress
 from eoctl.runs.in_cluster import doubts_of
-from recovery.cluster.history import ALL, read_through
-from recovery.cluster.moments import Moment
-from recovery.cluster.quorum import metadata_copies, read_newest_whole
+from recovery.cluster.clusters import metadata_copies, read_newest_whole
+from recovery.cluster.history import ALL, Moment, read_through
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
@@ -21,8 +20,8 @@ from storage.file_names import BOOTSTRAP_NAME, METADATA_TOPIC, DirState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from recovery.cluster.clusters import ChosenReading, CountedTo, MetadataCopy
     from recovery.cluster.history import History
-    from recovery.cluster.quorum import ChosenReading, CountedTo, MetadataCopy
     from storage.dirs.cluster_image import ClusterImage, MetadataLog
     from storage.dirs.log_dir import LogDir
 

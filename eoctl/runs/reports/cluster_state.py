@@ -27,8 +27,8 @@ from eoctl.runs.reports.cluster_rows import (
     directory_words,
     partition_state_row,
 )
+from recovery.cluster.clusters import CountedTo, counted, voters_of
 from recovery.cluster.history import read_state
-from recovery.cluster.quorum import CountedTo, counted, voters_of
 from storage.dirs.acknowledged import CopyStanding, in_cluster
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
@@ -50,9 +50,8 @@ from storage.formats.cluster_metadata import SECRET_CONFIG
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.cluster.history import History
-    from recovery.cluster.moments import Moment
-    from recovery.cluster.quorum import MetadataCopy
+    from recovery.cluster.clusters import MetadataCopy
+    from recovery.cluster.history import History, Moment
     from storage.dirs.cluster_image import BrokerImage, ClusterImage, Endpoint, TopicImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import Problem

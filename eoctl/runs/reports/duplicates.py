@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.runs.notes import notes_in_use
-from recovery.cluster.absent import doubts_around
-from recovery.duplicates.contents import RecordFinder
-from recovery.duplicates.groups import DuplicateGroup, groups_of
-from recovery.duplicates.rows import DuplicateKind
+from recovery.cluster.placement import doubts_around
+from recovery.duplicates.groups import DuplicateGroup, RecordFinder, groups_of
 from recovery.duplicates.search import DuplicateSearch
+from recovery.duplicates.spill import DuplicateKind
 from recovery.rules.findings import Severity
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from recovery.duplicates.rows import Duplicate
     from recovery.duplicates.search import DuplicateOptions
-    from recovery.duplicates.spill import SpillSpace
+    from recovery.duplicates.spill import Duplicate, SpillSpace
     from storage.dirs.discovery import Discovery, Selected
 
 SEVERITIES = {DuplicateKind.PROVED: Severity.WARNING, DuplicateKind.SUSPECTED: Severity.NOTE}

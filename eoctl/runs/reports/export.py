@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.runs.reports.engine import EngineRun
-    from recovery.export.options import ExportOptions
     from recovery.export.piece import PieceResult
-    from recovery.export.plan import ExportPiece, ExportPlan, StabilityJob
+    from recovery.export.plan import ExportOptions, ExportPiece, ExportPlan, StabilityJob
     from recovery.export.run import ExportResult
     from recovery.transactions.outcomes import Stability
     from storage.places.splits import Split

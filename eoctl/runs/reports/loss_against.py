@@ -9,8 +9,7 @@ from eoctl.progress import Progress
 from eoctl.runs.reports.loss import told_of_changes
 from recovery.changes.journals.journal import has_journal, read_journal
 from recovery.changes.journals.losses import losses_of
-from recovery.loss.against import AgainstSurvey
-from recovery.loss.before import key_of, side_before, touched_of
+from recovery.loss.against import AgainstSurvey, key_of, side_before, touched_of
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary
 from recovery.loss.sides import side_of, total_bytes
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError

@@ -18,13 +18,15 @@ from eoctl.replica_paths import (
 from eoctl.runs.reports.replicas_cluster import ComparedCluster
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import (
+    Cost,
     Likeness,
     acknowledged_end_offset,
     compare_replicas,
     price_tail,
     read_replica,
+    recommend,
+    standing_of,
 )
-from recovery.replicas.recommend import Cost, recommend, standing_of
 from recovery.replicas.rejoin import require_follow_offset
 from storage.dirs.acknowledged import NOT_KNOWN
 from storage.dirs.discovery import discover

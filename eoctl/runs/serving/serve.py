@@ -19,8 +19,8 @@ from eoctl.serve.server import Address, Server
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
 from eoctl.serve.state.commit_file import CommitFile
 from eoctl.serve.state.members import Members
-from recovery.cluster.absent import not_understood_of
 from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.cluster.placement import not_understood_of
 from storage.dirs.discovery import discover, is_foreign
 from storage.errors import (
     EXIT_ACCESS,

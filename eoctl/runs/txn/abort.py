@@ -17,20 +17,20 @@ from eoctl.replica_paths import require_one_topic, select_replicas
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.changes.plan_words import abort_answer
 from eoctl.runs.txn.readers import TxnOptions, open_world
-from recovery.changes.journals.unfinished import unfinished_path
+from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.transactions.abort import (
     plan_marker,
     price_of,
     require_epochs,
     sources_of,
+    with_recovery,
 )
 from recovery.transactions.open_transactions import (
     OpenTransactionReport,
     TransactionVerdict,
     abort_command,
 )
-from recovery.transactions.planned_append import with_recovery
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError, pasted

@@ -22,9 +22,14 @@ from eoctl.runs.changes.plan_words import commit_answer
 from eoctl.runs.txn.commit_copies import CopiesOptions, PartitionCopies
 from eoctl.runs.txn.readers import TxnOptions, open_world
 from recovery.changes.plans.plan import absolute_path, make_plan
-from recovery.replay.price import recovery_price
-from recovery.transactions.abort import count_open
-from recovery.transactions.commit import CommitProgress, ask_coordinator, client_version, late_ms
+from recovery.replay.recover_state import recovery_price
+from recovery.transactions.abort import (
+    CommitProgress,
+    ask_coordinator,
+    client_version,
+    count_open,
+    late_ms,
+)
 from recovery.transactions.unknown_ends import read_ended
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
@@ -47,8 +52,7 @@ if TYPE_CHECKING:
     from eoctl.runs.changes.change_command import Done
     from eoctl.runs.txn.readers import TxnWorld
     from recovery.changes.plans.plan import Plan
-    from recovery.transactions.abort import OpenData
-    from recovery.transactions.commit import Committable
+    from recovery.transactions.abort import Committable, OpenData
     from recovery.transactions.open_transactions import OpenTransactionReport
     from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.log_dir import LogDir

@@ -27,7 +27,7 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from recovery.transactions.commit import Committable
+from recovery.transactions.abort import Committable
 from storage.errors import AccessError, UsageError
 from storage.limits import INT64_MAX
 from storage.producers.producer_state import MAX_PRODUCER_EPOCH

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.clock import format_time_ms, resolve_now
 from eoctl.progress import Progress, log_bytes
 from eoctl.runs.notes import first_of
-from recovery.cluster.absent import lost_partitions, not_understood
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
+from recovery.cluster.placement import lost_partitions, not_understood
 from recovery.transactions.open_transactions import (
     OpenTransactionReport,
     TransactionVerdict,

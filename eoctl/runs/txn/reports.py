@@ -11,7 +11,7 @@ from eoctl.runs.txn.readers import known
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
-from recovery.transactions.prepared import PreparedSearch
+from recovery.transactions.open_transactions import PreparedSearch
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
 from storage.producers.transactions import NO_DATA

@@ -8,7 +8,7 @@ from eoctl.clients.partitions.open_partition import open_partition
 from eoctl.clients.partitions.target import resolve_target
 from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.plans.plan import absolute_path, source_of
-from recovery.transactions.planned_append import PlannedAppends, with_recovery
+from recovery.transactions.abort import PlannedAppends, with_recovery
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError, pasted
 from storage.file_names import CLEAN_SHUTDOWN_NAME

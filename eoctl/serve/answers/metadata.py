@@ -17,7 +17,7 @@ from eoctl.serve.state.broker import (
     Request,
     VirtualBroker,
 )
-from recovery.cluster.quorum import counted, metadata_copies, voters_of
+from recovery.cluster.clusters import counted, metadata_copies, voters_of
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, is_topic_name
 from storage.formats.message import ZERO_UUID

@@ -23,7 +23,7 @@ from eoctl.clients.log.log_watch import LogWatch
 from eoctl.serve.logs.gathered import Gathering
 from eoctl.serve.logs.open_files import OpenFiles
 from eoctl.serve.logs.wire_walk import WireWalk
-from recovery.truncate.epoch_ends import find_epoch_end
+from recovery.truncate.target import find_epoch_end
 from storage.dirs.discovery import select_partition
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.dirs.offset_ledger import absent, not_given
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from eoctl.serve.logs.wire_walk import VerifiedRun
     from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
-    from recovery.truncate.epoch_ends import EpochEnd
+    from recovery.truncate.target import EpochEnd
     from storage.dirs.acknowledged import Missing
     from storage.dirs.offset_ledger import KnownRange, OffsetSpan
     from storage.dirs.partition import Partition, TimePlace

@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.internal_topics import reach
+from recovery.cluster.coordinator_log import reach
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, RefusedError, pasted
 
@@ -177,7 +177,7 @@ def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple
 def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
     """Return the offset where two copies part; None: one continues the other."""
     from recovery.replicas.compare import Likeness, compare_replicas, read_replica
-    from recovery.truncate.epoch_ends import find_common_end
+    from recovery.truncate.target import find_common_end
 
     if one.is_empty or other.is_empty or _is_apart(one, other):
         return None  # retention may have removed what the one has from the other

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.spark.rows.source_options import ReadBounds
-from recovery.export.options import split_bytes_for
+from recovery.export.plan import split_bytes_for
 from storage.dirs.log_dir import StoppedState
 from storage.places.splits import plan_apart, prune_splits
 

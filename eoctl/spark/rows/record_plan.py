@@ -17,7 +17,7 @@ from eoctl.spark.rows.kafka_options import (
 )
 from eoctl.spark.rows.opening import needed_by_query, open_seen
 from eoctl.spark.rows.source_options import ReadBounds
-from recovery.export.options import Until
+from recovery.export.plan import Until
 from recovery.records.read_options import ReadOptions
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
@@ -216,7 +216,7 @@ def offset_at_time(
     Raises:
         UnopenedError, DataLossError: a segment that may have it cannot be opened, or is gone.
     """
-    from recovery.records.reader import RecordReader
+    from recovery.records.columns import RecordReader
 
     wanted = ReadOptions(columns=("offset",), from_time_ms=timestamp_ms)
     splits = split_places(places, SEARCH_BYTES)

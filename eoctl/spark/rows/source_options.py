@@ -24,7 +24,7 @@ from eoctl.spark.rows.kafka_options import (
     value_of,
 )
 from eoctl.spark.rows.kafka_table import source_columns
-from recovery.export.options import Until
+from recovery.export.plan import Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as

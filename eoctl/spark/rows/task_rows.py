@@ -103,7 +103,7 @@ def record_rows(
         NotMountedError, UnopenedError, DataLossError: as `open_seen`; of a later segment, too,
             which has the end of a transaction.
     """
-    from recovery.records.reader import RecordReader
+    from recovery.records.columns import RecordReader
 
     wanted = read_options(options, read)
     rows = RecordReader(split, wanted, opener=partial(open_seen, needed=needed))

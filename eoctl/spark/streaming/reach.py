@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eoctl.spark.rows.opening import require_listed
 from eoctl.spark.rows.record_plan import by_directory
 from eoctl.spark.rows.source_options import require_chosen
-from recovery.export.options import Until
+from recovery.export.plan import Until
 from recovery.transactions.isolation import Isolation
 from recovery.transactions.outcomes import find_stability
 from storage.dirs.log_dir import StoppedState

@@ -1,14 +1,10 @@
-"""Where the old bytes go before anything is changed, whether they fit, and how they get there.
-
-The default place is `<log dir>.eoctl`, beside the log dir and never inside: a broker refuses a log
-dir with an unknown directory in it. It must be on the log dir's own device, where a whole file is
-kept by a second name and only cut ranges are copied; the sibling of a mount point is another disk.
-"""
+"""Where the old bytes go before anything is changed, and what came of a change."""
 
 from __future__ import annotations
 
 import errno
 import os
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,16 +13,53 @@ from recovery.changes.journals.journal import PLACE_SUFFIX, BackupKind
 from recovery.changes.plans.file_facts import data_bytes_of, read_chunks
 from recovery.changes.plans.plan import Action
 from storage.dirs.discovery import is_in_log_dir
-from storage.errors import RefusedError, os_errors
+from storage.errors import LEFT_AS_IT_WAS, EoctlError, RefusedError, os_errors
 from storage.files import fsio
 from storage.files.fsio import attributes_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from recovery.changes.journals.journal import Journal
     from recovery.changes.plans.file_facts import FileFacts
     from recovery.changes.plans.plan import Plan, Step
     from storage.files.fsio import FileSystem
+
+
+class Applied(NamedTuple):
+    """What came of it. `was_done`: it had been applied before, and still is."""
+
+    journal: Journal
+    was_done: bool
+
+
+class SpentTargetError(RefusedError):
+    """What was asked for means nothing in what is there: it may have been cut already."""
+
+
+@contextmanager
+def stating(state: str) -> Iterator[None]:
+    """Begin the next step of an error with what is left; an interruption carries it as a note."""
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        interruption.add_note(state)
+        raise
+    except EoctlError as error:
+        own_state = f"{LEFT_AS_IT_WAS}; "
+        error.next_step = error.next_step.removeprefix(own_state)
+        if not error.next_step.startswith(state):
+            error.next_step = f"{state}; {error.next_step}" if error.next_step else state
+        raise
+
+
+# -- where the old bytes go before anything is changed, whether they fit, and how they get there
+#
+# The default place is `<log dir>.eoctl`, beside the log dir and never inside: a broker refuses a
+# log dir with an unknown directory in it. It must be on the log dir's own device, where a whole
+# file is kept by a second name and only cut ranges are copied; the sibling of a mount point is
+# another disk.
+
 
 # A file system without hard links, or none to this directory (another mount of the same disk).
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})

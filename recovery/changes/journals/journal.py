@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
-from recovery.changes.plans.checked_values import (
-    bool_of,
-    number_of,
-    plain_object,
-    text_of,
-    time_ns_of,
-)
 from recovery.changes.plans.confinement import (
     begins_a_log_dir,
     why_no_partition,
     why_not_confined,
     why_not_made,
 )
-from recovery.changes.plans.file_facts import FileFacts
+from recovery.changes.plans.file_facts import (
+    FileFacts,
+    bool_of,
+    number_of,
+    plain_object,
+    text_of,
+    time_ns_of,
+)
 from recovery.changes.plans.plan import PLAN_ID, Action
 from storage.checksum import crc32c
 from storage.dirs.state_file import StateSchema

@@ -1,8 +1,17 @@
-"""The journals that are kept: which there are, how large, and removing those nobody needs."""
+"""The journals that are kept: which there are, in which order, unfinished ones, old ones removed.
+
+A log dir whose plan has begun and not ended holds a file `.eoctl-unfinished` with the path of that
+directory; a broker ignores it. The journal appears whole, under its final name, before that file
+does, and that file before the first change, so that
+    no such file                  nothing is half done
+    a directory without journal   its run ended before anything was changed
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,18 +25,233 @@ from recovery.changes.journals.journal import (
     read_journal,
     require_only_ours,
 )
-from recovery.changes.journals.unfinished import unfinished_path
 from recovery.changes.plans.plan import PLAN_ID, read_plan
 from storage.errors import AccessError, CorruptError, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME
 from storage.files import fsio
 from storage.files.broker_lock import probe
+from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from recovery.changes.journals.journal import Journal
     from storage.files.fsio import FileSystem
+
+
+UNFINISHED_NAME = ".eoctl-unfinished"
+MAX_UNFINISHED_BYTES = 1 << 14
+
+
+def unfinished_path(log_dir: str) -> str | None:
+    """Directory of the journal that has begun and not ended in a log dir; None: there is none.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    file = Path(log_dir, UNFINISHED_NAME)
+    try:
+        text = os.fsdecode(read_small_file(file, MAX_UNFINISHED_BYTES)).removesuffix("\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(file, error) from error
+    if not Path(text).is_absolute() or "\0" in text:
+        raise _unusable(file, OSError(errno.EINVAL, "Does not hold the path of a journal"))
+    return text
+
+
+def unfinished_journals(log_dirs: Iterable[str]) -> Iterator[tuple[str, Journal]]:
+    """Each journal that has begun and not ended in log dirs, once, with one of them.
+
+    The next log dir is looked at when the journal before has been dealt with.
+
+    Raises:
+        RefusedError: there is no journal where a log dir says that one is.
+        AccessError, CorruptError: it cannot be used.
+    """
+    seen: set[str] = set()
+    for log_dir in log_dirs:
+        path = unfinished_path(log_dir)
+        if path is None or path in seen:
+            continue
+        seen.add(path)
+        if not has_journal(path):
+            require_finished([log_dir])
+        yield log_dir, read_journal(path)
+
+
+def _unusable(file: Path, error: OSError) -> AccessError:
+    next_step = (
+        f"eoctl journal list {pasted(f'{file.parent}{PLACE_SUFFIX}')} tells whether a change is"
+        " unfinished; if"
+        " none is, remove that file"
+    )
+    return AccessError(error, str(file), next_step=next_step)
+
+
+def require_finished(log_dirs: Iterable[str]) -> None:
+    """Refuse to change a log dir in which a plan has begun and not ended.
+
+    Raises:
+        RefusedError: exit status 4, with both ways out of it.
+        AccessError: it cannot be read.
+    """
+    for log_dir in log_dirs:
+        path = unfinished_path(log_dir)
+        if path is not None:
+            raise RefusedError(
+                f"{log_dir}: an earlier change has not been finished; nothing was touched",
+                next_step=ways_out_of(log_dir, path),
+            )
+
+
+def require_no_other(journal: Journal) -> None:
+    """Refuse to go on with a change where a log dir has another one that has not ended.
+
+    Raises:
+        RefusedError, AccessError: as `require_finished`.
+    """
+    for log_dir in journal.log_dirs:
+        if unfinished_path(log_dir) not in (None, journal.path):
+            require_finished([log_dir])
+
+
+def ways_out_of(log_dir: str, path: str) -> str:
+    """What can be done about a log dir that names a journal as unfinished."""
+    try:
+        return ways_out(read_journal(path))
+    except (AccessError, CorruptError) as error:
+        return (
+            f"its journal cannot be used ({error}): get it back, or, to keep the files as they are,"
+            f" remove {Path(log_dir, UNFINISHED_NAME)}"
+        )
+
+
+def ways_out(found: Journal) -> str:
+    """The call that completes an unfinished change, and the one that takes it back."""
+    path = found.path
+    if found.status in {Status.UNDOING, Status.UNDONE}:
+        return f"eoctl undo {pasted(path)} completes its undo"
+    if found.status is Status.KEPT:
+        return f"eoctl apply {pasted(path)} closes it"
+    completes = f"eoctl apply {pasted(path)} completes it"
+    return (
+        f"{completes}, eoctl undo {pasted(path)} takes it back" if found.has_backup else completes
+    )
+
+
+def set_unfinished(fs: FileSystem, journal: Journal) -> None:
+    """Note in every log dir of a plan that its changes may have begun.
+
+    Raises:
+        AccessError: it could not be written.
+    """
+    for log_dir in journal.log_dirs:
+        if unfinished_path(log_dir) != journal.path:
+            fsio.replace_file(fs, Path(log_dir, UNFINISHED_NAME), os.fsencode(journal.path) + b"\n")
+
+
+def clear_unfinished(fs: FileSystem, journal: Journal) -> None:
+    """Note that they have ended.
+
+    Raises:
+        AccessError: it could not be removed.
+    """
+    for log_dir in journal.log_dirs:
+        if unfinished_path(log_dir) in (None, journal.path):
+            fsio.remove_file(fs, Path(log_dir, UNFINISHED_NAME))
+
+
+# -- in which order the plans of a place were applied, whatever the clock did meanwhile
+#
+# Each journal is read once as long as it stays the same: `rebuild --apply` of a log dir makes one
+# for each of thousands of partitions.
+
+
+_ON_TOP = frozenset({Status.APPLIED, Status.UNDOING})
+
+
+class _Ordered(NamedTuple):
+    path: str
+    order: int
+    status: Status
+    log_dirs: tuple[str, ...]
+    has_backup: bool
+
+
+def next_order(place: str, now_ms: int) -> int:
+    """The order of a plan that is applied now: the time, but above all that are there.
+
+    Raises:
+        AccessError: the place cannot be listed.
+    """
+    return max(now_ms, 1 + max((each.order for each in _journals_in(place)), default=0))
+
+
+def later_applied(found: Journal) -> str:
+    """The journal of a later plan for one of the log dirs that still is applied; "": none.
+
+    Raises:
+        AccessError: its place cannot be listed.
+    """
+    return next(_later(found, _ON_TOP), "")
+
+
+def later_without_backup(found: Journal) -> str:
+    """Of those later plans the journal of one that cannot be undone; "": none. Raises as that."""
+    return next((each for each in _later(found, _ON_TOP, is_kept=False)), "")
+
+
+def all_later(found: Journal) -> list[str]:
+    """All that are to be undone before it, unfinished ones too. Raises as `later_applied`."""
+    return [*_later(found, {Status.APPLIED, Status.UNDOING, Status.UNFINISHED})]
+
+
+def _later(
+    found: Journal, wanted: AbstractSet[Status], *, is_kept: bool | None = None
+) -> Iterator[str]:
+    """Later journals of these states; `is_kept`: only those with a backup, or without."""
+    for each in _journals_in(str(Path(found.path).parent)):
+        is_later = each.path != found.path and each.order > found.order
+        if is_kept not in {None, each.has_backup}:
+            continue
+        if each.status in wanted and is_later and not {*each.log_dirs}.isdisjoint(found.log_dirs):
+            yield each.path
+
+
+def _journals_in(place: str) -> Iterator[_Ordered]:
+    """Those that can be read."""
+    with os_errors(place):
+        directories = sorted(map(str, Path(place).iterdir()))
+    for directory in directories:
+        try:
+            found = os.lstat(f"{directory}/{JOURNAL_NAME}")
+        except OSError:
+            continue
+        ordered = _read(directory, found.st_ino, found.st_size, found.st_mtime_ns)
+        if ordered is not None:
+            yield ordered
+
+
+@lru_cache(maxsize=1 << 16)
+def _read(directory: str, *identity: int) -> _Ordered | None:
+    del identity
+    try:
+        found = read_journal(directory)
+    except (AccessError, CorruptError):
+        return None
+    return _Ordered(
+        path=found.path,
+        order=found.order,
+        status=found.status,
+        log_dirs=found.log_dirs,
+        has_backup=found.has_backup,
+    )
+
+
+# -- the journals that are kept: which there are, how large, and removing those nobody needs
 
 
 class KeptJournal(NamedTuple):

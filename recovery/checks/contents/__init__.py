@@ -2,5 +2,5 @@
 
 Those of batches, of compacted topics, and of the coordinators' topics.
 
-From the entry down: records, coordinator_records, record_rules.
+From the entry down: records.
 """

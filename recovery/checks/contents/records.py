@@ -1,18 +1,4 @@
-"""What only decoded records show (`--deep`): the rules that headers and checksums cannot prove.
-
-  BAT-7   the body decompresses, within a limit, and its records fill it exactly
-  BAT-8   offset deltas ascend, from 0 to the last offset delta
-  BAT-9   the max timestamp is that of the records, unless it is the append time
-  BAT-12  a control batch holds one end marker; without a producer, records of KRaft
-  BAT-13  a delete horizon has something to wait for (after a compaction it need not)
-  BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
-  COO, MSG  records of the coordinators' topics decode
-Records of `__cluster_metadata` are `kraft`'s.
-
-Ordinary batches are looked at in bulk, as columns of their records; that only clears them. A batch
-that is not cleared is decoded by itself, and what is said of it comes from there. A batch with a
-wrong checksum, or a codec that cannot be, has been reported for that and is passed over.
-"""
+"""What only decoded records show (`--deep`): the rules that headers and checksums cannot prove."""
 
 from __future__ import annotations
 
@@ -20,15 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.checks.contents.coordinator_records import CoordinatorRecordCheck
-from recovery.checks.contents.record_rules import (
-    RecordBounds,
-    has_good_offsets,
-    has_its_max_timestamp,
-)
+from recovery.checks.grounds import broker_version as releases
 from recovery.replay.end_markers import REFUSED_CHECK_ID, marker_columns, read_marker
 from recovery.rules.findings import Severity
-from storage.errors import AccessError, CorruptError, FormatError, TooLargeError
+from storage.errors import AccessError, CorruptError, FormatError, TooLargeError, UnsupportedError
+from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
+from storage.formats import consumer_offsets, share_group_state, transaction_state
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
 from storage.formats.control_record import (
     MESSAGES,
@@ -36,6 +19,7 @@ from storage.formats.control_record import (
     parse_control_key,
     parse_control_message,
 )
+from storage.formats.coordinator_record import parse_prefix
 from storage.formats.legacy_message import MAGIC_V1, inner_messages, parse_message
 from storage.formats.record_batch import (
     CONTROL_MASK,
@@ -50,18 +34,272 @@ from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.log.decoded_records import lost_base_offset, sound_records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from numpy.typing import NDArray
 
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.grounds.collector import Collector
+    from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
-    from storage.log.segment import Segment
+    from storage.kernels.record_table import RecordTable
+    from storage.log.segment import LogRecord, Segment
 
-    Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Decode = Callable[[bytes | None, bytes | None], object]
+    Ints = NDArray[np.int64]
+
+
+class RecordBounds:
+    """Offsets and timestamps of the records of one batch, in the order they come."""
+
+    def __init__(self, header: BatchHeader) -> None:
+        self.count = 0
+        self.max_timestamp_ms = 0
+        self.has_tombstone = False
+        self.wrong_offset = ""  # the first one
+        self.is_outside = False
+        self._before: int | None = None
+        self._first, self._last = header.base_offset, header.last_offset
+        # With a last offset that cannot be (BAT-4) nothing is inside.
+        self._is_bounded = 0 < header.records_count <= header.last_offset_delta + 1
+
+    def take(self, record: LogRecord) -> None:
+        """Note the next record."""
+        offset = record.offset
+        self._take_offset(offset, self._before)
+        self._before = offset
+        self.has_tombstone = self.has_tombstone or record.value is None
+        if not self.count or record.timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = record.timestamp_ms
+        self.count += 1
+
+    def take_table(self, records: RecordTable) -> None:
+        """Note the next records, one or more; the same as `take` of each."""
+        offset = records.offset
+        before = np.concatenate(([offset[0] - 1], offset[:-1]))
+        if self._before is not None:
+            before[0] = self._before
+        doubtful = offset <= before
+        if self._is_bounded:
+            doubtful |= (offset < self._first) | (offset > self._last)
+        for row in np.flatnonzero(doubtful).tolist():
+            self._take_offset(int(offset[row]), int(before[row]))
+        self._before = int(offset[-1])
+        self.has_tombstone = self.has_tombstone or bool((records.value_bytes < 0).any())
+        latest_ms = int(records.timestamp_ms.max())
+        self.max_timestamp_ms = max(latest_ms, self.max_timestamp_ms) if self.count else latest_ms
+        self.count += len(offset)
+
+    def _take_offset(self, offset: int, before: int | None) -> None:
+        is_outside = self._is_bounded and not self._first <= offset <= self._last
+        if is_outside and not self.is_outside:
+            self.is_outside = True
+            self.wrong_offset = str(offset)
+        elif before is not None and offset <= before and not self.wrong_offset:
+            self.wrong_offset = f"{offset} after {before}"
+
+
+def has_good_offsets(table: HeaderTable, records: RecordTable) -> Flags:
+    """BAT-8 for each batch; records of batches that are not whole are not there."""
+    row, offset = records.batch_row, records.offset
+    wrong = (offset < table.base_offset[row]) | (offset > table.last_offset[row])
+    wrong[1:] |= (offset[1:] <= offset[:-1]) & (row[1:] == row[:-1])
+    good = np.ones(records.batch_count, np.bool_)
+    good[row[wrong]] = False
+    return good
+
+
+def has_its_max_timestamp(table: HeaderTable, records: RecordTable) -> Flags:
+    """BAT-9 for each batch; with the append time a record's timestamp is the batch's anyway."""
+    good = np.ones(records.batch_count, np.bool_)
+    if records.row_count:
+        starts = np.flatnonzero(np.diff(records.batch_row, prepend=-1))
+        latest_ms = np.maximum.reduceat(records.timestamp_ms, starts)
+        batch = records.batch_row[starts]
+        good[batch] = latest_ms == table.max_timestamp_ms[batch]
+    return good
+
+
+# -- records of the coordinators' topics decode: the COO and MSG rules
+#
+# A record of a type that is not known is passed over by brokers, too. Types of the newer group
+# protocols, and of share groups, have changed without a new version while they were developed:
+# that one of them does not decode is a warning. With any other a coordinator cannot load its
+# partition. A release that is asked for may know less than ours does: COO-2 and COO-3 tell of
+# that, too.
+
+
+SHARE_GROUP_TOPIC = "__share_group_state"
+GROUP_METADATA_TYPE = 2  # of `__consumer_offsets`; the types above have changed within a version
+UNKNOWN_TYPE = "COO-2"
+UNKNOWN_VERSION = "COO-3"
+
+# Releases before KIP-915. The group coordinator takes what it has read when it is through; the
+# transaction coordinator keeps what came before (GroupMetadataManager, TransactionStateManager).
+_OLD_TRANSACTION_VERSION = 0
+_OLD_VALUE_VERSION = 3  # of OffsetCommitValue and GroupMetadataValue
+PASSES_OVER = "passes over it"
+LOADS_NO_GROUP = "its coordinator loads no group and no offset of the partition"
+LOADS_NO_MORE_IDS = "its coordinator loads no transactional id that follows in the partition"
+
+
+def _decode_transaction(key: bytes | None, value: bytes | None) -> None:
+    _, state = transaction_state.parse_record(key, value)
+    if state is not None:
+        _ = state.status
+
+
+# Topic -> how a record is decoded, and the greatest type whose schemas are settled.
+_TOPICS: dict[str, tuple[Decode, int]] = {
+    TRANSACTION_STATE_TOPIC: (_decode_transaction, transaction_state.TRANSACTION_TYPE),
+    GROUPS_TOPIC: (consumer_offsets.parse_record, GROUP_METADATA_TYPE),
+    SHARE_GROUP_TOPIC: (share_group_state.parse_record, -1),
+}
+
+
+class _NotInReleaseError(UnsupportedError):
+    """A record that we know, and the release that is asked for does not."""
+
+    def __init__(
+        self,
+        version: BrokerVersion,
+        check_id: str,
+        what: str,
+        found: int,
+        last: int,
+        broker_action: str,
+    ) -> None:
+        super().__init__(
+            f"Kafka {version} does not know a record of {what} {found}",
+            check_id=check_id,
+            pos=0,
+            expected=f"0..{last}",
+            found=str(found),
+        )
+        self.broker_action = broker_action
+
+
+class CoordinatorRecordCheck:
+    """Decodes the records of one segment of such a topic."""
+
+    def __init__(
+        self,
+        topic: str,
+        path: str,
+        collector: Collector,
+        version: BrokerVersion | None,
+    ) -> None:
+        self._decode, self._settled = _TOPICS[topic]
+        self._topic = topic
+        self._path = path
+        self._collector = collector
+        self._version = version
+
+    @classmethod
+    def of_topic(
+        cls, topic: str, path: str, collector: Collector, version: BrokerVersion | None = None
+    ) -> CoordinatorRecordCheck | None:
+        """Return a check for a topic; None if its records are not ours to know."""
+        return cls(topic, path, collector, version) if topic in _TOPICS else None
+
+    def take_table(
+        self, table: HeaderTable, records: RecordTable, is_wanted: NDArray[np.bool_]
+    ) -> None:
+        """Decode the records of some batches of a table."""
+        source = records.source.data
+        rows = np.flatnonzero(is_wanted[records.batch_row])
+        columns = (records.key_pos, records.key_bytes, records.value_pos, records.value_bytes)
+        places = zip(rows.tolist(), *(each[rows].tolist() for each in columns), strict=True)
+        for row, key_pos, key_bytes, value_pos, value_bytes in places:
+            key = None if key_bytes < 0 else bytes(source[key_pos : key_pos + key_bytes])
+            value = None if value_bytes < 0 else bytes(source[value_pos : value_pos + value_bytes])
+            error = self._error(key, value)
+            if error is not None:
+                batch = batch_at(table, int(records.batch_row[row]))
+                self._add(error, batch, int(records.offset[row]), key)
+
+    def take_record(self, batch: ScannedBatch, record: LogRecord) -> None:
+        """Decode one record."""
+        error = self._error(record.key, record.value)
+        if error is not None:
+            self._add(error, batch, record.offset, record.key)
+
+    def _error(self, key: bytes | None, value: bytes | None) -> FormatError | None:
+        try:
+            self._decode(key, value)
+            if self._version is not None and key is not None:
+                self._require_known(self._version, key, value)
+        except FormatError as error:
+            return error
+        return None
+
+    def _require_known(self, version: BrokerVersion, key: bytes, value: bytes | None) -> None:
+        """Raise NotInReleaseError for a type or a version that a release does not know."""
+        record_type = parse_prefix(key, "key")
+        is_lenient = version >= releases.LENIENT_COORDINATORS
+        if self._topic == GROUPS_TOPIC:
+            last = releases.highest(releases.GROUP_RECORD_TYPES, version) or 0
+            if record_type > last:
+                action = PASSES_OVER if is_lenient else LOADS_NO_GROUP
+                raise _NotInReleaseError(version, UNKNOWN_TYPE, "type", record_type, last, action)
+        is_groups = self._topic == GROUPS_TOPIC
+        if is_lenient or value is None or self._topic == SHARE_GROUP_TOPIC:
+            return
+        found = parse_prefix(value, "value")
+        last = _OLD_VALUE_VERSION if is_groups else _OLD_TRANSACTION_VERSION
+        if found > last:
+            action = LOADS_NO_GROUP if is_groups else LOADS_NO_MORE_IDS
+            raise _NotInReleaseError(version, UNKNOWN_VERSION, "version", found, last, action)
+
+    def _add(self, error: FormatError, batch: ScannedBatch, offset: int, key: bytes | None) -> None:
+        message = f"the record at offset {offset} does not decode: {error.message}"
+        severity, action = Severity.ERROR, "its coordinator cannot load the partition"
+        if isinstance(error, _NotInReleaseError):
+            message, action = error.message, error.broker_action
+            severity = Severity.NOTE if action == PASSES_OVER else Severity.ERROR
+        elif error.check_id == UNKNOWN_TYPE:
+            severity, action = Severity.NOTE, PASSES_OVER
+        elif isinstance(error, UnsupportedError) or self._is_unsettled(key):
+            severity = Severity.WARNING
+        self._collector.add(
+            error.check_id,
+            self._path,
+            message,
+            severity=severity,
+            start_pos=batch.pos,
+            end_pos=batch.pos + batch.header.batch_bytes,
+            base_offset=offset,
+            last_offset=offset,
+            expected=error.expected,
+            found=error.found,
+            broker_action=action,
+        )
+
+    def _is_unsettled(self, key: bytes | None) -> bool:
+        try:
+            return key is not None and parse_prefix(key, "key") > self._settled
+        except FormatError:
+            return False
+
+
+# -- what only decoded records show (`--deep`): the rules that headers and checksums cannot prove
+#
+#   BAT-7   the body decompresses, within a limit, and its records fill it exactly
+#   BAT-8   offset deltas ascend, from 0 to the last offset delta
+#   BAT-9   the max timestamp is that of the records, unless it is the append time
+#   BAT-12  a control batch holds one end marker; without a producer, records of KRaft
+#   BAT-13  a delete horizon has something to wait for (after a compaction it need not)
+#   BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
+#   COO, MSG  records of the coordinators' topics decode
+# Records of `__cluster_metadata` are `kraft`'s.
+#
+# Ordinary batches are looked at in bulk, as columns of their records; that only clears them. A
+# batch that is not cleared is decoded by itself, and what is said of it comes from there. A batch
+# with a wrong checksum, or a codec that cannot be, has been reported for that and is passed over.
+
 
 # What is decoded at once; more in a single batch than the second number is decoded in pieces.
 MAX_RECORDS = 65_536

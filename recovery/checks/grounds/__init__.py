@@ -2,5 +2,5 @@
 
 The collector of findings, what excuses them, and the release that the files are of.
 
-From the entry down: kraft_release, log_dir_release, circumstances, broker_version, collector.
+From the entry down: kraft_release, broker_version, collector.
 """

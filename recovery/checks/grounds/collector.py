@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import severity_of
 from recovery.rules.findings import Finding, Severity
+from storage.dirs.log_dir import StoppedState
+from storage.dirs.topic_settings import read_log_config, stated_is_compacted
+from storage.errors import AccessError
+from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC
+from storage.places.listing import UNSEQUENCED_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.errors import FormatError
+
 
 MAX_KEPT_COUNT = 100  # of one rule in one file
 
@@ -110,3 +121,95 @@ class Collector:
         for (_, _, severity), count in self.counts.items():
             found[severity] += count
         return found
+
+
+# -- what is normal for a partition: how its log dir was left, what kind of topic it is, its holes
+
+
+class Refusal(NamedTuple):
+    """A batch that keeps a broker from loading the log, if it has to read it for producer state."""
+
+    offset: int
+    reason: str
+
+
+def _log_start_offset(partition: Partition) -> int:
+    """From where on batches count; all of them where it lies beyond the log, as OFS-1 tells."""
+    log_start_offset = partition.log_start_offset or 0
+    if not partition.segments or log_start_offset <= partition.segments[-1].base_offset:
+        return log_start_offset
+    try:
+        log_end = partition.log_end()
+    except AccessError:
+        return log_start_offset
+    if log_end is None or log_start_offset <= log_end.offset:
+        return log_start_offset
+    return partition.segments[0].base_offset
+
+
+class Circumstances:
+    """What the checks of one partition go by.
+
+    Attributes:
+        is_clean: the clean-shutdown marker is there.
+        is_compacted: by the topic's policy, or once a batch shows that a cleaner was here.
+        has_damage: a stretch of the log could not be used: what is derived cannot be judged.
+        claimed_end_offset: the log reached at least so far; None: nothing tells.
+        interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
+        end_offset: log end offset of what was read so far.
+        is_end_read: False: the last `.log` could not be read up to its end, so that the log may end
+            far behind `end_offset`.
+        reach_offset: the same, with batches whose offset cannot be right.
+        remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
+        refusals: in the order of the log.
+    """
+
+    def __init__(self, partition: Partition, image: ClusterImage | None, *, now_ms: int) -> None:
+        topic, log_dir = partition.topic, partition.log_dir
+        self.now_ms = now_ms
+        self.is_clean = partition.stopped is StoppedState.CLEAN
+        self.is_metadata = topic == METADATA_TOPIC
+        self.is_internal = topic in UNSEQUENCED_TOPICS
+        self.is_compacted = topic in COORDINATOR_TOPICS
+        self.interval_bytes: int | None = None
+        if image is not None and topic in image.topics:
+            node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
+            config = read_log_config(image, topic, broker_id=node_id)
+            self.is_compacted = self.is_compacted or config.is_compacted
+            self.interval_bytes = config.index_interval_bytes
+        else:
+            self.is_compacted = self.is_compacted or bool(stated_is_compacted())
+        if log_dir is not None and log_dir.cleaner_offsets:
+            key = partition.directory.topic_partition
+            self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets
+        self.claimed_end_offset = partition.acknowledged.end_offset
+        self.log_start_offset = _log_start_offset(partition)
+        remote = partition.remote_range
+        self.remote_end_offset = None if remote is None else remote.end_offset
+        self.has_damage = False
+        self.is_end_read = True
+        self.refusals: list[Refusal] = []
+        self.end_offset = partition.segments[0].base_offset if partition.segments else 0
+        self.reach_offset = self.end_offset
+        point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+        segments = partition.segments
+        self._recovered_base = 0
+        if segments:
+            first = first_recovered(segments, 0 if self.is_metadata else point or 0)
+            self._recovered_base = segments[first].base_offset
+        self._holes: list[int] = []
+
+    def is_recovered(self, files: SegmentFiles) -> bool:
+        """Whether a start derives this segment's indexes anew, so that it need not be right."""
+        if self.is_clean and not self.is_metadata:
+            return False
+        return files.base_offset >= self._recovered_base
+
+    def add_hole(self, offset: int) -> None:
+        """Note that offsets or batches from `offset` on are missing; holes come in order."""
+        self._holes.append(offset)
+
+    def has_hole(self, after_offset: int, before_offset: int) -> bool:
+        """Whether something is missing between two offsets."""
+        at = bisect_right(self._holes, after_offset)
+        return at < len(self._holes) and self._holes[at] <= before_offset

@@ -2,5 +2,5 @@
 
 Its checkpoints, its metadata log, and what is assigned to it and not there.
 
-From the entry down: kraft, offsets, absent, reclaim, unfinished, assignment, log_dirs.
+From the entry down: kraft, offsets, reclaim, log_dirs.
 """

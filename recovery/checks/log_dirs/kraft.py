@@ -22,10 +22,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.checks.grounds.broker_version import DYNAMIC_QUORUM, METADATA_VERSION, is_before
+from recovery.checks.grounds.broker_version import (
+    DYNAMIC_QUORUM,
+    METADATA_VERSION,
+    REFUSES,
+    is_before,
+)
 from recovery.checks.grounds.kraft_release import CANNOT_LOAD, ReleaseCheck
-from recovery.checks.grounds.log_dir_release import REFUSES
-from recovery.checks.log_dirs.assignment import read_topic_id
+from recovery.checks.log_dirs.log_dirs import read_topic_id
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
 from storage.file_names import (

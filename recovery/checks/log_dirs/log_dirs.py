@@ -22,45 +22,66 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.changes.journals.journal import Status, read_journal
+from recovery.changes.journals.listing import (
+    UNFINISHED_NAME,
+    unfinished_path,
+    ways_out,
+    ways_out_of,
+)
 from recovery.checks.grounds import broker_version as releases
-from recovery.checks.grounds.log_dir_release import REFUSES, check_release, check_same_properties
-from recovery.cluster.placement import DirFate, NodePlacement, nodes_of
-from recovery.rules.findings import Severity
-from storage.dirs.discovery import duplicate_partitions, is_foreign
+from recovery.checks.grounds.broker_version import REFUSES, check_release, check_same_properties
+from recovery.cluster.placement import (
+    DirFate,
+    NodePlacement,
+    find_absent,
+    find_unassigned,
+    nodes_of,
+)
+from recovery.rules.findings import Finding, Severity
+from storage.dirs.discovery import UNKNOWN_PARTITION, duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
-from storage.errors import FormatError, as_argument
+from storage.errors import AccessError, CorruptError, FormatError, as_argument, pasted
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
+    LOCK_FILE_NAME,
     LOG_START_NAME,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     DirState,
     FileKind,
     FileSuffix,
+    parse_partition_name,
 )
+from storage.files.broker_lock import probe
 from storage.files.positioned_file import read_small_file
 from storage.formats.checkpoint import offset_checkpoint_problems
 from storage.formats.clean_shutdown import problems as clean_shutdown_problems
 from storage.formats.java_text import NotANumberError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.meta_properties import problems as meta_properties_problems
-from storage.formats.partition_metadata import format_uuid
+from storage.formats.partition_metadata import NotCaughtError, format_uuid, parse_partition_metadata
+from storage.formats.partition_metadata import problems as partition_metadata_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from recovery.changes.journals.losses import JournalLoss
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.grounds.collector import Collector
-    from recovery.cluster.placement import Placed
+    from recovery.cluster.clusters import Clusters
+    from recovery.cluster.placement import AbsentPartition, HeldBack, Placed
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import ServerProperties
     from storage.dirs.log_dir import LogDir
     from storage.dirs.partition import Partition
 
     CollectorOf = Callable[[LogDir], Collector]
+
 
 LOSES_LOG_DIR = "takes this log dir offline; without another one it stops"
 IGNORES_IT = "ignores it"
@@ -491,4 +512,373 @@ def _contradicts(collector: Collector, path: str, message: str, expected: str, f
         expected=expected,
         found=found,
         broker_action=REFUSES,
+    )
+
+
+# -- DIR-8: partitions that checkpoints or metadata name, and that have no directory
+#
+# A broker drops the lines, and makes the replicas anew that are its own: empty, from its log
+# start.
+
+
+# Of the checkpoints that name a partition, the first of these tells of its loss.
+_TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
+
+_HELD_ACTIONS = {
+    DirState.STRAY: "leaves it aside",
+    DirState.DELETE: "deletes it after file.delete.delay.ms",
+    DirState.FUTURE: "cuts it to match the live directory",
+}
+
+
+def check_absent(
+    log_dirs: Sequence[LogDir],
+    clusters: Clusters,
+    collector_of: Callable[[LogDir], Collector],
+    held_back: Sequence[HeldBack] = (),
+) -> None:
+    """Check the log dirs of one node for partitions that are not there (DIR-8, DIR-6).
+
+    Args:
+        log_dirs: those that were given as a whole.
+        clusters: for their metadata.
+        collector_of: of a log dir.
+        held_back: what directories with a suffix have, of these log dirs and of others.
+    """
+    by_path = {each.path: each for each in log_dirs}
+    for held in held_back:
+        _add_held_back(held, collector_of(held.log_dir))
+    for each in find_absent(log_dirs, clusters, held_back):
+        _add_lines(each, collector_of(by_path[each.log_dir]))
+    for each in find_unassigned(log_dirs, clusters):
+        log_dir = by_path[each.log_dir]
+        has_checkpoints = log_dir.recovery_points is not None or log_dir.high_watermarks is not None
+        collector_of(log_dir).add(
+            "DIR-8",
+            each.log_dir,
+            f"a partition without a directory: {each.why}",
+            # Without any checkpoint nothing can speak of what was there.
+            severity=None if has_checkpoints else Severity.WARNING,
+            topic=each.key.topic,
+            partition=each.key.partition,
+            broker_action="makes it, empty",
+        )
+
+
+def _add_held_back(held: HeldBack, collector: Collector) -> None:
+    """DIR-6: what only a directory has that no broker serves."""
+    does = _HELD_ACTIONS[held.state]
+    if not held.live:
+        does += f", and makes {held.key} anew, empty"
+    collector.add(
+        "DIR-6",
+        held.path,
+        f"{held.missing.offsets} of {held.key} are in no directory that a broker serves",
+        severity=Severity.ERROR,
+        topic=held.key.topic,
+        partition=held.key.partition,
+        base_offset=held.base_offset,
+        last_offset=held.end_offset - 1,
+        expected=f"in {held.live}" if held.live else "a live directory",
+        found="only here",
+        broker_action=does,
+        fix=held.way_back,
+    )
+
+
+def _add_lines(absent: AbsentPartition, collector: Collector) -> None:
+    names = [name for name, _ in absent.lines]
+    telling = next((each for each in _TELLING if each in names), None)
+    missing = absent.missing
+    for name, offset in absent.lines:
+        is_loss = missing is not None and name == telling
+        collector.add(
+            "DIR-8",
+            os.fspath(Path(absent.log_dir, name)),
+            f"an entry of a partition that is not in this log dir: {absent.why}"
+            if missing is None or not is_loss
+            else f"{missing.offsets} are missing: the whole partition has no directory",
+            severity=Severity.ERROR if is_loss else None,
+            topic=absent.key.topic,
+            partition=absent.key.partition,
+            base_offset=missing.base_offset if missing is not None and is_loss else None,
+            last_offset=missing.last_offset if missing is not None and is_loss else None,
+            found=str(offset),
+            broker_action="drops it",
+        )
+
+
+# -- what the journals beside a log dir say: JNL-2, a change has not ended; JNL-3, it lost records
+#
+# A broker ignores the file that says so, and goes on with files of which one half is what they
+# were and the other half what they were to become. So it is told before a broker is started.
+
+
+CHECK_ID = "JNL-2"
+
+
+def unfinished_changes(log_dirs: Iterable[str]) -> Iterator[Finding]:
+    """Give a finding for each log dir in which a change has not ended; takes no lock.
+
+    While somebody holds the lock it is a warning: the change may be going on just now.
+    """
+    for log_dir in dict.fromkeys(map(os.path.realpath, log_dirs)):
+        try:
+            path = unfinished_path(log_dir)
+        except AccessError as error:
+            yield _finding(log_dir, f"cannot be used: {error}", error.next_step)
+            continue
+        if path is None:
+            continue
+        try:
+            found = read_journal(path)
+        except (AccessError, CorruptError):
+            yield _finding(log_dir, f"a change is unfinished; {ways_out_of(log_dir, path)}", "")
+            continue
+        what = f"a change by {found.command} has not ended"
+        if found.status is Status.APPLIED:
+            what = f"a change by {found.command} is done, but not closed"
+        elif found.status in {Status.UNDOING, Status.UNDONE}:
+            what = f"the undo of a change by {found.command} has not ended"
+        is_undo = found.status in {Status.UNDOING, Status.UNDONE}
+        fix = f"eoctl {'undo' if is_undo else 'apply'} {path}"
+        yield _finding(log_dir, f"{what}: {ways_out(found)}", fix)
+
+
+def lost_by_changes(
+    losses: Iterable[JournalLoss], directories: Collection[str]
+) -> Iterator[Finding]:
+    """Give a finding for each applied change that took something from one of these directories."""
+    known = {os.path.realpath(each): each for each in directories}
+    for each in losses:
+        name = parse_partition_name(Path(each.directory).name)
+        directory = known.get(os.path.realpath(each.directory))
+        if directory is None or name is None:
+            continue
+        severity = Severity.ERROR if each.lost.is_acknowledged else Severity.NOTE
+        yield Finding(
+            check_id="JNL-3",
+            severity=Severity.WARNING if each.is_moved else severity,
+            path=directory,
+            message=each.told,
+            topic=name.topic,
+            partition=name.partition,
+            base_offset=each.base_offset,
+            last_offset=each.last_offset,
+            broker_action="nothing",
+            fix=f"eoctl loss --against {pasted(each.journal)}",
+        )
+
+
+def is_explained(finding: Finding, losses: Sequence[JournalLoss]) -> bool:
+    """Whether a finding only repeats what a change of eoctl has lost in that partition.
+
+    Such are a gap between batches (SEG-4), and the sequences of producers behind it (PRD-1).
+    """
+    first, last = finding.base_offset, finding.last_offset
+    if finding.check_id == "SEG-4" and first is not None and last is not None:
+        return any(each.explains(first, last) for each in losses)
+    is_behind = finding.check_id == "PRD-1" and finding.severity is Severity.NOTE
+    return is_behind and any(
+        last is not None and last < (first or 0) for each in losses for _, last in each.ranges
+    )
+
+
+def _finding(log_dir: str, message: str, fix: str) -> Finding:
+    is_held = probe(Path(log_dir, LOCK_FILE_NAME)).is_held
+    severity = Severity.WARNING if is_held else Severity.ERROR
+    path = str(Path(log_dir, UNFINISHED_NAME))
+    action = "ignores it, and changes more"
+    return Finding(
+        check_id=CHECK_ID,
+        severity=severity,
+        path=path,
+        message=message,
+        broker_action=action,
+        fix=fix,
+    )
+
+
+# -- a partition directory as the cluster's metadata know it: rule DIR-4
+#
+# `partition.metadata` must be there and parse; its topic id, the number of the partition and this
+# broker as one of the replicas must be what the metadata say. Else a KRaft broker sets the
+# directory aside when it starts, as `-stray`. It fetches the newest metadata before that: what is
+# found against the metadata on disk may be settled by newer ones. Sources: PartitionMetadataFile,
+# UnifiedLog.initializeTopicId, LogManager.isStrayKraftReplica,
+# ReplicaManager.maybeUpdateTopicAssignment.
+
+
+SETS_ASIDE = "renames the directory to -stray and does not serve it, unless newer metadata differ"
+# Releases before 3.7.1: once the logs are loaded.
+DELETES = "deletes the directory after file.delete.delay.ms, unless newer metadata differ"
+WRITES_AGAIN = "writes it again, if the replica is one of its own; else deletes no replica at all"
+
+
+def sets_aside(version: BrokerVersion | None) -> str:
+    """Tell what a KRaft broker does with a replica that is not its own."""
+    if releases.is_before(version, releases.KNOWS_STRAYS):
+        return "nothing"
+    if releases.is_before(version, releases.STRAYS_WHEN_LOADED):
+        return DELETES
+    return SETS_ASIDE
+
+
+def check_against_cluster(
+    partition: Partition,
+    image: ClusterImage | None,
+    collector: Collector,
+    version: BrokerVersion | None = None,
+) -> None:
+    """Check the `partition.metadata` of a partition directory, also against the cluster (DIR-4).
+
+    Nothing is held against an image that is empty or not complete, and nothing against a
+    directory of a broker that runs: it may be about to be created or deleted.
+    """
+    name = partition.directory.name
+    if name.topic == METADATA_TOPIC or name.partition == UNKNOWN_PARTITION:
+        return
+    topic_id = read_topic_id(partition, collector)
+    if name.state in {DirState.DELETE, DirState.STRAY}:
+        return
+    if partition.files.other(PARTITION_METADATA_NAME) is None:
+        _check_missing(partition, image, collector, version)
+    elif (
+        topic_id is not None
+        and image is not None
+        and image.is_complete
+        and image.end_offset
+        and partition.stopped is not StoppedState.LIVE
+    ):
+        _check_assignment(partition, topic_id, image, collector, version)
+
+
+def read_topic_id(partition: Partition, collector: Collector) -> bytes | None:
+    """Check the file alone; returns its topic id, None if there is none."""
+    entry = partition.files.other(PARTITION_METADATA_NAME)
+    data = partition.read_file(entry)
+    if entry is None or data is None:
+        return None
+    for error in partition_metadata_problems(data):
+        action = REFUSES if isinstance(error, NotCaughtError) else LOSES_LOG_DIR
+        is_damage = error.check_id == "DIR-4"
+        collector.add_error(error, path=entry.path, broker_action=action if is_damage else "")
+    try:
+        return parse_partition_metadata(data).topic_id
+    except FormatError:
+        return None
+
+
+def _path(partition: Partition) -> str:
+    return os.fspath(Path(partition.path, PARTITION_METADATA_NAME))
+
+
+def _check_missing(
+    partition: Partition,
+    image: ClusterImage | None,
+    collector: Collector,
+    version: BrokerVersion | None,
+) -> None:
+    """DIR-4: a KRaft broker writes the file before any record."""
+    meta = None if partition.log_dir is None else partition.log_dir.meta
+    if image is None and (meta is None or meta.version == 0):
+        return  # brokers before topic ids had none
+    has_data = any(each.log.file_bytes for each in partition.segments)
+    if partition.stopped is StoppedState.LIVE and not has_data:
+        return
+    action = SETS_ASIDE
+    if releases.is_before(version, releases.STRAYS_WHEN_LOADED):
+        # 3.7.0 looks for strays before anything else, and is ended by a log without an id.
+        is_3_7_0 = not releases.is_before(version, releases.DIRECTORY_IDS)
+        action = REFUSES if is_3_7_0 else WRITES_AGAIN
+    collector.add(
+        "DIR-4",
+        _path(partition),
+        f"{PARTITION_METADATA_NAME} is missing",
+        severity=Severity.WARNING if has_data else Severity.NOTE,
+        broker_action=action,
+    )
+
+
+def _check_assignment(
+    partition: Partition,
+    topic_id: bytes,
+    image: ClusterImage,
+    collector: Collector,
+    version: BrokerVersion | None,
+) -> None:
+    name = partition.directory.name
+    aside = sets_aside(version)
+    topic = image.topic_by_id(topic_id)
+
+    def add(message: str, severity: Severity, expected: str, found: str, action: str) -> None:
+        collector.add(
+            "DIR-4",
+            _path(partition),
+            message,
+            severity=severity,
+            expected=expected,
+            found=found,
+            broker_action=action,
+        )
+
+    if topic is None:
+        _add_unknown_topic(partition, topic_id, image, collector, aside)
+        return
+    if topic.name != name.topic:
+        add("the topic id is that of another topic", Severity.ERROR, name.topic, topic.name, "")
+        return
+    placed = topic.partitions.get(name.partition)
+    if placed is None:
+        count = f"{len(topic.partitions)} partitions"
+        message = "the topic has no such partition"
+        add(message, Severity.WARNING, count, str(name.partition), aside)
+        return
+    meta = None if partition.log_dir is None else partition.log_dir.meta
+    if meta is None or meta.node_id is None:
+        return
+    if meta.node_id not in placed.replicas:
+        replicas = f"one of {list(placed.replicas)}"
+        message = "this broker has no replica of the partition"
+        add(message, Severity.WARNING, replicas, str(meta.node_id), aside)
+        return
+    assigned = placed.directories[placed.replicas.index(meta.node_id)]
+    is_known = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
+    own = meta.directory_id
+    if is_known and own not in {None, assigned} and name.state is DirState.LIVE:
+        add(
+            "the replica is assigned to another log dir",
+            Severity.NOTE,
+            format_uuid(assigned),
+            format_uuid(own or b""),
+            "serves it where it is"
+            if releases.is_before(version, releases.DIRECTORY_IDS)
+            else "has the controller assign it to this log dir",
+        )
+
+
+def _add_unknown_topic(
+    partition: Partition,
+    topic_id: bytes,
+    image: ClusterImage,
+    collector: Collector,
+    aside: str,
+) -> None:
+    """DIR-4: of no topic, or of an earlier one of the same name."""
+    namesake = image.topics.get(partition.topic)
+    if namesake is not None:
+        message, severity = "the topic has another id: it was created again", Severity.ERROR
+        expected = format_uuid(namesake.topic_id)
+    else:
+        is_deleted = topic_id in image.deleted_topics
+        message = "the topic was deleted" if is_deleted else "no topic of the cluster has this id"
+        severity, expected = Severity.WARNING, ""
+    collector.add(
+        "DIR-4",
+        _path(partition),
+        message,
+        severity=severity,
+        expected=expected,
+        found=format_uuid(topic_id),
+        broker_action=aside,
     )

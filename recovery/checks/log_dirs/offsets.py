@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.checks.grounds.log_dir_release import REFUSES
+from recovery.checks.grounds.broker_version import REFUSES
 from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
 from recovery.rules.findings import Severity
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
@@ -28,8 +28,7 @@ from storage.formats.record_batch import MAGIC_V2
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recovery.checks.grounds.circumstances import Circumstances
-    from recovery.checks.grounds.collector import Collector
+    from recovery.checks.grounds.collector import Circumstances, Collector
     from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry

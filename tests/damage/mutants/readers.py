@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from recovery.records.columns import RecordReader
 from recovery.records.read_options import ReadOptions
-from recovery.records.reader import RecordReader
 from recovery.repair.salvage_scan import salvage_segment
 from recovery.summaries.segment import summarize_split
 from storage.dirs.discovery import select_partition

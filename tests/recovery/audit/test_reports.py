@@ -15,7 +15,7 @@ from recovery.audit.reports import COLUMNS, Audit, Audited
 from recovery.audit.state import SCHEMA, AuditState
 from recovery.cluster.transactional_ids import read_transactional_ids
 from recovery.pool import WorkerLostError
-from recovery.summaries.held import LoadedSummary
+from recovery.summaries.codec import LoadedSummary
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
 from storage.dirs.acknowledged import Acknowledged

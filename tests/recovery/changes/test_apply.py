@@ -11,7 +11,7 @@ import pytest
 from recovery.changes.apply import finish
 from recovery.changes.journals import backups
 from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
-from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.journals.listing import UNFINISHED_NAME
 from recovery.changes.plans.plan import encode_plan, make_plan, parse_plan, replace_step
 from recovery.changes.undo import check_undo
 from storage.errors import RefusedError

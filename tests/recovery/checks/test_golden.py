@@ -12,7 +12,7 @@ from eoctl.clock import resolve_now
 from recovery.checks.partition_check import CheckOptions
 from recovery.cluster.clusters import Clusters
 from recovery.fsck.one_pass import CheckJob, CheckResult, check_one
-from recovery.start.changes import StartAction
+from recovery.start.files import StartAction
 from storage.dirs.discovery import discover
 
 if TYPE_CHECKING:

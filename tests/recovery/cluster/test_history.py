@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.cluster.changes import (
+from recovery.cluster.history import (
     BrokerChange,
     FeatureChange,
+    History,
+    Moment,
     PartitionChange,
     QuorumLeaderChange,
     SettingChange,
     Unread,
+    Why,
+    read_history,
+    read_state,
 )
-from recovery.cluster.history import History, read_history, read_state
-from recovery.cluster.moments import Moment
-from recovery.cluster.reasons import Why
 from storage.dirs.cluster_image import BROKER_RESOURCE, TOPIC_RESOURCE, load_cluster_image
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.cluster.coordinator_log import CoordinatorLog
-from recovery.cluster.internal_topics import find_copies, furthest
+from recovery.cluster.coordinator_log import CoordinatorLog, find_copies, furthest
 from storage.dirs.log_dir import read_log_dir
 from storage.producers.java_hash_map import coordinator_partition
 from tests.kafka.broker import copy_log_dir

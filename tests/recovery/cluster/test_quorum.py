@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.cluster.quorum import counted, metadata_copies
+from recovery.cluster.clusters import counted, metadata_copies
 from storage.dirs.discovery import discover
 from tests.metadata_logs import level, node, snapshot
 
 if TYPE_CHECKING:
-    from recovery.cluster.quorum import MetadataCopy
+    from recovery.cluster.clusters import MetadataCopy
 
 
 def copies_of(root: Path) -> list[MetadataCopy]:

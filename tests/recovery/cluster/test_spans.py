@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.cluster.changes import PartitionChange
-from recovery.cluster.history import read_history
-from recovery.cluster.spans import UnderIsrSpans
+from recovery.cluster.history import PartitionChange, read_history
+from recovery.cluster.in_sync import UnderIsrSpans
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
@@ -17,7 +16,7 @@ from tests.metadata_logs import change, partition, setting, topic, write_log
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recovery.cluster.spans import UnderIsrSpan
+    from recovery.cluster.in_sync import UnderIsrSpan
 
 T = bytes(range(16))
 

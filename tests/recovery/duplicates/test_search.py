@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 import recovery.duplicates.spill
 from recovery.duplicates.record_digests import Digester, content_of, digest_of, parse_record_id
-from recovery.duplicates.rows import Duplicate, DuplicateKind
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
-from recovery.duplicates.spill import MIN_ROWS, Sorter, SpillSpace
+from recovery.duplicates.spill import MIN_ROWS, Duplicate, DuplicateKind, Sorter, SpillSpace
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, UsageError

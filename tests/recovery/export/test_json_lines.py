@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.export import json_lines
+from recovery.export import piece
 from recovery.records.columns import TYPES, record_schema
 from recovery.records.read_options import RECORD_COLUMNS
 from tests.bulk_kernels import BULK_KERNELS, demanded
@@ -60,7 +60,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 @pytest.fixture(autouse=True, scope="module")
 def small_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_lines, "CHUNK_ROWS", 3)
+        patch.setattr(piece, "CHUNK_ROWS", 3)
         yield
 
 
@@ -71,7 +71,7 @@ def test_lines_are_the_same_and_json(batch: pa.RecordBatch, is_text: bool) -> No
     for kernel in BULK_KERNELS:
         with demanded(kernel):
             target = BytesIO()
-            json_lines.JsonLines(target, batch.schema, is_text=is_text).write(batch)
+            piece.JsonLines(target, batch.schema, is_text=is_text).write(batch)
         found.append(target.getvalue())
     assert found == found[:1] * len(found)
     rows = [json.loads(line) for line in found[0].splitlines()]
@@ -101,7 +101,7 @@ def test_a_line_has_its_columns_in_their_order() -> None:
     for kernel in BULK_KERNELS:
         with demanded(kernel):
             target = BytesIO()
-            json_lines.JsonLines(target, batch.schema, is_text=True).write(batch)
+            piece.JsonLines(target, batch.schema, is_text=True).write(batch)
         assert target.getvalue() == (
             b'{"offset":7,"key":"k\\n","value_base64":"/w==","headers":[{"key":"h","value_base64":'
             b'"/w=="},{"key":"","value":null}],"is_transactional":true,"codec":"lz4"}\n'

@@ -22,9 +22,17 @@ import pyarrow.parquet as pq
 
 from recovery.export.files import ExportDir, make_dirs, require_target
 from recovery.export.lost import LostRange
-from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.export.piece import export_piece, result_of_entry
-from recovery.export.plan import ExportPiece, ExportPlan, plan_export, run_stability
+from recovery.export.plan import (
+    ExportCodec,
+    ExportFormat,
+    ExportOptions,
+    ExportPiece,
+    ExportPlan,
+    Until,
+    plan_export,
+    run_stability,
+)
 from recovery.export.run import run_export
 from recovery.pool import map_unordered
 from recovery.records.read_options import RECORD_COLUMNS

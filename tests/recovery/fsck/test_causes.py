@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.fsck import causes
-from recovery.fsck.causes import PlacedFinding, fold, segment_of
+from recovery.fsck import verdict
+from recovery.fsck.verdict import PlacedFinding, fold, segment_of
 from recovery.rules.findings import Finding, Severity
 from tests.drawn import examples
 
@@ -49,12 +49,12 @@ FINDINGS = st.builds(
 @settings(max_examples=examples(200))
 @given(st.lists(FINDINGS, max_size=12))
 def test_the_nearest_cause_is_found(found: list[Finding]) -> None:
-    known = [each for each in found if each.check_id in causes.CAUSES]
+    known = [each for each in found if each.check_id in verdict.CAUSES]
     known.sort(key=lambda one: (one.check_id == "OFS-3", -(one.base_offset or 0)))
     expected = [
         next((one for one in known if is_because(each, one)), None)
         for each in found
-        if each.check_id in causes.CONSEQUENCES
+        if each.check_id in verdict.CONSEQUENCES
     ]
     folded = fold(PlacedFinding("t-0", each) for each in found)
     assert sum(len(each.consequences) for each in folded) == len([e for e in expected if e])
@@ -74,7 +74,7 @@ def test_very_many_are_looked_at_once_each(
         calls += 1
         return segment(path)
 
-    monkeypatch.setattr(causes, "segment_of", counting)
+    monkeypatch.setattr(verdict, "segment_of", counting)
     found = [finding(name, each, each) for each in range(count) for name in ("BAT-1", "IDX-3")]
     folded = fold(PlacedFinding("t-0", each) for each in found)
     assert [len(each.consequences) for each in folded] == [1] * count

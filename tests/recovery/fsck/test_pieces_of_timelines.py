@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from recovery.checks.partition_check import CheckOptions
 from recovery.fsck.look import look_at_one
 from recovery.fsck.one_pass import CheckJob
-from recovery.summaries.codec import (
-    pack_partition,
-    pack_piece,
-    unpack_partition,
-    unpack_piece,
-)
+from recovery.summaries.codec import pack_partition, pack_piece, unpack_partition, unpack_piece
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import read_split
-from recovery.timeline.codec import pack_timeline, unpack_timeline
-from recovery.timeline.piece import Timeline, no_timeline, with_fewer_bins
-from recovery.timeline.reading import ReadTimeline
+from recovery.timeline.piece import (
+    ReadTimeline,
+    Timeline,
+    no_timeline,
+    pack_timeline,
+    unpack_timeline,
+    with_fewer_bins,
+)
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import CorruptError

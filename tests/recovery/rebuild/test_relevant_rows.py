@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from recovery.rebuild.relevant_rows import relevant_rows, take_rows
+from recovery.rebuild.segment_pass import relevant_rows, take_rows
 from recovery.replay.bulk_state import BulkState
 from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.kernels.layouts import empty_table

@@ -19,9 +19,8 @@ pytest.importorskip("pyarrow")
 import numpy as np
 import pyarrow as pa
 
-from recovery.records.columns import binary_array, record_schema
+from recovery.records.columns import RecordReader, binary_array, record_schema
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
-from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import FindingsList
 from recovery.transactions.isolation import Isolation
 from recovery.transactions.outcomes import find_stability

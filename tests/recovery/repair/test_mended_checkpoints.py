@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.repair.mended_checkpoints import entries_that_parse
+from recovery.repair.repaired import entries_that_parse
 from storage.formats.checkpoint import (
     OffsetCheckpointEntry,
     encode_offset_checkpoint,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.repair import batch_content
+from recovery.repair import salvage_scan
 from recovery.repair.salvage_scan import SalvagedSegment, salvage_segment
 from storage.files.positioned_file import FileRange
 from storage.formats.offset_index import parse_entries
@@ -439,7 +439,7 @@ def test_content_of_damaged_batches_has_a_price(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind each of many damaged batches the rest is not read again, boundary by boundary."""
-    monkeypatch.setattr(batch_content, "BUDGET_BYTES", 0)
+    monkeypatch.setattr(salvage_scan, "BUDGET_BYTES", 0)
     parts, _ = dense(400)
     damaged = [each[:-1] + b"?" if number % 2 else each for number, each in enumerate(parts)]
     path = tmp_path / "00000000000000000000.log"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-import recovery.replay.segment_walk
+import recovery.replay.bulk_state
 import storage.kernels.numpy_kernel
 from recovery.replay.bulk_state import BulkState, SegmentReplay, replay_segment
 from recovery.replay.end_markers import REFUSED_CHECK_ID, read_marker
@@ -459,8 +459,8 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small logs be read in many windows and handed on in many tables."""
     monkeypatch.setattr(storage.kernels.numpy_kernel, "WINDOW_BYTES", 400)
     monkeypatch.setattr(storage.kernels.numpy_kernel, "CAREFUL_BYTES", 100)
-    monkeypatch.setattr(recovery.replay.segment_walk, "MIN_TABLE_ROWS", 3)
-    monkeypatch.setattr(recovery.replay.segment_walk, "MAX_BLOCK_ROWS", 4)
+    monkeypatch.setattr(recovery.replay.bulk_state, "MIN_TABLE_ROWS", 3)
+    monkeypatch.setattr(recovery.replay.bulk_state, "MAX_BLOCK_ROWS", 4)
 
 
 @pytest.fixture(scope="module")

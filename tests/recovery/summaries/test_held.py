@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.audit.reports import COLUMNS, Audit, Audited
-from recovery.summaries.held import LoadedSummary, Shelf
+from recovery.summaries.codec import LoadedSummary, Shelf
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from storage.errors import AccessError
@@ -24,7 +24,7 @@ from tests.audit_world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.summaries.held import HeldSummary
+    from recovery.summaries.codec import HeldSummary
     from storage.places.listing import Listing
 
 

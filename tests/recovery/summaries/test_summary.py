@@ -20,6 +20,7 @@ from recovery.summaries.partition import PartitionSummary, ReadPiece, join_parti
 from recovery.summaries.segment import PieceSummary, read_split, summarize_split
 from recovery.summaries.settled_epochs import Sequences
 from recovery.summaries.summary import (
+    NAMES,
     Before,
     Piece,
     Summarizer,
@@ -28,7 +29,6 @@ from recovery.summaries.summary import (
     merge,
     merge_all,
 )
-from recovery.summaries.violations import NAMES
 from storage.errors import AccessError, CorruptError, UnsupportedError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CRC, CRC_POS, BatchHeader, compute_crc

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from recovery.cluster.coordinator_log import CoordinatorLog, StatePartition
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
-from recovery.transactions.abort import count_open, plan_marker, require_epochs
+from recovery.transactions.abort import count_open, plan_marker, require_epochs, with_recovery
 from recovery.transactions.open_transactions import find_open
-from recovery.transactions.planned_append import with_recovery
 from storage.errors import RefusedError
 from storage.producers.producer_state import AppendError
 from tests.drawn import examples

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from recovery.cluster.coordinator_log import IdRecord
-from recovery.transactions.coordinator_history import CoordinatorHistory
-from recovery.transactions.unknown_ends import find_ends, log_files_of, read_ended
+from recovery.transactions.unknown_ends import (
+    CoordinatorHistory,
+    find_ends,
+    log_files_of,
+    read_ended,
+)
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition

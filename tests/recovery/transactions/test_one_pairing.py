@@ -9,9 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.duplicates.batch_outcomes import OutcomeReader, outcome_sorter
-from recovery.duplicates.rows import ABORTED, COMMITTED, OPEN
-from recovery.duplicates.spill import SpillSpace
+from recovery.duplicates.search import OutcomeReader, outcome_sorter
+from recovery.duplicates.spill import ABORTED, COMMITTED, OPEN, SpillSpace
 from recovery.transactions.events import LogEvents
 from recovery.transactions.outcomes import find_stability, later_segments, resolve_outcomes
 from recovery.transactions.unknown_ends import read_ended

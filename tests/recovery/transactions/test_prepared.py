@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
-from recovery.transactions.prepared import PreparedSearch
+from recovery.transactions.open_transactions import PreparedSearch
 from storage.formats.transaction_state import TransactionState, TransactionStatus
 from storage.producers.transactions import EndedBlock
 

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from recovery.audit.reports import Audited
-from recovery.duplicates.batch_outcomes import OutcomeReader, outcome_sorter
-from recovery.duplicates.rows import OUTCOMES
-from recovery.duplicates.spill import SpillSpace
+from recovery.duplicates.search import OutcomeReader, outcome_sorter
+from recovery.duplicates.spill import OUTCOMES, SpillSpace
+from recovery.records.columns import RecordReader
 from recovery.records.read_options import ReadOptions
-from recovery.records.reader import RecordReader
-from recovery.summaries.held import LoadedSummary
+from recovery.summaries.codec import LoadedSummary
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.producer_summary import pending
 from recovery.summaries.segment import read_split

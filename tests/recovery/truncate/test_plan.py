@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from recovery.changes.plans.lowered_checkpoints import lower_offset
+from recovery.changes.plans.changeable import lower_offset
 from recovery.changes.plans.plan import Action, encode_plan, make_plan, parse_plan
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.replay.end_markers import read_marker

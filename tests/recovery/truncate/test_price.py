@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-import recovery.truncate.transactions as transactions_module
+import recovery.truncate.price as transactions_module
 from recovery.replay.end_markers import read_marker
-from recovery.replay.price import recovery_price
+from recovery.replay.recover_state import recovery_price
 from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import Truncation, plan_truncation
 from recovery.truncate.price import TruncationPrice, price_truncation

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.truncate.epoch_ends import (
+from recovery.truncate.target import (
+    CutTarget,
     EpochEnd,
+    TargetKind,
+    TargetRequest,
     find_agreed_end,
     find_common_end,
     find_epoch_end,
+    find_target,
 )
-from recovery.truncate.target import CutTarget, TargetKind, TargetRequest, find_target
 from storage.errors import EXIT_REFUSED, EXIT_USAGE, RefusedError, UsageError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.log.segment import open_segment

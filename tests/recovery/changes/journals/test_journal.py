@@ -21,7 +21,7 @@ from recovery.changes.journals.journal import (
     parse_journal,
     read_journal,
 )
-from recovery.changes.journals.unfinished import (
+from recovery.changes.journals.listing import (
     UNFINISHED_NAME,
     clear_unfinished,
     require_finished,

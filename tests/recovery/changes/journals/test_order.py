@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.changes.journals import order as journal_order
+from recovery.changes.journals import listing as journal_order
 from recovery.changes.journals.journal import (
     JOURNAL_NAME,
     Status,
@@ -12,7 +12,7 @@ from recovery.changes.journals.journal import (
     note_status,
     read_journal,
 )
-from recovery.changes.journals.order import later_applied, next_order
+from recovery.changes.journals.listing import later_applied, next_order
 from storage.files.fsio import FileSystem
 from tests.recovery.changes.journals.test_journal import made
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.changes.plans.checked_values import (
+from recovery.changes.plans.file_facts import (
     MAX_TIME_NS,
     number_of,
     plain_object,

@@ -10,7 +10,7 @@ import pytest
 
 from recovery.checks.grounds.broker_version import parse_broker_version
 from recovery.checks.grounds.collector import Collector
-from recovery.checks.log_dirs.assignment import check_against_cluster
+from recovery.checks.log_dirs.log_dirs import check_against_cluster
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity
 from storage.dirs.discovery import discover, select_partition

@@ -13,8 +13,7 @@ import pytest
 
 from recovery.checks.grounds.broker_version import parse_broker_version
 from recovery.checks.grounds.collector import Collector
-from recovery.checks.log_dirs.absent import check_absent
-from recovery.checks.log_dirs.log_dirs import check_leftovers, check_log_dirs
+from recovery.checks.log_dirs.log_dirs import check_absent, check_leftovers, check_log_dirs
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity
 from storage.dirs.discovery import ServerProperties, select_partition

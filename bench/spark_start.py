@@ -35,10 +35,8 @@ def job(master: str, executors_count: int, path: str) -> dict[str, float]:
     from pyspark.sql import SparkSession
 
     from eoctl.spark.audit import summarize_directories
-    from eoctl.spark.errors import SparkUnavailableError
-    from eoctl.spark.executors import is_local, make_ready
-    from eoctl.spark.session import defaults, worker_environment
-    from eoctl.spark.spark_home import home_environment
+    from eoctl.spark.executors import SparkUnavailableError, is_local, make_ready
+    from eoctl.spark.session import defaults, home_environment, worker_environment
     from recovery.summaries.codec import Shelf
     from storage.places.find import list_places
     from storage.places.splits import plan_places

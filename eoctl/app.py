@@ -150,7 +150,7 @@ def _for_signature(parameter: Parameter) -> inspect.Parameter:
 def _tell_usage(exc: TyperException, words: list[str], arguments: list[str]) -> int:
     """Say what is wrong with a call; without any argument that is the help."""
     from eoctl import output
-    from eoctl.help.usage_errors import as_ours, asks_for_machine
+    from eoctl.help.command import as_ours, asks_for_machine
 
     if type(exc).__name__ == "NoArgsIsHelpError":
         output.write_stderr(exc.format_message())

@@ -12,8 +12,7 @@ from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from eoctl.declared import NEEDED, Declared, parameters_of
-from eoctl.help.old_names import used_old_names
+from eoctl.declared import NEEDED, Declared, parameters_of, used_old_names
 from eoctl.outcome import with_kernel
 from eoctl.shared_options import with_shared
 from eoctl.verbs import COMMANDS

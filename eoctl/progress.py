@@ -14,9 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from eoctl import output
-from eoctl.face.columns import printable
+from eoctl.face.columns import duration_text, printable, size_text
 from eoctl.face.style import screen_size
-from eoctl.face.units import duration_text, size_text
 from storage.errors import EoctlError
 from storage.files import positioned_file
 

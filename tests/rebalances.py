@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from eoctl.serve.protocol.errors import ErrorCode
+from eoctl.serve.protocol.messages import ErrorCode
 from tests.wire import Wire, api_named, decoded, encoded
 
 if TYPE_CHECKING:

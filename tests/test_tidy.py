@@ -66,7 +66,7 @@ EXCEPTIONS = {
     "recovery/summaries/codec.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "eoctl/spark/executors.py": {"tempfile.TemporaryDirectory"},  # for what is sent
     # Links to Spark's files, in the user's cache.
-    "eoctl/spark/spark_home.py": {
+    "eoctl/spark/session.py": {
         "tempfile.mkdtemp",
         "shutil.rmtree",
         ".mkdir",

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eoctl.change_options import ChangeOptions
-from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
-from eoctl.clients.partitions.open_partition import WriteOptions
-from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.coordinators.log_dir_coordinator import Transactional, TransactionalOptions
+from eoctl.clients.partitions.open_partition import OpenPartitions, WriteOptions
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clock import resolve_now, wall_ms
 from recovery.changes.append_journal import AppendJournal

@@ -97,8 +97,7 @@ def command(
     Control records are never among them. With --isolation read_committed neither are those of
     aborted transactions, nor any from the first open one on. The log is not changed.
     """
-    from eoctl.clients.log.consume_bounds import parse_end, parse_start
-    from eoctl.clients.log.consumer import ConsumeOptions
+    from eoctl.clients.log.consumer import ConsumeOptions, parse_end, parse_start
     from eoctl.clients.text.record_text import TextOptions
     from eoctl.runs.clients.consume import PrintOptions, consume
 

@@ -91,8 +91,7 @@ def command(
     destination has. By default the plan is shown; --apply does it, with no broker on DST; one may
     be running on SRC, which is only read.
     """
-    from eoctl.clients.log.consume_bounds import EndKind, parse_end, parse_start
-    from eoctl.clients.log.consumer import ConsumeOptions
+    from eoctl.clients.log.consumer import ConsumeOptions, EndKind, parse_end, parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.runs.clients.copy import CopyOptions, copy

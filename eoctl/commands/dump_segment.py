@@ -96,13 +96,13 @@ def command(
     The text is kafka-dump-log's, line for line, and so are its options; jsonl and msgpack hold
     every field. Nothing is ever written.
     """
-    from eoctl.dump.options import (
+    from eoctl.dump.selection import (
         KAFKA_MAX_MESSAGE_BYTES,
         Decoder,
         DumpOptions,
+        Selection,
         parse_decoder_class,
     )
-    from eoctl.dump.selection import Selection
     from eoctl.ranges import parse_offsets, parse_times
     from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 

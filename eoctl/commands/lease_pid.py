@@ -67,7 +67,7 @@ def acquire(
 
     It cannot be undone: a producer id that was leased may be in use.
     """
-    from eoctl.clients.partitions.topic_partitions import require_legal
+    from eoctl.clients.partitions.target import require_legal
     from eoctl.runs.clients import lease as lease_run
     from storage.files.fsio import FileSystem
 

@@ -167,10 +167,9 @@ def command(
     """
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.clients.producing.link import parse_faults
-    from eoctl.clients.producing.options import ProduceOptions
-    from eoctl.clients.producing.topic_producer import Transactions
-    from eoctl.clients.text.streams import open_input, separator_bytes
+    from eoctl.clients.producing.producer import parse_faults
+    from eoctl.clients.producing.topic_producer import ProduceOptions, Transactions
+    from eoctl.clients.text.inputs import open_input, separator_bytes
     from eoctl.clock import parse_time_ms
     from eoctl.progress import Progress
     from eoctl.runs.clients.produce import ProduceInput, produce
@@ -193,7 +192,7 @@ def command(
         )
     transactional = None
     if transactional_id is not None:
-        from eoctl.clients.coordinators.transactional import TransactionalOptions
+        from eoctl.clients.coordinators.log_dir_coordinator import TransactionalOptions
 
         transactional = TransactionalOptions(
             transactional_id, transaction_timeout_ms, version=transaction_version

@@ -73,8 +73,7 @@ def command(
     they commit is kept in memory; what else would write is refused.
     """
     from eoctl.runs.serving.serve import ServeOptions, serve
-    from eoctl.serve.state.catalogue import ServeRules
-    from eoctl.serve.state.choice import Preferences
+    from eoctl.serve.state.catalogue import Preferences, ServeRules
 
     given = options.given_paths(paths, server_properties)
     if not given:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from eoctl import output
 from eoctl.dump import rows
-from eoctl.dump.context import LOG_SUFFIX, later_segments
 from eoctl.dump.log_text import LinePrinter
-from eoctl.dump.markers import BatchFilter
+from eoctl.dump.selection import LOG_SUFFIX, BatchFilter, later_segments
 from eoctl.dump.session import DumpSession
 from storage.errors import AccessError, UsageError
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from eoctl.dump.options import DumpOptions
+    from eoctl.dump.selection import DumpOptions
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
 

@@ -1,24 +1,35 @@
-"""`.index`, `.timeindex`, `.txnindex` and `.snapshot` as kafka-dump-log's text."""
+"""Files beside the log as text and rows: indexes, snapshots, checkpoints, properties."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from eoctl import output
+from eoctl.dump.rows import closing_rows
 from eoctl.dump.session import absolute_path
 from recovery.rebuild import verify_index
+from recovery.rebuild.verify_index import (
+    NOT_FOUND,
+    CheckedIndexEntry,
+    check_last_index_offset,
+    check_offset_index,
+    check_time_index,
+)
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import FileKind, classify
 from storage.formats import offset_index, producer_snapshot, time_index, txn_index
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from eoctl.dump.rows import Row
     from eoctl.dump.session import DumpSession
+    from recovery.rebuild.verify_index import CheckedTimeEntry
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.log.segment import Segment
+
 
 LOG_SUFFIX = ".log"
 
@@ -223,3 +234,246 @@ TEXT_DUMPERS: dict[FileKind, Callable[[str, bytes, int, DumpSession], None]] = {
     FileKind.TXNINDEX: dump_txn_index_text,
     FileKind.SNAPSHOT: dump_snapshot_text,
 }
+
+
+# -- `.index`, `.timeindex`, `.txnindex` and `.snapshot` as rows; indexes held against their log
+
+
+def index_rows(path: str, data: bytes, base_offset: int, session: DumpSession) -> Iterator[Row]:
+    """Yield the entries of an offset index, each with what its log has there; all are verified."""
+    options = session.options
+    if options.index_sanity_check:
+        yield from _sanity_rows(path, data, index_sanity_error(data), session)
+        return
+    errors = offset_index.problems(data, base_offset)
+    entries = offset_index.parse_entries(data)
+    verified = ["entries"]
+    with sibling_log(path) as segment:
+        checked: Iterable[CheckedIndexEntry]
+        if segment is None:
+            checked = (
+                CheckedIndexEntry(
+                    offset=base_offset + each.relative_offset,
+                    segment_pos=each.segment_pos,
+                    log_offset=None,
+                    error=None,
+                )
+                for each in entries
+            )
+        else:
+            verified.append("log")
+            checked = check_offset_index(
+                entries, segment, max_message_bytes=options.max_message_bytes
+            )
+        for place, entry in enumerate(checked):
+            if entry.error is not None:
+                errors.append(entry.error)
+            if not options.verify_index_only:
+                yield {
+                    "kind": "index_entry",
+                    "path": path,
+                    "pos": place * offset_index.ENTRY_BYTES,
+                    "offset": entry.offset,
+                    "segment_pos": entry.segment_pos,
+                    "log_offset": entry.log_offset,
+                }
+        if segment is not None and entries:
+            error = check_last_index_offset(entries[-1], segment)
+            errors += [] if error is None else [error]
+    yield from closing_rows(path, data, errors, session, verified)
+
+
+def time_index_rows(
+    path: str, data: bytes, base_offset: int, session: DumpSession
+) -> Iterator[Row]:
+    """Yield the entries of a time index, each with what its log has there; all are verified."""
+    options = session.options
+    if options.index_sanity_check:
+        yield from _sanity_rows(path, data, time_index_sanity_error(data), session)
+        return
+    errors = time_index.problems(data, base_offset)
+    entries = time_index.parse_entries(data)
+    verified = ["entries"]
+    with sibling_log(path) as segment:
+        checked: Iterable[CheckedTimeEntry | None] = [None] * len(entries)
+        if segment is not None:
+            verified.append("log")
+            checked = check_time_index(entries, segment)
+        for place, (entry, found) in enumerate(zip(entries, checked, strict=True)):
+            if found is not None and found.error is not None:
+                errors.append(found.error)
+            is_in_log = found is not None and found.log_offset != NOT_FOUND
+            if not options.verify_index_only:
+                yield {
+                    "kind": "time_index_entry",
+                    "path": path,
+                    "pos": place * time_index.ENTRY_BYTES,
+                    "timestamp_ms": entry.timestamp_ms,
+                    "offset": base_offset + entry.relative_offset,
+                    "log_offset": found.log_offset if found is not None and is_in_log else None,
+                    "log_timestamp_ms": None if found is None else found.log_timestamp_ms,
+                }
+    yield from closing_rows(path, data, errors, session, verified)
+
+
+def _sanity_rows(
+    path: str, data: bytes, error: FormatError | None, session: DumpSession
+) -> Iterator[Row]:
+    errors = [] if error is None else [error]
+    return closing_rows(path, data, errors, session, verified=["sanity"])
+
+
+def txn_index_rows(path: str, data: bytes, base_offset: int, session: DumpSession) -> Iterator[Row]:
+    """Yield the aborted transactions of a segment."""
+    for place, txn in enumerate(txn_index.parse_entries(data)):
+        pos = place * txn_index.ENTRY_BYTES
+        yield {"kind": "aborted_txn", "path": path, "pos": pos, **txn._asdict()}
+    yield from closing_rows(path, data, txn_index.problems(data, base_offset), session)
+
+
+def snapshot_rows(path: str, data: bytes, _offset: int, session: DumpSession) -> Iterator[Row]:
+    """Yield the producers of a snapshot; if its checksum is wrong they are still shown."""
+    entries: list[ProducerEntry] = []
+    crc_ok = True
+    try:
+        entries = producer_snapshot.parse_snapshot(data)
+    except FormatError:
+        crc_ok = False
+        with suppress(FormatError):  # not even a header: the closing rows say so
+            entries = producer_snapshot.entries_despite_crc(data)
+    for entry in entries:
+        row = {"kind": "producer", "path": path, **entry._asdict()}
+        row |= {"first_sequence": entry.first_sequence, "crc_ok": crc_ok}
+        yield row
+    problems = producer_snapshot.problems(data, snapshot_offset(path))
+    yield from closing_rows(path, data, problems, session)
+
+
+ROW_DUMPERS: dict[FileKind, Callable[[str, bytes, int, DumpSession], Iterator[Row]]] = {
+    FileKind.INDEX: index_rows,
+    FileKind.TIMEINDEX: time_index_rows,
+    FileKind.TXNINDEX: txn_index_rows,
+    FileKind.SNAPSHOT: snapshot_rows,
+}
+
+
+# -- text checkpoints and properties files, which kafka-dump-log ignores: one line or row an entry
+
+
+Entries = list[dict[str, Any]]
+
+
+def _offset_checkpoint(data: bytes) -> Entries:
+    from storage.formats.checkpoint import parse_offset_checkpoint
+
+    return [each._asdict() for each in parse_offset_checkpoint(data)]
+
+
+def _leader_epochs(data: bytes) -> Entries:
+    from storage.formats.checkpoint import parse_leader_epochs
+
+    return [each._asdict() for each in parse_leader_epochs(data)]
+
+
+def _partition_metadata(data: bytes) -> Entries:
+    from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+
+    parsed = parse_partition_metadata(data)
+    return [{"version": parsed.version, "topic_id": format_uuid(parsed.topic_id)}]
+
+
+def _meta_properties(data: bytes) -> Entries:
+    from storage.formats.meta_properties import parse_meta_properties
+
+    parsed = parse_meta_properties(data)
+    return [
+        {
+            "version": parsed.version,
+            "cluster_id": parsed.cluster_id,
+            "node_id": parsed.node_id,
+            "directory_id": _uuid_text(parsed.directory_id),
+            **dict(parsed.other),
+        }
+    ]
+
+
+def _quorum_state(data: bytes) -> Entries:
+    from storage.formats.quorum_state import parse_quorum_state
+
+    parsed = parse_quorum_state(data)
+    voters = parsed.current_voters
+    return [
+        {
+            "data_version": parsed.data_version,
+            "leader_id": parsed.leader_id,
+            "leader_epoch": parsed.leader_epoch,
+            "voted_id": parsed.voted_id,
+            "voted_directory_id": _uuid_text(parsed.voted_directory_id),
+            "current_voters": None if voters is None else [each.voter_id for each in voters],
+        }
+    ]
+
+
+def _clean_shutdown(data: bytes) -> Entries:
+    from storage.formats.clean_shutdown import parse_clean_shutdown
+
+    return [parse_clean_shutdown(data)._asdict()]
+
+
+def _uuid_text(value: bytes | None) -> str | None:
+    from storage.formats.partition_metadata import format_uuid
+
+    return None if value is None else format_uuid(value)
+
+
+PARSERS: dict[FileKind, Callable[[bytes], Entries]] = {
+    FileKind.OFFSET_CHECKPOINT: _offset_checkpoint,
+    FileKind.LEADER_EPOCHS: _leader_epochs,
+    FileKind.PARTITION_METADATA: _partition_metadata,
+    FileKind.META_PROPERTIES: _meta_properties,
+    FileKind.QUORUM_STATE: _quorum_state,
+    FileKind.CLEAN_SHUTDOWN: _clean_shutdown,
+}
+
+
+def property_problems(kind: FileKind, data: bytes) -> list[FormatError]:
+    """What is not valid in such a file, that it does not parse included."""
+    from storage.formats import (
+        checkpoint,
+        clean_shutdown,
+        meta_properties,
+        partition_metadata,
+        quorum_state,
+    )
+
+    check = {
+        FileKind.OFFSET_CHECKPOINT: checkpoint.offset_checkpoint_problems,
+        FileKind.LEADER_EPOCHS: checkpoint.leader_epoch_problems,
+        FileKind.PARTITION_METADATA: partition_metadata.problems,
+        FileKind.META_PROPERTIES: meta_properties.problems,
+        FileKind.QUORUM_STATE: quorum_state.problems,
+        FileKind.CLEAN_SHUTDOWN: clean_shutdown.problems,
+    }[kind]
+    return check(data)
+
+
+def entries_of(kind: FileKind, data: bytes) -> Entries:
+    """Return the entries of a file, none if it does not parse (`property_problems` says why)."""
+    try:
+        return PARSERS[kind](data)
+    except FormatError:
+        return []
+
+
+def property_text(kind: FileKind, data: bytes) -> Iterator[str]:
+    """`name: value` pairs in the manner of kafka-dump-log's lines, a line per entry."""
+    for entry in entries_of(kind, data):
+        known = [f"{name}: {value}" for name, value in entry.items() if value is not None]
+        if known:  # brokers before 3.7 leave .kafka_cleanshutdown empty
+            yield " ".join(known)
+
+
+def property_rows(path: str, kind: FileKind, data: bytes) -> Iterator[dict[str, Any]]:
+    """Yield a row per entry."""
+    for entry in entries_of(kind, data):
+        yield {"kind": str(kind), "path": path, **entry}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.dump.context import log_context
-from eoctl.dump.decoders import decode_internal, decoder_of_path
+from eoctl.dump.log_text import decode_internal, decoder_of_path
+from eoctl.dump.selection import log_context
 from eoctl.dump.session import verdict_row
+from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.text.plain import codec_name, timestamp_type
 from storage.errors import FormatError
 from storage.formats import control_record
@@ -14,12 +15,13 @@ from storage.kernels.protocol import Verdict, VerdictKind
 from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from eoctl.dump.markers import BatchFilter
+    from eoctl.dump.selection import BatchFilter
     from eoctl.dump.session import DumpSession
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import LogRecord, Segment
+
 
 Row = dict[str, Any]
 
@@ -191,3 +193,23 @@ def closing_rows(
         reason="" if first is None else first.message,
     )
     yield verdict_row(path, verdict, is_normal=first is None, verified=list(verified))
+
+
+# -- files other than logs as tables, for people on a terminal: their entries, under one another
+
+
+# What closes a file in rows for programs: people are told of it in words.
+TOLD = ("error", "verdict")
+REPEATED = ("kind", "path")
+
+
+def print_table(rows: Iterable[dict[str, Any]]) -> None:
+    """Print the entries among the rows of one file; a field that none of them has is left out."""
+    entries = [row for row in rows if row["kind"] not in TOLD]
+    if not entries:
+        line("no entries")
+        return
+    names = dict.fromkeys(name for row in entries for name in row if name not in REPEATED)
+    columns = tuple(each for each in names if any(row.get(each) is not None for row in entries))
+    values = [tuple(row.get(each) for each in columns) for row in entries]
+    emit(Report(kind=entries[0]["kind"], columns=columns, rows=values), OutputFormat.TABLE)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl import output
-from eoctl.dump.markers import BatchFilter
+from eoctl.dump.selection import BatchFilter
 from eoctl.dump.session import DumpSession
 from eoctl.progress import Progress
 from storage.dirs.discovery import NotKafkaError, is_partition_file
@@ -22,7 +22,7 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eoctl.dump.options import DumpOptions
+    from eoctl.dump.selection import DumpOptions
     from storage.file_names import FileName
 
 LOG_KINDS = {FileKind.LOG, FileKind.CHECKPOINT}
@@ -155,13 +155,13 @@ def _dump_entries(path: str, name: FileName, session: DumpSession) -> None:
 
         TEXT_DUMPERS[name.kind](path, data, number, session)
         return
-    from eoctl.dump.index_rows import ROW_DUMPERS
+    from eoctl.dump.index_text import ROW_DUMPERS
 
     _put_rows(ROW_DUMPERS[name.kind](path, data, number, session), session)
 
 
 def _dump_properties(path: str, name: FileName, session: DumpSession) -> None:
-    from eoctl.dump.property_files import property_problems, property_rows, property_text
+    from eoctl.dump.index_text import property_problems, property_rows, property_text
 
     data = read_file(path, session)
     errors = property_problems(name.kind, data)
@@ -179,7 +179,7 @@ def _dump_properties(path: str, name: FileName, session: DumpSession) -> None:
 
 def _put_rows(all_rows: Iterable[dict[str, Any]], session: DumpSession) -> None:
     if session.options.is_text:
-        from eoctl.dump.tables import print_table
+        from eoctl.dump.rows import print_table
 
         print_table(all_rows)
         return

@@ -1,14 +1,24 @@
-"""The filters of `dump-segment`: which batches and which records are shown."""
+"""What one `dump-segment` call shows: its options, its filters, and where a file lies."""
 
 from __future__ import annotations
 
+import os
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.output import OutputFormat
 from eoctl.ranges import Range
+from storage.errors import AccessError, UsageError
+from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
+from storage.kernels.protocol import Verdict, VerdictKind
+from storage.log.decoded_records import BatchOutcome, MarkerIndex
+from storage.log.segment import MAX_SEGMENT_BYTES, open_segment, parse_base_offset
 
 if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
-    from storage.log.segment import LogRecord
+    from storage.log.segment import LogRecord, Segment
 
 
 class Selection(NamedTuple):
@@ -56,3 +66,180 @@ class Selection(NamedTuple):
             and self.times_ms.holds(record.timestamp_ms)
             and (self.key is None or self.key == record.key)
         )
+
+
+# -- the options of one `dump-segment` call, checked before any file is opened
+
+
+KAFKA_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+
+
+class Decoder(StrEnum):
+    """What the keys and values of a log's records are."""
+
+    BYTES = "bytes"
+    OFFSETS = "offsets"
+    TRANSACTION_LOG = "transaction_log"
+    CLUSTER_METADATA = "cluster_metadata"
+    REMOTE_LOG_METADATA = "remote_log_metadata"
+    SHARE_GROUP_STATE = "share_group_state"
+
+
+class ValueDecoder(StrEnum):
+    """The decoder classes that come with Kafka, by the last part of their name."""
+
+    STRING = "StringDecoder"
+    LONG = "LongDecoder"
+    INTEGER = "IntegerDecoder"
+    DEFAULT = "DefaultDecoder"
+
+
+class DumpOptions(NamedTuple):
+    """How files are dumped; names as kafka-dump-log's options where those exist."""
+
+    output: OutputFormat = OutputFormat.TEXT
+    deep_iteration: bool = False
+    print_data_log: bool = False
+    skip_record_metadata: bool = False
+    verify_index_only: bool = False
+    index_sanity_check: bool = False
+    max_bytes: int | None = None  # of each log; None: all, however large it is
+    max_message_bytes: int = KAFKA_MAX_MESSAGE_BYTES
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+    decoder: Decoder | None = None  # None: bytes in text; by the topic's name in rows
+    key_decoder: ValueDecoder = ValueDecoder.STRING
+    value_decoder: ValueDecoder = ValueDecoder.STRING
+    selection: Selection = Selection()
+    show_secrets: bool = False
+    jobs: int = 1
+
+    def end_pos(self, file_bytes: int) -> int:
+        """How far a log of this size is looked at."""
+        return file_bytes if self.max_bytes is None else min(file_bytes, self.max_bytes)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the tool takes the end of what it reads for no end of the log."""
+        return self.max_bytes not in (None, MAX_SEGMENT_BYTES)
+
+    @property
+    def is_text(self) -> bool:
+        """kafka-dump-log's lines rather than rows."""
+        return self.output is OutputFormat.TEXT
+
+    @property
+    def is_plain_utf8(self) -> bool:
+        """Keys and values are printed as UTF-8: what the bulk renderer knows."""
+        return (
+            self.decoder in (None, Decoder.BYTES)
+            and self.key_decoder is ValueDecoder.STRING
+            and self.value_decoder is ValueDecoder.STRING
+        )
+
+
+def parse_decoder_class(name: str) -> ValueDecoder:
+    """Map a Java class name to one of Kafka's own decoders.
+
+    Raises:
+        UsageError: it is a class of somebody else's, which needs a JVM.
+    """
+    short = name.rpartition(".")[2]
+    try:
+        return ValueDecoder(short)
+    except ValueError:
+        known = ", ".join(ValueDecoder)
+        raise UsageError(
+            f"decoder class {name} cannot be loaded without Java; known: {known}",
+            next_step="--output jsonl gives keys and values as they are, for a decoder of your own",
+        ) from None
+
+
+# -- the filters that need more than one header: a batch's outcome is told by a later marker
+
+
+class BatchFilter:
+    """A selection applied to one `.log`, with the markers of it and of the segments behind it."""
+
+    def __init__(self, selection: Selection, segment: Segment | None = None) -> None:
+        self.selection = selection
+        self.is_everything = selection.is_everything
+        self._markers: MarkerIndex | None = None
+        if selection.only_aborted and segment is not None:
+            self._markers = _markers_from(segment)
+
+    def wants_batch(self, batch: ScannedBatch) -> bool:
+        """Whether to show a batch."""
+        if self.is_everything:
+            return True
+        if not self.selection.wants_batch(batch):
+            return False
+        if self._markers is None:
+            return True
+        return self._markers.outcome(batch.header) is BatchOutcome.ABORTED
+
+    def wants_record(self, record: LogRecord) -> bool:
+        """Whether to show a record of a wanted batch."""
+        return self.is_everything or self.selection.wants_record(record)
+
+
+def _markers_from(segment: Segment) -> MarkerIndex:
+    markers = MarkerIndex()
+    markers.read_segment(segment)
+    for path in later_segments(segment.path):
+        try:
+            with open_segment(path) as later:
+                markers.read_segment(later)
+        except AccessError:
+            break  # rolled away by a live broker: what ends later is open as far as we can see
+    return markers
+
+
+# -- where a dumped file lies: what is normal at its end depends on its neighbours
+
+
+LOG_SUFFIX = ".log"
+TAIL_CHECK_IDS = ("SEG-5", "SEG-6")
+
+
+class LogContext(NamedTuple):
+    """The neighbours of a `.log` that its tail is judged by (SEG-5, SEG-6)."""
+
+    is_last: bool  # no later segment lies beside it: the active one of its partition
+    is_unclean: bool  # in a log dir without the marker of a clean stop: crashed, or live
+    is_limited: bool = False  # only the beginning is read, so it may end anywhere
+    end_offset: int | None = None  # base offset of the segment behind it, if one lies beside it
+
+    def is_normal(self, verdict: Verdict) -> bool:
+        """Whether a broker that crashed, or runs, leaves such a tail."""
+        if self.is_limited and verdict.check_id in TAIL_CHECK_IDS:
+            return True
+        tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+        return self.is_last and self.is_unclean and verdict.kind in tails
+
+
+def log_context(path: str, *, is_limited: bool = False) -> LogContext:
+    """Look at the directory of a `.log` and at its log dir."""
+    file = Path(path)
+    partition_dir = file.parent
+    log_dir = Path(os.path.realpath(partition_dir)).parent
+    is_clean = (log_dir / CLEAN_SHUTDOWN_NAME).exists()
+    is_unclean = (log_dir / META_PROPERTIES_NAME).exists() and not is_clean
+    later = later_segments(path)
+    end_offset = parse_base_offset(os.path.basename(later[0])) if later else None  # noqa: PTH119
+    return LogContext(
+        is_last=not later, is_unclean=is_unclean, is_limited=is_limited, end_offset=end_offset
+    )
+
+
+def later_segments(path: str) -> list[str]:
+    """`.log` files of the same directory with greater base offsets, in order."""
+    own_name = os.path.basename(path)  # noqa: PTH119 - keeps the path's own spelling
+    if not own_name.endswith(LOG_SUFFIX):
+        return []
+    directory = os.path.dirname(path)  # noqa: PTH120
+    try:
+        names = os.listdir(directory or ".")  # noqa: PTH208
+    except OSError:
+        return []
+    later = [each for each in names if each.endswith(LOG_SUFFIX) and each > own_name]
+    return [os.path.join(directory, each) for each in sorted(later)]  # noqa: PTH118

@@ -13,7 +13,7 @@ from storage.kernels.protocol import Verdict, VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from eoctl.dump.options import DumpOptions
+    from eoctl.dump.selection import DumpOptions
     from storage.errors import EoctlError, FormatError
 
 Pairs = dict[int, int]

@@ -1,20 +1,188 @@
-"""Commands as Typer has them, with our help: options in panels, examples, the man page.
-
-Rich's help would cost as much time as all the rest of the start.
-"""
+"""Commands as Typer has them, with our help: options in panels, examples, the man page."""
 
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from eoctl.help.old_names import OLD_NAMES, used_old_names
+from eoctl.declared import OLD_NAMES, used_old_names
+from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class Panel(StrEnum):
+    """The parts, in their order."""
+
+    WHAT = "What"
+    RECORDS = "Which records"
+    OUTPUT = "Output"
+    SAFETY = "Safety"
+    ADVANCED = "Advanced"
+
+
+# Everything else is what the command does.
+_OPTIONS = {
+    Panel.RECORDS: """
+        topic offsets times from-offset to-offset from-time to-time from until isolation
+        aborted-from key producer-id producer-epoch transactional-id only-control only-aborted
+        since max-messages max-bytes max-transactions min-bytes older-than all
+        skip-corrupt with-later max-lanes
+        internal isolation-floor on-damage prefer diverged
+    """,
+    Panel.OUTPUT: """
+        output picture columns utc color no-pager no-progress verbose limit fail-on segments report
+        by-hour
+        print-timestamp print-partition print-offset print-headers print-key key-separator bytes
+        print-data-log deep-iteration skip-record-metadata show-secrets raw text codec
+    """,
+    Panel.SAFETY: """
+        apply save-plan backup-dir no-backup i-accept-the-loss broker-is-stopped single-copy
+        replicated all-replicas replica dry-run unclean exact force-overdue allow-remote
+    """,
+    Panel.ADVANCED: """
+        now producer-expiry-ms metadata-dir coordinator-dir server-properties jobs io-limit engine
+        master conf split-bytes checkpoint spill-dir memory key-file index-interval-bytes
+        index-max-bytes segment-bytes topic-id leader-epoch coordinator-epoch fsync preallocate
+        transaction-max-timeout-ms transaction-timeout-ms transaction-version max-message-size
+        max-batch-bytes assume-hw cleanup-policy
+        batch-bytes batch-messages batch-records block-size wait-ms in-flight fault acks-to
+        base-sequence key-decoder-class value-decoder-class broker-version compare no-compare help
+    """,
+}
+_PANELS = {name: panel for panel, names in _OPTIONS.items() for name in names.split()}
+# Where an option is not what it is in other commands.
+_OF_CALLS = {
+    "produce": {
+        "bytes": Panel.WHAT, "key-separator": Panel.WHAT, "producer-id": Panel.ADVANCED,
+        "producer-epoch": Panel.ADVANCED, "transactional-id": Panel.WHAT,
+    },
+    "consume": {"checkpoint": Panel.WHAT},
+    "copy": {"producer-id": Panel.ADVANCED},
+    "locate": {"key": Panel.WHAT},
+    "groups list": {"group": Panel.RECORDS},
+    "groups describe": {"group": Panel.RECORDS},
+    "groups export": {"group": Panel.RECORDS, "no-group-column": Panel.OUTPUT},
+    "groups translate": {"group": Panel.RECORDS, "no-group-column": Panel.OUTPUT},
+    "groups import": {
+        "from": Panel.WHAT, "group": Panel.RECORDS, "skip-unknown": Panel.RECORDS,
+        "consumers-are-stopped": Panel.SAFETY, "logs": Panel.ADVANCED,
+    },
+    "txn describe": {"producer-id": Panel.WHAT, "transactional-id": Panel.WHAT},
+    "txn abort": {"producer-id": Panel.WHAT},
+    "txn commit": {
+        "producer-id": Panel.WHAT, "producer-epoch": Panel.WHAT, "transactional-id": Panel.WHAT,
+    },
+    "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},
+    "lease-pid acquire": {"topic": Panel.WHAT},
+    "replicas": {"unclean": Panel.SAFETY},
+    "sim init": {
+        "topic": Panel.WHAT, "fsync": Panel.WHAT, "segment-bytes": Panel.ADVANCED,
+    },
+    "bench": {
+        "all": Panel.WHAT,
+        "in-flight": Panel.WHAT, "to": Panel.OUTPUT, "kafka-home": Panel.ADVANCED,
+        "work-dir": Panel.ADVANCED, "first-port": Panel.ADVANCED, "java-option": Panel.ADVANCED,
+        "setting": Panel.ADVANCED,
+    },
+    "sim explore": {"fsync": Panel.WHAT},
+    "sim table": {"fsync": Panel.WHAT},
+    "sim run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
+    "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
+    "adopt": {
+        "topic-id": Panel.WHAT, "broker-version": Panel.WHAT, "metadata-dir": Panel.WHAT,
+    },
+}  # fmt: skip
+
+
+def panel_of(call: str, option: str) -> Panel:
+    """Return where an option, named without its dashes, stands in the help of a call."""
+    own = _OF_CALLS.get(call, {})
+    return own.get(option) or _PANELS.get(option, Panel.WHAT)
+
+
+# -- a call that is wrong, told as every other error: what, and what to try
+
+
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$")
+_NUMBERS = re.compile(r"is not a valid (integer|int)( range)?$")
+MACHINE_FORMATS = ("json", "jsonl", "msgpack")
+
+
+def as_ours(exc: Any, arguments: list[str]) -> UsageError:
+    """Return our error for one of Typer's; the next step names what is nearest, or the help."""
+    context: Any = getattr(exc, "ctx", None)
+    words = ["eoctl", *arguments[:1]] if context is None else [context.command_path]
+    call = " ".join(each for each in words if not each.startswith("-"))
+    help_call = f"{call} --help"
+    kind = type(exc).__name__
+    param = getattr(exc, "param", None)
+    said = exc.format_message().rstrip(".")
+    if kind == "NoSuchOption":
+        nearest = _nearest(exc.option_name, _options_of(context))
+        return UsageError(f"{exc.option_name}: no such option", next_step=nearest or help_call)
+    if kind == "UnknownCommandError":
+        nearest = _nearest(exc.name, list(context.command.commands))
+        return UsageError(
+            f"{exc.name}: no such command", next_step=f"{call} {nearest}" if nearest else help_call
+        )
+    if kind == "MissingParameter" and param is not None:
+        return UsageError(f"{_name(param, context)} is missing", next_step=help_call)
+    if kind == "BadParameter" and param is not None:
+        what = _NUMBERS.sub("is not a whole number", exc.message.rstrip("."))
+        said = f"{_name(param, context)}: {what}"
+    elif kind == "BadOptionUsage":
+        said = f"{exc.option_name}: needs a value"
+    elif extra := _EXTRA.match(said):
+        said = f"{extra[1]}: not expected here"
+    return UsageError(said, next_step=help_call)
+
+
+def asks_for_machine(arguments: list[str]) -> bool:
+    """Whether a call that could not be parsed asks for a format that programs read."""
+    for place, each in enumerate(arguments):
+        name, _, value = each.partition("=")
+        if name in ("--output", "-o"):
+            value = value or "".join(arguments[place + 1 : place + 2])
+        elif each.startswith("-o"):
+            value = each[2:]
+        else:
+            continue
+        if value in MACHINE_FORMATS:
+            return True
+    return False
+
+
+def _name(param: Any, context: Any) -> str:
+    """The name of an option, or what the usage line calls an argument."""
+    if param.param_type_name == "option":
+        return next(str(each) for each in param.opts if each.startswith("--"))
+    name = str(param.make_metavar(context)).strip("[]").removesuffix("...").strip("[]")
+    return str(param.name).upper() if "|" in name else name
+
+
+def _options_of(context: Any) -> list[str]:
+    params = [] if context is None else context.command.get_params(context)
+    return [name for each in params for name in each.opts if name.startswith("--")]
+
+
+def _nearest(name: str, names: list[str]) -> str | None:
+    """The name that was meant, as far as one can tell; what begins alike counts too."""
+    found = get_close_matches(name, names, n=1, cutoff=0.75)
+    starts = [each for each in names if len(name) > 3 and each.startswith(name)]
+    return next(iter(found or starts), None)
+
+
+# -- commands as Typer has them, with our help: options in panels, examples, the man page
+#
+# Rich's help would cost as much time as all the rest of the start.
+
 
 VALUE_CHARS = 50
 _WORDS = re.compile(r"(?:--[\w-]+ (?!-))?(?:'[^']*'|\S)+")  # an option with its value
@@ -92,8 +260,6 @@ class HelpfulGroup(TyperGroup):
 
 def rows_of(command: Any, context: Any, call: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield each panel with its rows: how it is written, and what it does with its default."""
-    from eoctl.help.panels import Panel, panel_of
-
     arguments: list[tuple[str, str]] = []
     panels: dict[str, list[tuple[str, str]]] = {each: [] for each in Panel}
     for param in command.get_params(context):
@@ -177,7 +343,6 @@ def _write_call(call: str, formatter: Any) -> None:
 
 def _tell_old_name(name: str, new: str, arguments: list[str]) -> None:
     from eoctl import output
-    from eoctl.help.usage_errors import asks_for_machine
 
     is_machine = asks_for_machine(arguments)
     output.use_format(output.OutputFormat.JSONL if is_machine else output.OutputFormat.TEXT)

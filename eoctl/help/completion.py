@@ -1,10 +1,9 @@
-"""Completion in bash, zsh and fish: Typer's scripts, with values of ours.
-
-Loaded only when a shell asks (`_EOCTL_COMPLETE` is set by the script) or it is installed.
-"""
+"""Completion in bash, zsh and fish: Typer's scripts, with values of ours."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer._click.shell_completion import (
@@ -18,14 +17,118 @@ from typer._completion_shared import _get_shell_name, get_completion_script
 from typer._completion_shared import install as install_script
 from typer.main import get_command
 
-from eoctl.help.old_names import OLD_NAMES
-from eoctl.help.values import values_of
+from eoctl.declared import OLD_NAMES
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from typer import Typer
+
+
+# What a shell takes for itself; `$(...)` would even be run.
+_SHELL_CHARS = frozenset(" '\"\\$`;&|<>()*?[]{}!#~^")
+_PATHS = ("paths", "path", "source", "sources", "log_dir")
+
+
+def values_of(param: Any, given: dict[str, Any], begun: str) -> list[str]:
+    """Return what may stand there; empty: the shell's own names of files.
+
+    Args:
+        param: the option or argument that is written.
+        given: the values of the others, as far as they are there.
+        begun: what is written of it.
+    """
+    if param.name == "explain":
+        begun = begun.upper()
+    # What is offered is put into the call as it is, and not quoted as each shell would need it.
+    names = {each for each in _names_for(param, given, begun) if _is_plain(each)}
+    return sorted(each for each in names if each.startswith(begun))
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and not _SHELL_CHARS & {*name} and not name.startswith("-")
+
+
+def _names_for(param: Any, given: dict[str, Any], begun: str) -> Iterable[str]:
+    name = param.name
+    if name in ("topic", "to_topic"):
+        return (topic for topic, _ in _partitions(_given_paths(given)))
+    if name == "partition":
+        topics = given.get("topic") or []
+        return (str(n) for topic, n in _partitions(_given_paths(given)) if topic in topics)
+    if name == "explain":
+        return _rules()
+    if name in ("leader", "replica", "all_replicas", "target"):
+        return _partition_paths(begun)
+    if param.param_type_name == "argument":
+        is_of_journals = given.get("action") in ("list", "show", "prune")
+        if is_of_journals or name in ("journals", "plan"):
+            return _journals(begun)
+        if name in (*_PATHS, "destination"):
+            return _partition_paths(begun)
+    return ()
+
+
+def _given_paths(given: dict[str, Any]) -> list[str]:
+    values = [given[name] for name in _PATHS if given.get(name)]
+    return [each for value in values for each in ([value] if isinstance(value, str) else value)]
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 - names are wanted
+    except OSError:
+        return []
+
+
+def _partitions(paths: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield topic and number of the partitions in log dirs, and of those that are given."""
+    from storage.file_names import parse_partition_name
+
+    for path in paths:
+        for name in [*_names_in(Path(path)), os.path.basename(path.rstrip("/"))]:  # noqa: PTH119
+            found = parse_partition_name(name)
+            if found is not None:
+                yield found.topic, found.partition
+
+
+def _partition_paths(begun: str) -> Iterator[str]:
+    """Yield the partition directories in the directory that is written so far."""
+    from storage.file_names import parse_partition_name
+
+    head = begun[: begun.rfind("/") + 1]
+    for name in _names_in(Path(head or ".")):
+        if parse_partition_name(name) is not None and Path(head, name).is_dir():
+            yield f"{head}{name}"
+
+
+def _journals(begun: str) -> Iterator[str]:
+    """Yield journals in the places for backups that begin so, and in one that is written whole."""
+    from recovery.changes.journals.journal import PLACE_SUFFIX
+    from recovery.changes.plans.plan import PLAN_ID
+
+    head = begun[: begun.rfind("/") + 1]
+    places = [name for name in _names_in(Path(head or ".")) if name.endswith(PLACE_SUFFIX)]
+    for place in [head, *(f"{head}{name}/" for name in places)]:
+        for name in _names_in(Path(place or ".")):
+            if PLAN_ID.fullmatch(name):
+                yield f"{place}{name}"
+
+
+def _rules() -> Iterator[str]:
+    from recovery.rules.catalogue import PAGES
+
+    for page in PAGES:
+        for rule in page.rules:
+            yield rule.check_id
+            yield rule.family
+
+
+# -- completion in bash, zsh and fish: Typer's scripts, with values of ours
+#
+# Loaded only when a shell asks (`_EOCTL_COMPLETE` is set by the script) or it is installed.
+
 
 VARIABLE = "_EOCTL_COMPLETE"  # as eoctl.main has it
 SHELLS = ("bash", "zsh", "fish")

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.face.units import duration_text
+from eoctl.face.columns import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from eoctl.face.columns import UNKNOWN
+from eoctl.face.columns import UNKNOWN, size_text
 from eoctl.face.style import BAD, DOUBTFUL, FAINT, HEADING
-from eoctl.face.units import size_text
 from eoctl.report.layout import ranked_partitions
 from eoctl.report.terminal import INDENT, Scale, heights, spread, styled
 

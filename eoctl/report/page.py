@@ -1,23 +1,27 @@
-"""The page: all of it can be read without JavaScript; the script draws the timelines to click at.
+"""A page of HTML from the rows of a report: the first screen, timelines, forks, the data within.
 
-Nothing is loaded: a policy within the page forbids it, and names the one script and the one style
-sheet by their digests.
+A column of numbers is written as differences, one of few different texts as a list of these and
+numbers of it: both shrink a lot. Integers that JavaScript cannot hold are written as text.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import re
+import zlib
+from collections import defaultdict
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.report.drawing import picture
-from eoctl.report.first_screen import header, verdict
-from eoctl.report.forks import forks_picture
-from eoctl.report.island import island
-from eoctl.report.layout import lay_out
+from eoctl.face.columns import duration_text, printable, size_text, time_text
+from eoctl.report.drawing import BAR, LABEL, ROW, WIDTH, OffsetScale, bar, picture
+from eoctl.report.layout import PARTED, lay_out
 from eoctl.report.markup import (
+    SEVERITIES,
     anchor,
+    command_box,
     definitions,
     escaped,
     paragraph,
@@ -29,7 +33,407 @@ from eoctl.report.markup import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from eoctl.report.model import Model
+    from eoctl.report.layout import Lane
+    from eoctl.report.model import FindingMark, HeldMark, Model, ReplicaMark
+
+
+MAX_SAFE = (1 << 53) - 1
+COMPRESSION_LEVEL = 9
+LANE_FIELDS = ("kind", "key", "title", "note", "first_offset", "end_offset", "marks", "is_unread")
+
+
+def island(model: Model, lanes: Sequence[Lane]) -> str:
+    """Return all that the script of a page draws; equal rows give equal text."""
+    value = {
+        "now": model.now_ms,
+        "lanes": [dict(zip(LANE_FIELDS, map(_plain, each), strict=True)) for each in lanes],
+        "tables": {
+            kind: _table_columns(columns, rows)
+            for kind, columns, rows in model.tables()
+            if kind not in {"verdict", "source"}
+        },
+    }
+    data = json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode()
+    return base64.b64encode(zlib.compress(data, COMPRESSION_LEVEL)).decode("ascii")
+
+
+def _table_columns(columns: tuple[str, ...], rows: Sequence[Any]) -> dict[str, Any]:
+    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+    return {
+        "count": len(rows),
+        "columns": {name: _column(list(each)) for name, each in zip(columns, values, strict=True)},
+    }
+
+
+def _column(values: list[Any]) -> Any:
+    known = [each for each in values if each is not None]
+    if not known:
+        return None if values else []
+    kinds = set(map(type, known))
+    if kinds == {int}:
+        return _numbers(values, is_safe=max(known) <= MAX_SAFE and min(known) >= -MAX_SAFE)
+    if kinds == {str}:
+        return _texts(values)
+    return [_plain(each) for each in values]
+
+
+def _numbers(values: list[Any], *, is_safe: bool) -> Any:
+    if not is_safe:
+        return [_plain(each) for each in values]
+    before, differences = 0, []
+    for each in values:
+        differences.append(None if each is None else each - before)
+        before = before if each is None else each
+    return {"d": differences}
+
+
+def _texts(values: list[Any]) -> Any:
+    numbers: dict[str, int] = {}
+    places = [None if each is None else numbers.setdefault(each, len(numbers)) for each in values]
+    return {"s": list(map(printable, numbers)), "i": places}
+
+
+def _plain(value: Any) -> Any:
+    """Text that can be shown, numbers that JavaScript can hold."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= MAX_SAFE else str(value)
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return str(value)
+
+
+# -- the picture of copies that differ: what they agree on, and where they fork
+
+
+MAX_GROUPS = 30  # partitions whose copies are drawn
+KEY = (
+    "Each bar is a copy: what it shares with the others, and, behind the line where copies part,"
+    " what it has of its own. A short line is its high watermark."
+)
+# Behind a fork lies a third of the picture at least: the last few of a million offsets are seen.
+BEFORE_FORK = 2
+
+
+class _Copies(NamedTuple):
+    """Copies of a partition; `forks`: where each parts from another one, by path."""
+
+    name: str
+    replicas: Sequence[ReplicaMark]
+    forks: dict[str, int]
+    is_parted: bool
+
+
+def forks_picture(model: Model) -> str:
+    """Return a picture for each partition with copies that differ, and how many are left out.
+
+    Those that contradict each other come before those where a copy only ends earlier, and users'
+    topics before Kafka's own.
+    """
+    groups = sorted(
+        _differing(model), key=lambda each: (not each.is_parted, each.name.startswith("__"))
+    )
+    if not groups:
+        return ""
+    drawn = [_drawn(each) for each in groups[:MAX_GROUPS]]
+    left = len(groups) - len(drawn)
+    more = paragraph(f"and {left:,} more partitions", "more") if left else ""
+    return paragraph(KEY, "hint") + "".join(drawn) + more
+
+
+def _differing(model: Model) -> Iterator[_Copies]:
+    replicas: dict[tuple[str, int | None], list[ReplicaMark]] = defaultdict(list)
+    for replica in model.replicas:
+        replicas[replica.topic, replica.partition].append(replica)
+    forks: dict[tuple[str, int | None], dict[str, int]] = defaultdict(dict)
+    differing: dict[tuple[str, int | None], bool] = {}
+    for each in model.comparisons:
+        key = each.topic, each.partition
+        if each.likeness == "equal":
+            continue
+        differing[key] = differing.get(key, False) or each.likeness in PARTED
+        for path in (each.path, each.other_path):
+            if each.likeness in PARTED and each.divergence_offset is not None:
+                known = forks[key].get(path, each.divergence_offset)
+                forks[key][path] = min(known, each.divergence_offset)
+    for key, is_parted in differing.items():
+        topic, partition = key
+        name = topic if partition is None else f"{topic}-{partition}"
+        yield _Copies(name=name, replicas=replicas[key], forks=forks[key], is_parted=is_parted)
+
+
+def _drawn(copies: _Copies) -> str:
+    end = max((each.log_end_offset for each in copies.replicas), default=1)
+    first = min((each.log_start_offset for each in copies.replicas), default=0)
+    fork = min(copies.forks.values(), default=None)
+    if fork is not None:
+        first = max(first, fork - BEFORE_FORK * max(end - fork, 1))
+    scale = OffsetScale(first, end)
+    rows = [
+        tag("g", "".join(_copy(each, copies, scale, number * ROW)))
+        for number, each in enumerate(copies.replicas)
+    ]
+    height = max(len(rows), 1) * ROW
+    told = "a copy ends earlier" if fork is None else f"copies part at offset {fork:,}"
+    if fork is None and copies.is_parted:
+        told = "copies have no offset in common, or could not be compared"
+    if fork is not None:
+        rows.append(bar("fork", scale.x(fork) - 1, scale.x(fork) + 1, 0, height, told))
+    title = f"{copies.name}: {told}"
+    svg = tag(
+        "svg",
+        tag("title", escaped(title)) + "".join(rows),
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        class_="static",
+    )
+    about = f"{title}; drawn from offset {first:,} to {end:,}"
+    return tag("figure", tag("figcaption", tag("bdi", escaped(about))) + svg, class_="forks")
+
+
+def _copy(each: ReplicaMark, copies: _Copies, scale: OffsetScale, y: int) -> Iterator[str]:
+    """What a copy shares with the others, what it has of its own, and its high watermark."""
+    title = "broker unknown" if each.broker is None else f"broker {each.broker}"
+    if each.should_lead:
+        title += ": should lead"
+    yield tag("text", escaped(title), x=4, y=y + 16)
+    yield tag("text", escaped(f"{each.log_start_offset} to {each.log_end_offset}"), x=4, y=y + 29,
+              class_="small")  # fmt: skip
+    fork = min(copies.forks.get(each.path, each.log_end_offset), each.log_end_offset)
+    if each.log_start_offset < fork:
+        left = scale.x(each.log_start_offset)
+        yield bar("volume", left, scale.x(fork), y + 4, BAR - 4, f"{title}: as in other copies")
+    if fork < each.log_end_offset:
+        text = f"{title}: offsets {fork} to {each.log_end_offset - 1} differ from another copy"
+        yield bar("aborted", scale.x(fork), scale.x(each.log_end_offset), y + 4, BAR - 4, text)
+    if each.high_watermark is not None:
+        at = scale.x(each.high_watermark)
+        yield bar("mark", at - 1, at + 1, y, BAR + 4, f"high watermark {each.high_watermark}")
+    yield bar("base", LABEL, WIDTH - 10, y + BAR, 1)
+
+
+# -- the first screen of a page: what is wrong, who is held, what to do, and what that stands on
+
+
+TOLD_FINDINGS = 4  # at the top
+TOLD_FIXES = 3
+GRAVE = ("error", "warning")
+_TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+WRONG = frozenset({"Start", "Cuts", "Lost", "Torn", "Copies", "Election"})
+# What a label of a check is called for somebody who never saw one.
+WORDS = {"Cuts": "Cut by a start", "Torn": "Torn transaction", "Start": "Start of the broker"}
+# Who ends an open transaction, by its verdict in `eoctl txn list`.
+ENDINGS = {
+    "ongoing": "its coordinator ends it",
+    "overdue": "its coordinator should have ended it",
+    "hanging": "no coordinator will end it",
+    "unlisted": "no coordinator will end it",
+    "unknown": "whether a coordinator ends it is not known",
+}
+NOTHING_WRONG = "Nothing wrong was found in what was read."
+
+
+def header(model: Model) -> str:
+    """What this is a page of: how much, from when to when."""
+    read = [each for each in model.partitions if each.batches is not None]
+    log_bytes = sum(each.log_bytes or 0 for each in read)
+    times = [each.first_timestamp_ms for each in read if each.first_timestamp_ms is not None]
+    ends = [each.last_timestamp_ms for each in read if each.last_timestamp_ms is not None]
+    span = f", {_time(min(times))} to {_time(max(ends))}" if times and ends else ""
+    text = (
+        f"{len(model.partitions):,} partitions, {size_text(log_bytes)}{span}; read by eoctl"
+        f" {model.version}, now is {_time(model.now_ms)}"
+    )
+    return tag("h1", escaped(model.title)) + tag("p", _with_times(text), class_="about")
+
+
+def _with_times(text: str) -> str:
+    """Escape a sentence; the times in it are not broken."""
+    return _TIMES.sub(lambda found: tag("time", found[0]), escaped(text))
+
+
+def _time(time_ms: int) -> str:
+    return time_text(time_ms, is_utc=True)
+
+
+def verdict(model: Model) -> str:
+    """Three sentences: what is wrong, who is held, what to do; and what they stand on."""
+    labels = {each.label: each for each in model.verdict}
+    unread = [each for each in model.sources if each.severity]
+    wrong = [each for each in model.verdict if each.label in WRONG]
+    worst = [each for each in wrong if each.severity != "ok"]
+    rank = {"error": 0, "warning": 1}
+    worst.sort(key=lambda each: rank.get(each.severity, 2))
+    parts = [
+        tag(
+            "p", escaped(f"{each.what}: {each.value}"), class_=f"banner {SEVERITIES[each.severity]}"
+        )
+        for each in unread
+    ]
+    shown = worst or [each for each in wrong if each.label == "Lost"]
+    severity = worst[0].severity if worst else "warning" if unread else "ok"
+    sentences = [tag("p", _line(each.label, each.text)) for each in shown]
+    found = _worst_findings(model)
+    if found and severity == "ok":
+        severity = "warning"
+    if not worst and not found:
+        sentences.insert(0, paragraph(NOTHING_WRONG))
+    parts.append(_answer("What is wrong", severity, "".join(sentences) + found))
+    held = "".join(tag("p", each) for each in map(_held_sentence, model.held[:3]))
+    if len(model.held) > 3:
+        held += paragraph(f"and {len(model.held) - 3:,} more partitions, below")
+    late = any(each.is_late for each in model.held)
+    if not held:
+        held = paragraph(
+            "Nobody that was seen: some of it was not read."
+            if unread
+            else "Nobody: no transaction is open."
+        )
+    grade = "warning" if late else "note" if model.held else "warning" if unread else "ok"
+    parts.append(_answer("Who is held", grade, held))
+    parts.append(_answer("What to do", "next", _next(model, labels)))
+    rest = [each for each in model.verdict if each.label in {"Start", "Checked", "Election"}]
+    told = "".join(tag("li", _line(each.label, each.text)) for each in rest if each not in shown)
+    return section("verdict", "Verdict", *parts, tag("ul", told, class_="stands") if told else "")
+
+
+def _worst_findings(model: Model) -> str:
+    """The worst rules that are broken, each with its first place, and how much more there is."""
+    by_rule: dict[str, list[FindingMark]] = {}
+    for each in _worst_first(model):
+        if not each.is_consequence:
+            by_rule.setdefault(each.check_id, []).append(each)
+    rules = list(by_rule.values())
+    lines = [tag("li", _broken_rule(each)) for each in rules[:TOLD_FINDINGS]]
+    more = sum(map(len, rules[TOLD_FINDINGS:]))
+    if more:
+        word = "findings" if more > 1 else "finding"
+        lines.append(tag("li", tag("a", f"and {more:,} more {word}", href="#findings")))
+    return tag("ul", "".join(lines), class_="worst") if lines else ""
+
+
+def _broken_rule(rows: Sequence[FindingMark]) -> str:
+    """The gravest finding of a rule, and in how many files there are others."""
+    first, files = rows[0], {each.file for each in rows}
+    rule = tag("b", escaped(first.check_id))
+    where = tag("bdi", escaped("/".join(first.file.split("/")[-2:])))
+    count = f"in {len(files):,} files, first " if len(files) > 1 else ""
+    if len(rows) > len(files):
+        count = f"{len(rows):,} times {count or 'in '}"
+    place = "" if first.start_pos is None else f" at position {first.start_pos}"
+    link = ""
+    if first.base_offset is not None and first.partition is not None:
+        href = f"#{anchor(first.topic, first.partition, first.base_offset)}"
+        link = " " + tag("a", f"offset {first.base_offset}", href=href)
+    return f"{rule} {count}{where}{place}{link}: {escaped(first.message)}"
+
+
+def _worst_first(model: Model) -> list[FindingMark]:
+    """No notes; errors before warnings, and records before what is made of them."""
+    return sorted((each for each in model.findings if each.severity in GRAVE), key=_graveness)
+
+
+def _graveness(row: FindingMark) -> tuple[int, bool, bool]:
+    is_derived = row.file.endswith((".index", ".timeindex", ".txnindex", ".snapshot"))
+    return GRAVE.index(row.severity), is_derived, row.base_offset is None
+
+
+def _line(label: str, text: str) -> str:
+    return f"{tag('b', escaped(WORDS.get(label, label)))} {_with_times(text)}"
+
+
+def _answer(title: str, severity: str, content: str) -> str:
+    word = {"error": "error", "warning": "look at it", "ok": "fine", "note": "note"}.get(severity)
+    badge = "" if word is None else " " + tag("span", word, class_="badge")
+    kind = SEVERITIES.get(severity, "next")
+    return tag("div", tag("h3", escaped(title) + badge) + content, class_=f"answer {kind}")
+
+
+def _held_sentence(row: HeldMark) -> str:
+    where = tag("b", tag("bdi", escaped(f"{row.topic}-{row.partition}")))
+    text = f"read_committed readers stop at offset {row.first_offset}"
+    if row.held_offsets_count is not None:
+        word = "offset" if row.held_offsets_count == 1 else "offsets"
+        least, end = (
+            ("", "the log end") if row.is_end_read else ("at least ", "what was read, offset")
+        )
+        text += f": {least}{row.held_offsets_count:,} {word} up to {end} {row.end_offset}"
+    if row.since_timestamp_ms is not None:
+        text += f", since {_time(row.since_timestamp_ms)}"
+        if row.until_timestamp_ms is not None:
+            lasts_ms = max(row.until_timestamp_ms - row.since_timestamp_ms, 0)
+            text += f" ({duration_text(lasts_ms)} of the log)"
+    by = "an open transaction"
+    if row.producer_id is not None:
+        by += f" of producer {row.producer_id}"
+    name = "" if row.transactional_id is None else tag("bdi", escaped(row.transactional_id))
+    named = f", transactional id {tag('b', name)}" if name else ""
+    what = "" if row.verdict is None else escaped(f" ({row.verdict}: {ENDINGS[row.verdict]})")
+    late = "; it is older than any may be" if row.is_late else "; it is not late"
+    if not row.is_end_read:
+        late += "; whether it was ended behind what was read is not known"
+    link = tag("a", "show", href=f"#{anchor(row.topic, row.partition, row.first_offset)}")
+    return f"{where} {_with_times(text)}. By {escaped(by)}{named}{what}{escaped(late)}. {link}"
+
+
+def _next(model: Model, labels: dict[str, Any]) -> str:
+    """What is first, and what puts right what else was found."""
+    text = labels["Next"].text if "Next" in labels else "see the findings"
+    if model.next_command:
+        _, _, why = text.partition("   # ")
+        first = tag("p", command_box(model.next_command)) + (paragraph(why) if why else "")
+        done = {model.next_command}
+    else:
+        first, done = paragraph(text), {text}
+    then: dict[str, list[str]] = {}  # of each rule, what is not the first step and of no other one
+    for each in _worst_first(model):
+        if each.fix and not each.is_consequence and each.fix not in done:
+            done.add(each.fix)
+            then.setdefault(each.check_id, []).append(each.fix)
+    lines = [
+        tag("li", escaped(f"{what}: ") + command_box(command))
+        for what, command in _looks_beside(model)
+        if command not in done
+    ]
+    lines += [
+        tag("li", escaped(f"{rule}: ") + _fixes(fixes))
+        for rule, fixes in list(then.items())[:TOLD_FIXES]
+    ]
+    if len(then) > TOLD_FIXES:
+        more = f"and for {len(then) - TOLD_FIXES:,} more rules, beside the findings"
+        lines.append(tag("li", tag("a", more, href="#findings")))
+    if not lines:
+        return first
+    return first + paragraph("then, by what was found:") + tag("ul", "".join(lines), class_="worst")
+
+
+def _looks_beside(model: Model) -> Iterator[tuple[str, str]]:
+    """What shows more of what no check of a single partition finds."""
+    if model.torn:
+        yield WORDS["Torn"], model.torn[0].command
+    parted = [each for each in model.comparisons if each.likeness in PARTED]
+    if parted:  # those that contradict each other, and of users, first
+        first = min(parted, key=lambda each: (each.likeness != PARTED[0], each.topic[:2] == "__"))
+        yield "Copies", first.command
+
+
+def _fixes(fixes: Sequence[str]) -> str:
+    """The first of them, a call with room for a button, and how many are like it."""
+    fix, more = fixes[0], len(fixes) - 1
+    first = command_box(fix) if fix.startswith("eoctl ") else escaped(fix)
+    return first + (
+        f" and {more:,} more like it, " + tag("a", "below", href="#findings") if more else ""
+    )
+
+
+# -- the page: all of it can be read without JavaScript; the script draws the timelines to click at
+#
+# Nothing is loaded: a policy within the page forbids it, and names the one script and the one
+# style sheet by their digests.
+
 
 SCRIPTS = ("rows", "marks", "drawing", "moving", "finding", "start")
 MAX_ROWS = 500  # of a table on the page

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
-from eoctl.face.columns import printable
+from eoctl.face.columns import printable, time_text
 from eoctl.face.table import rendered
-from eoctl.face.units import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

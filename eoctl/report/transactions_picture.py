@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.face.columns import UNKNOWN
+from eoctl.face.columns import UNKNOWN, duration_text
 from eoctl.face.style import BAD, DOUBTFUL, FAINT, GOOD, HEADING
-from eoctl.face.units import duration_text
 from eoctl.report.terminal import INDENT, Scale, styled
 
 if TYPE_CHECKING:

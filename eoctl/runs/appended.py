@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import call
 from eoctl.changing import show_plan
+from eoctl.face.columns import size_text
 from eoctl.face.style import screen_size
-from eoctl.face.units import size_text
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.runs.told import (
     LABEL_WIDTH,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.face.columns import printable
+from eoctl.face.columns import printable, time_text
 from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored
-from eoctl.face.units import time_text
 from eoctl.output import OutputFormat, draws_tables, line, look, write_drawn
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A data source for Spark over log dirs, and jobs on it. Imported by their commands only.
 
-From the entry down: audit, results, running_audit, mapping, stages, tables, datasource, session,
-spark_home, executors, probe, bundle, quiet, errors, own_packages.
+From the entry down: audit, running_audit, mapping, tables, datasource, session, executors, bundle,
+own_packages.
 """
 
 from pathlib import Path

@@ -76,12 +76,16 @@ from eoctl.spark.rows.columns import (
     problem_rows,
     rows_of,
 )
-from eoctl.spark.rows.cuts import cut_in_tasks, piece_bytes, prune_whole
-from eoctl.spark.rows.kafka_options import value_of
-from eoctl.spark.rows.kafka_table import kafka_columns
+from eoctl.spark.rows.kafka_options import kafka_columns, value_of
 from eoctl.spark.rows.kept_modules import keep_modules
 from eoctl.spark.rows.opening import needed_by_query, require_listed
-from eoctl.spark.rows.record_plan import plan_records, pruned
+from eoctl.spark.rows.record_plan import (
+    cut_in_tasks,
+    piece_bytes,
+    plan_records,
+    prune_whole,
+    pruned,
+)
 from eoctl.spark.rows.source_options import (
     AUDIT_STREAM_OPTIONS,
     BATCH_OPTIONS,

@@ -1,22 +1,180 @@
-"""Get the executors of a session ready for our tasks: our packages sent, libraries looked for.
-
-That is done once for a session, before its first job: by the commands, and by `register` for a
-script that has made the session itself.
-"""
+"""Get the executors of a session ready for our tasks: our packages sent, libraries looked for."""
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import sys
 import tempfile
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark import OWN_PACKAGES
-from eoctl.spark.errors import SparkUnavailableError
-from eoctl.spark.quiet import hidden_output
+from storage.errors import EXIT_ACCESS, EoctlError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+# The last line of a traceback: a class, with its module or without, and what it says.
+PYTHON_ERROR = re.compile(r"(?:[a-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Interrupt)\b")
+
+
+def first_line(exc: Exception) -> str:
+    """Return what a user can act on: the end of a Python traceback, if there is one."""
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    ours = [line for line in lines if PYTHON_ERROR.match(line)]
+    return next(iter(ours[-1:] or lines), type(exc).__name__)
+
+
+class SparkUnavailableError(EoctlError):
+    """Spark cannot run here: something is not installed, or does not start."""
+
+    exit_status = EXIT_ACCESS
+
+
+class SparkJobError(EoctlError):
+    """Spark gave a job up."""
+
+    exit_status = EXIT_ACCESS
+
+
+# -- what a JVM prints goes to neither stream of ours (EOCTL_DEBUG=1 lets it through)
+
+
+MAX_TOLD_BYTES = 4096
+
+
+@contextmanager
+def hidden_output() -> Iterator[Callable[[], str]]:
+    """Keep what this process and its new children print; gives a function that returns the end.
+
+    The JVM inherits the descriptors and keeps them as long as it lives.
+    """
+    if os.environ.get("EOCTL_DEBUG") or not hasattr(os, "memfd_create"):
+        yield str
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.memfd_create("eoctl-spark")
+    saved = [os.dup(each) for each in (1, 2)]
+    os.dup2(kept, 1)
+    os.dup2(kept, 2)
+
+    def heard() -> str:
+        size = os.fstat(kept).st_size
+        data = os.pread(kept, MAX_TOLD_BYTES, max(size - MAX_TOLD_BYTES, 0))
+        return data.decode("utf-8", "replace")
+
+    try:
+        yield heard
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for target, each in zip((1, 2), saved, strict=True):
+            os.dup2(each, target)
+            os.close(each)
+        os.close(kept)
+
+
+# -- a cheap look at the executors before a job: what is missing there is named at once
+#
+# Without it a job would fail late, task by task and each of them several times, with the words of
+# whatever import came first. The function that is sent to the executors is sent by its code, for
+# our packages may be what is missing.
+
+
+# Host, Python, modules that it lacks, and directories.
+Seen = tuple[str, str, tuple[str, ...], tuple[str, ...]]
+
+BUNDLED = "spark.submit.pyFiles must have what python -m eoctl.spark.bundle writes, or be unset"
+LIBRARIES = "install it on every host, or set PYSPARK_PYTHON to a Python that has it"
+MOUNT = "mount it on every host under the same path, or give a URI"
+PYTHON = "PYSPARK_PYTHON must be, on every host, a Python of the driver's minor version"
+_FAILURE = re.compile(r"most recent failure: .*?\((?P<host>[^() ]+) executor [^()]*\): ")
+
+
+def require_executors(
+    context: Any, own: Sequence[str], libraries: Sequence[str], paths: Sequence[str] = ()
+) -> None:
+    """See that the Python of the executors that are there can run our tasks.
+
+    Args:
+        context: the SparkContext.
+        own: our packages.
+        libraries: modules that our tasks import.
+        paths: that are read, as they are written where Spark plans.
+
+    Raises:
+        SparkUnavailableError: with host, Python, modules or path, and what to do.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark import cloudpickle
+    from pyspark.errors import PySparkException
+
+    count = max(context.defaultParallelism, 2)
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        look = partial(look_around, (*own, *libraries), tuple(paths))
+        seen = context.parallelize(range(count), count).mapPartitions(look).collect()
+    except (PySparkException, Py4JError) as exc:
+        raise _failed(exc) from exc
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    lacking = sorted({each for each in seen if each[2] or each[3]})
+    if not lacking:
+        return
+    modules = [
+        f"{host}: {python} has no module {', '.join(names)}"
+        for host, python, names, _ in lacking
+        if names
+    ]
+    if modules:
+        is_ours = any(name in own for each in lacking for name in each[2])
+        raise SparkUnavailableError(
+            f"executors cannot run the job: {'; '.join(modules)}",
+            next_step=BUNDLED if is_ours else LIBRARIES,
+        )
+    missing = [f"{host}: there is no {names[0]}" for host, _, _, names in lacking]
+    raise SparkUnavailableError(
+        f"executors cannot read what the job reads: {'; '.join(missing)}", next_step=MOUNT
+    )
+
+
+def look_around(modules: Sequence[str], paths: Sequence[str], _: Iterable[int]) -> Iterator[Seen]:
+    """Tell of the process that this runs in; nothing of ours is imported."""
+    import importlib.util
+    import os
+    import socket
+    import sys
+
+    missing = tuple(name for name in modules if importlib.util.find_spec(name) is None)
+    unseen = tuple(path for path in paths if not os.path.exists(path))  # noqa: PTH110
+    yield socket.gethostname(), sys.executable, missing, unseen
+
+
+def _failed(exc: Exception) -> SparkUnavailableError:
+    """Say which executor's Python does not even run: it is missing, or another version."""
+    text = str(exc)
+    found = _FAILURE.search(text)
+    if found is None:
+        return SparkUnavailableError(f"executors do not run: {first_line(exc)}", next_step=PYTHON)
+    rest = text[found.end() :].splitlines()
+    tracebacks = [line for line in rest if "PYTHON_VERSION_MISMATCH" in line]
+    words = (tracebacks or rest or [""])[0].strip()
+    return SparkUnavailableError(
+        f"{found['host']}: the executor there does not run Python: {words}", next_step=PYTHON
+    )
+
+
+# -- get the executors of a session ready for our tasks: our packages sent, libraries looked for
+#
+# That is done once for a session, before its first job: by the commands, and by `register` for a
+# script that has made the session itself.
+
 
 _ready: set[str] = set()  # ids of applications, and of sessions of Spark Connect
 
@@ -44,7 +202,6 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
     if is_local(context.master or "") or not _is_first(context.applicationId):
         return
     from eoctl.spark.own_packages import NEEDED
-    from eoctl.spark.probe import require_executors
 
     if not context.getConf().get("spark.submit.pyFiles"):
         context.addPyFile(packages_for(context))

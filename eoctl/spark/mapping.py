@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
 
 import eoctl.arrow_files
-from eoctl.spark.errors import SparkUnavailableError
-from eoctl.spark.executors import is_remote
+from eoctl.spark.executors import SparkUnavailableError, is_remote
 from eoctl.spark.rows.kept_modules import keep_modules
-from eoctl.spark.session import job_errors
-from eoctl.spark.stages import stages_told
+from eoctl.spark.session import job_errors, stages_told
 from storage.errors import EoctlError
 
 if TYPE_CHECKING:

@@ -1,36 +1,171 @@
 """Start Spark quietly, on this machine or on a cluster, and stop it again.
 
-What the JVM prints goes to neither stream of ours: it is kept in memory and shown if Spark does not
-start (EOCTL_DEBUG=1 lets it through). Nothing listens on anything but the loopback, except what a
-cluster's executors need, which `--conf` names.
+Spark puts `pyspark.zip` of its home before everything else on their path. It has sources only, so
+that each process compiles them: 0.6 s of processor time, of four of them one after the other, until
+a first row is there. A home without that file has them take what is installed, compiled.
+
+That home is a directory of links in the user's cache, one for each pyspark: a driver that is killed
+leaves nothing that the next one does not use.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+import tempfile
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from eoctl.libraries import REQUIREMENTS, install_call
+from eoctl.progress import Progress, is_drawn
 from eoctl.spark import packages_root
-from eoctl.spark.errors import SparkJobError, SparkUnavailableError, first_line
-from eoctl.spark.executors import is_local, make_ready
-from eoctl.spark.quiet import hidden_output
-from eoctl.spark.spark_home import home_environment
+from eoctl.spark.executors import (
+    SparkJobError,
+    SparkUnavailableError,
+    first_line,
+    hidden_output,
+    is_local,
+    make_ready,
+)
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+
+HOME = "SPARK_HOME"
+CACHE_HOME = "XDG_CACHE_HOME"
+NEEDED = ("bin", "jars")  # of a pyspark that is a whole Spark: of pip, not of a distribution
+# The zip file, with links back; what Python writes when it is first imported.
+LEFT_OUT = ("python", "__pycache__")
+
+
+def home_environment() -> dict[str, str]:
+    """Return the variable that has Spark start so; none where somebody has said where Spark is."""
+    if os.environ.get(HOME):
+        return {}
+    import pyspark
+
+    home = _home_of(Path(pyspark.__file__).parent)
+    return {} if home is None else {HOME: home}
+
+
+@cache
+def _home_of(installed: Path) -> str | None:
+    """Find or make the home for what is installed; without room for it Spark starts slower."""
+    if not all((installed / name).is_dir() for name in NEEDED):
+        return None
+    try:
+        links = {each.name: str(each) for each in installed.iterdir() if each.name not in LEFT_OUT}
+        digest = hashlib.sha256("\0".join(sorted(links.values())).encode()).hexdigest()
+        home = _cache_dir() / f"spark-{digest[:16]}"
+        if not _is_whole(home, links):
+            _make(home, links)
+        return str(home) if _is_whole(home, links) else None
+    except (OSError, RuntimeError):  # of a user who has no home, too
+        return None
+
+
+def _cache_dir() -> Path:
+    named = Path(os.environ.get(CACHE_HOME, ""))
+    return (named if named.is_absolute() else Path.home() / ".cache") / "eoctl"
+
+
+def _is_whole(home: Path, links: Mapping[str, str]) -> bool:
+    """Is it ours, and does it lead to all that is installed, and nowhere else?"""
+    if not home.is_dir() or home.stat().st_uid != os.geteuid():
+        return False
+    return links == {
+        each.name: str(each.readlink()) for each in home.iterdir() if each.is_symlink()
+    } and len(links) == len([*home.iterdir()])
+
+
+def _make(home: Path, links: Mapping[str, str]) -> None:
+    """Make it under another name: who starts meanwhile sees all of it, or nothing."""
+    home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
+    try:
+        for name, target in links.items():
+            (made / name).symlink_to(target)
+        with suppress(OSError):  # another process was first
+            made.rename(home)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+# -- progress of Spark's jobs: their stages and tasks, for whoever waits at a terminal
+
+
+ASK_SECONDS = 0.3
+
+
+@contextmanager
+def stages_told(context: Any) -> Iterator[None]:
+    """Tell of the stages of the jobs that run meanwhile; nothing is asked where nobody waits.
+
+    Args:
+        context: a SparkContext; None where there is none to ask.
+    """
+    if context is None or not is_drawn():
+        yield
+        return
+    is_over = Event()
+    with Progress("Spark") as progress:
+        asking = Thread(target=_ask, args=(context.statusTracker(), progress, is_over), daemon=True)
+        asking.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            asking.join()
+
+
+def _ask(tracker: Any, progress: Progress, is_over: Event) -> None:
+    while not is_over.wait(ASK_SECONDS):
+        try:
+            progress.tell(stages_text(tracker))
+        except Exception:  # noqa: BLE001 - whatever py4j raises: the job itself tells what is wrong
+            return
+
+
+def stages_text(tracker: Any) -> str:
+    """Tell of the stages that are at work: `stage 2: 37 of 120 tasks`.
+
+    Args:
+        tracker: a StatusTracker.
+    """
+    infos = (tracker.getStageInfo(each) for each in tracker.getActiveStageIds())
+    told = [
+        f"stage {each.stageId}: {each.numCompletedTasks} of {each.numTasks} tasks"
+        for each in sorted((each for each in infos if each is not None), key=_stage_id)
+    ]
+    return ", ".join(told) or "waiting for a stage"
+
+
+def _stage_id(info: Any) -> int:
+    number: int = info.stageId
+    return number
+
+
+# -- start Spark quietly, on this machine or on a cluster, and stop it again
+#
+# What the JVM prints goes to neither stream of ours: it is kept in memory and shown if Spark does
+# not start (EOCTL_DEBUG=1 lets it through). Nothing listens on anything but the loopback, except
+# what a cluster's executors need, which `--conf` names.
+
 
 MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://\S+")
 DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on a cluster

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.options import ReportFormat
 from eoctl.report_files import report_tables
-from eoctl.spark.errors import SparkUnavailableError
-from eoctl.spark.executors import is_remote
+from eoctl.spark.executors import SparkUnavailableError, is_remote
 from eoctl.spark.session import job_errors
 from storage.errors import UsageError
 from storage.files.uris import is_uri

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eoctl.text.batch_lines import batch_painter
-from eoctl.text.plain import as_the_tool_reads, batch_line, record_contents, record_metadata
-from eoctl.text.record_lines import (
-    LineOptions,
-    read_markers,
-    record_painter,
-    with_replacements,
+from eoctl.text.painter import Painter, copy_slices
+from eoctl.text.plain import (
+    as_it_stands,
+    as_the_tool_reads,
+    batch_line,
+    record_contents,
+    record_metadata,
 )
 from storage.errors import FormatError
 from storage.formats import control_record
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
+from storage.formats.control_record import END_TXN_MARKER_BYTES, KEY_BYTES, ControlRecordType
 from storage.formats.java_text import kafka_text
-from storage.kernels.numpy_kernel import BulkWindow, rows_of
+from storage.formats.record_batch import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    LOG_APPEND_TIME_MASK,
+    MAX_SEQUENCE,
+    NO_SEQUENCE,
+    TRANSACTIONAL_MASK,
+)
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
 from storage.kernels.protocol import ScannedBatch
 from storage.kernels.pure import parse_frame
 from storage.kernels.record_table import PIECE_RECORDS, decode_in_pieces, decode_records
@@ -28,14 +39,233 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eoctl.text.painter import Painter
-    from storage.kernels.protocol import HeaderTable
+    from storage.kernels.protocol import HeaderTable, Verdict
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import LogRecord, Segment
 
-    Ints = NDArray[np.int64]
     Bytes = NDArray[np.uint8]
+    Ints = NDArray[np.int64]
+    Rows = NDArray[np.bool_]
     Write = Callable[[bytes | memoryview], object]
+
+
+def batch_painter(table: HeaderTable) -> Painter:
+    """Return the lines of all rows, line ends included. All rows have magic 2 and a good CRC."""
+    lines = Painter(table.row_count)
+    attributes = table.attributes
+    lines.number(b"baseOffset: ", table.base_offset)
+    lines.number(b" lastOffset: ", table.last_offset)
+    lines.number(b" count: ", table.records_count)
+    lines.number(b" baseSequence: ", table.base_sequence)
+    lines.number(b" lastSequence: ", last_sequence(table))
+    lines.number(b" producerId: ", table.producer_id)
+    lines.number(b" producerEpoch: ", table.producer_epoch)
+    lines.number(b" partitionLeaderEpoch: ", table.partition_leader_epoch)
+    _boolean(lines, b" isTransactional: ", attributes & TRANSACTIONAL_MASK != 0)
+    _boolean(lines, b" isControl: ", attributes & CONTROL_MASK != 0)
+    has_horizon = attributes & DELETE_HORIZON_MASK != 0
+    lines.literal(b" deleteHorizonMs: OptionalLong")
+    lines.literal(b".empty", ~has_horizon)
+    lines.number(b"[", table.base_timestamp_ms, has_horizon)
+    lines.literal(b"]", has_horizon)
+    lines.number(b" position: ", table.pos)
+    timestamp_type(lines, attributes)
+    lines.number(b": ", table.max_timestamp_ms)
+    lines.number(b" size: ", table.batch_bytes)
+    lines.literal(b" magic: 2 compresscodec: ")
+    for codec in Codec:
+        lines.literal(codec.label.encode(), attributes & CODEC_MASK == codec)
+    lines.number(b" crc: ", table.crc)
+    lines.literal(b" isvalid: true\n")
+    return lines
+
+
+def timestamp_type(lines: Painter, attributes: NDArray[np.int16]) -> None:
+    """Add the name before a timestamp, with a blank: the type of the batch."""
+    is_append_time = attributes & LOG_APPEND_TIME_MASK != 0
+    lines.literal(b" CreateTime", ~is_append_time)
+    lines.literal(b" LogAppendTime", is_append_time)
+
+
+def _boolean(lines: Painter, label: bytes, values: NDArray[np.bool_]) -> None:
+    lines.literal(label)
+    lines.literal(b"true", values)
+    lines.literal(b"false", ~values)
+
+
+def last_sequence(table: HeaderTable) -> NDArray[np.int64]:
+    """Return each batch's last sequence, wrapped as `BatchHeader.last_sequence`."""
+    base = table.base_sequence.astype(np.int64)
+    last = base + (table.last_offset - table.base_offset)
+    wrapped = np.where(last > MAX_SEQUENCE, last - (MAX_SEQUENCE + 1), last)
+    return np.where(base == NO_SEQUENCE, np.int64(NO_SEQUENCE), wrapped)
+
+
+# -- record lines in bulk: what `plain.record_metadata` and `plain.record_contents` give
+#
+# Keys, values and header names are copied as they are. That is right if they are valid UTF-8;
+# `with_replacements` looks at that afterwards, in the text, and mends the lines where they are
+# not.
+
+
+_COMMA = ord(",")
+
+
+class LineOptions(NamedTuple):
+    """What a record line shows, as the options of kafka-dump-log."""
+
+    print_data: bool
+    skip_record_metadata: bool
+
+
+class Markers(NamedTuple):
+    """The control records among some records."""
+
+    is_control: Rows  # of each record
+    is_known: Rows  # ... whether it is a whole COMMIT or ABORT; others are for the plain path
+    is_commit: Rows
+    coordinator_epoch: Ints
+
+
+def read_markers(table: HeaderTable, records: RecordTable) -> Markers:
+    """Read the control records as `control_record.describe` does, as far as they are markers."""
+    is_control = (table.attributes[records.batch_row] & CONTROL_MASK) != 0
+    is_known = is_control & (records.key_bytes >= KEY_BYTES)
+    is_known &= records.value_bytes >= END_TXN_MARKER_BYTES
+    rows = np.flatnonzero(is_known)
+    key = _integers(records.source, records.key_pos[rows], ">i2", 2)
+    value = _integers(records.source, records.value_pos[rows], ">i2", 3)
+    kind = key[:, 1]
+    is_commit = np.zeros(records.row_count, np.bool_)
+    is_commit[rows] = kind == ControlRecordType.COMMIT
+    is_known[rows] = (key[:, 0] >= 0) & (value[:, 0] >= 0)
+    is_known[rows] &= (kind == ControlRecordType.COMMIT) | (kind == ControlRecordType.ABORT)
+    epoch = np.zeros(records.row_count, np.int64)
+    epoch[rows] = (value[:, 1] << 16) | (value[:, 2] & 0xFFFF)
+    return Markers(
+        is_control=is_control, is_known=is_known, is_commit=is_commit, coordinator_epoch=epoch
+    )
+
+
+def _integers(source: Bytes, pos: Ints, dtype: str, count: int) -> Ints:
+    """Gather `count` integers that follow each other at each position: (rows, count)."""
+    places = pos[:, None] + np.arange(2 * count)
+    return np.asarray(source[places].view(dtype), np.int64)
+
+
+def record_painter(table: HeaderTable, records: RecordTable, options: LineOptions) -> Painter:
+    """Return the lines of all records, line ends included; `table` has their batches."""
+    lines = Painter(records.row_count)
+    markers = read_markers(table, records)
+    if not options.skip_record_metadata:
+        lines.number(b"| offset: ", records.offset)
+        timestamp_type(lines, table.attributes[records.batch_row])
+        lines.number(b": ", records.timestamp_ms)
+        lines.number(b" keySize: ", records.key_bytes)
+        lines.number(b" valueSize: ", records.value_bytes)
+        lines.number(b" sequence: ", records.sequence)
+        lines.literal(b" headerKeys: [")
+        _header_keys(lines, records)
+        lines.literal(b"]")
+        _marker_parts(lines, markers)
+    if options.print_data:
+        has_key = (records.key_bytes >= 0) & ~markers.is_control
+        has_value = (records.value_bytes >= 0) & ~markers.is_control
+        if options.skip_record_metadata:
+            lines.literal(b"|", has_key | has_value)
+        lines.literal(b" key: ", has_key)
+        lines.slices(records.source, records.key_pos, np.where(has_key, records.key_bytes, 0))
+        lines.literal(b" payload: ", has_value)
+        lines.slices(records.source, records.value_pos, np.where(has_value, records.value_bytes, 0))
+    lines.literal(b"\n")
+    return lines
+
+
+def _marker_parts(lines: Painter, markers: Markers) -> None:
+    if not markers.is_known.any():
+        return
+    lines.literal(b" endTxnMarker: ", markers.is_known)
+    lines.literal(b"COMMIT", markers.is_known & markers.is_commit)
+    lines.literal(b"ABORT", markers.is_known & ~markers.is_commit)
+    lines.number(b" coordinatorEpoch: ", markers.coordinator_epoch, markers.is_known)
+
+
+def _header_keys(lines: Painter, records: RecordTable) -> None:
+    """Add the names of all record headers, with commas between those of one record."""
+    lengths = records.header_key_bytes
+    if not len(lengths):
+        return
+    owner = records.header_record
+    after = np.cumsum(lengths + 1)  # each with a comma behind it; the last one's is no part
+    before = after - (lengths + 1)
+    first = np.cumsum(records.headers_count) - records.headers_count
+    place = before - before[first[owner]]  # of a name among those of its record
+    width = np.bincount(owner, lengths + 1, records.row_count).astype(np.int64)
+    width[width > 0] -= 1
+    follows = np.flatnonzero(place > 0)
+
+    def paint(out: Bytes, ends: Ints) -> None:
+        at = (ends - width)[owner] + place
+        copy_slices(out, at, records.source, records.header_key_pos, lengths)
+        out[at[follows] - 1] = _COMMA
+
+    lines.piece(width, paint)
+
+
+def with_replacements(text: Bytes, starts: Ints, ends: Ints) -> list[memoryview | bytes]:
+    """Cut a text into pieces in which lines that are not UTF-8 are replaced; often it is one.
+
+    `starts` and `ends` are those of the record lines. All that stands between keys, values and
+    header names is ASCII, so decoding a whole line replaces what decoding each of them would.
+    """
+    view = text.data
+    rows = _rows_not_ascii(text, starts, ends)
+    if not len(rows):
+        return [view]
+    lines = [
+        view[start:end]
+        for start, end in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)
+    ]
+    if _is_utf8(b"".join(lines)):
+        return [view]
+    pieces: list[memoryview | bytes] = []
+    done = 0
+    for start, end, line in zip(starts[rows].tolist(), ends[rows].tolist(), lines, strict=True):
+        if not _is_utf8(line):
+            pieces += [view[done:start], kafka_text(bytes(line)).encode()]
+            done = end
+    pieces.append(view[done:])
+    return pieces
+
+
+def _is_utf8(data: bytes | memoryview) -> bool:
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _rows_not_ascii(text: Bytes, starts: Ints, ends: Ints) -> Ints:
+    """Find the lines with a byte above 127; some of their neighbours may be among them.
+
+    Bytes are looked at in groups of eight, and counted up to each group. What is left at the end
+    is no group: lines that reach into it are always taken.
+    """
+    if not len(starts):
+        return starts
+    groups = text[: len(text) // 8 * 8].view(np.uint64)
+    is_high = groups & np.uint64(0x8080808080808080) != 0
+    if not is_high.any():
+        return np.flatnonzero(ends > len(groups) * 8)
+    count = np.zeros(len(is_high) + 2, np.int32)
+    np.cumsum(is_high, out=count[1:-1])
+    count[-1] = len(text)
+    return np.flatnonzero(count[(ends + 7) // 8] > count[starts // 8])
+
+
+# -- renderers: windows of healthy batches are painted in bulk, all else goes through `plain`
+
 
 PAINT_LINES = 8192  # at a time: their columns stay in the processor's cache
 WRITE_BYTES = 64 << 10  # of plain lines that are gathered before they are written
@@ -284,3 +514,92 @@ def _chunks(records: RecordTable) -> Iterator[tuple[int, int]]:
         end = max(end, start + 1)
         yield start, end
         start = end
+
+
+# -- a whole `.log` as kafka-dump-log's lines, in bulk: the twin of printing batch by batch
+
+
+class LogDumpResult(NamedTuple):
+    """What is left to report when all lines are written.
+
+    Attributes:
+        valid_bytes: end of the last whole batch of the broker's walk.
+        verdicts: every stretch that is not ok.
+        last_offset: of the last record printed, -1 if there was none (or without `deep`).
+        non_consecutive: offset -> the one printed after it, where that is not the next; -1 stands
+            before the first. Empty without `deep`.
+        is_resynced: good batches were found behind a break of the chain.
+    """
+
+    valid_bytes: int
+    verdicts: list[Verdict]
+    last_offset: int
+    non_consecutive: dict[int, int]
+    is_resynced: bool = False
+
+
+def render_log(
+    segment: Segment,
+    write: Write,
+    *,
+    deep: bool,
+    print_data: bool,
+    skip_record_metadata: bool,
+    on_error: Callable[[FormatError], object],
+    end_pos: int | None = None,
+    is_active: bool = True,
+    end_offset: int | None = None,
+    resume: bool = False,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+) -> LogDumpResult:
+    """Write the lines of all batches, and with `deep` of their records; nothing else.
+
+    Keys and values are shown as UTF-8. A batch whose records do not parse has its line and those
+    of its records before the fault; the fault is given to `on_error`.
+
+    Args:
+        segment: what to print.
+        write: takes bytes; what it raises (a closed pipe) ends the work.
+        deep: print a line per record too.
+        print_data: with `deep`, keys and values as well.
+        skip_record_metadata: record lines have nothing but key and value.
+        on_error: gets what is wrong with the records of a batch.
+        end_pos: how much of the file to look at; None is all of it.
+        is_active: as in `Segment.scan`.
+        end_offset: as in `Segment.scan`.
+        resume: as in `Segment.scan`; False ends where the broker's reader ends.
+        max_batch_bytes: a batch that would decompress to more is an error.
+
+    Raises:
+        AccessError: a batch that the plain path must read again cannot be read any more.
+        OSError: writing failed.
+    """
+    file_bytes = segment.file_bytes
+    end_pos = file_bytes if end_pos is None else min(end_pos, file_bytes)
+    renderer = HeaderRenderer(write)
+    if deep:
+        options = LineOptions(print_data=print_data, skip_record_metadata=skip_record_metadata)
+        renderer = DeepRenderer(segment, write, options, max_batch_bytes, on_error)
+    scan = BulkScan(
+        segment,
+        end_pos=end_pos,
+        is_active=is_active,
+        resume=resume,
+        end_offset=end_offset,
+    )
+    renderer.render(_parts_of(scan))
+    follower = renderer.follower
+    last_offset = -1 if follower.last_offset is None else follower.last_offset
+    return LogDumpResult(
+        valid_bytes=scan.valid_bytes,
+        verdicts=scan.verdicts,
+        last_offset=last_offset,
+        non_consecutive=follower.non_consecutive,
+        is_resynced=scan.resynced,
+    )
+
+
+def _parts_of(scan: BulkScan) -> Iterator[BulkWindow | ScannedBatch]:
+    """Yield the windows of a scan, and its single batches as they are on disk."""
+    for part in scan.parts():
+        yield part if isinstance(part, BulkWindow) else as_it_stands(scan, part)

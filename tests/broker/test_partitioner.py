@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.clients.producing.partitioner import partition_for_key
+from eoctl.clients.producing.topic_producer import partition_for_key
 from tests.kafka import client
 from tests.kafka.broker import Broker
 

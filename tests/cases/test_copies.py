@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.serve.state.choice import Preferences, choose
+from eoctl.serve.state.catalogue import Preferences, choose
 from storage.dirs.discovery import select_partition
 from tests.cases.test_absence import HOLES, Hole, log_dir_with
 

@@ -330,7 +330,9 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
 
     from eoctl.clients.copying.copier import Copier
 
-    monkeypatch.setattr("eoctl.clients.partitions.appending.take", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(
+        "eoctl.clients.partitions.open_partition.take", lambda *_, **__: nullcontext()
+    )
     copy.report()
     write(copy.source, None, None)
     take = Copier.take

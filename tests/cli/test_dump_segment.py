@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.dump.context import log_context
+from eoctl.dump.selection import log_context
 from storage.formats.record import Record
 from storage.kernels.protocol import Verdict, VerdictKind
 from tests.batches import encoded_batch

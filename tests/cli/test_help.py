@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl import main
+from eoctl.declared import OLD_NAMES
+from eoctl.help.command import Panel
 from eoctl.help.examples import EXAMPLES
-from eoctl.help.old_names import OLD_NAMES
-from eoctl.help.panels import Panel
 from eoctl.help.saved import PAGES, page_of, saved_help
 from eoctl.verbs import COMMANDS
 from tests.kafka.jars import missing_broker

@@ -17,9 +17,8 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from eoctl import app, plain_calls
-from eoctl.declared import NEEDED, parameters_of, with_parameters
+from eoctl.declared import NEEDED, OLD_NAMES, parameters_of, with_parameters
 from eoctl.help.examples import EXAMPLES
-from eoctl.help.old_names import OLD_NAMES
 from eoctl.shared_options import SHARED, with_shared
 from eoctl.verbs import COMMANDS
 from tests.help_options import calls_of

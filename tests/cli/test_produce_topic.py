@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from eoctl.clients.partitions.identity import SESSION_IDS
-from eoctl.clients.producing.partitioner import partition_for_key
+from eoctl.clients.producing.topic_producer import partition_for_key
 from storage.dirs.discovery import discover
 from storage.dirs.log_tail import read_tail
 from storage.dirs.partition import Partition

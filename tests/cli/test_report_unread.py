@@ -156,7 +156,7 @@ def test_a_rule_is_told_once_with_its_files(
 
 
 def test_every_verdict_of_an_open_transaction_is_explained() -> None:
-    from eoctl.report.first_screen import ENDINGS
+    from eoctl.report.page import ENDINGS
     from recovery.transactions.open_transactions import TransactionVerdict
 
     assert set(ENDINGS) == set(TransactionVerdict)

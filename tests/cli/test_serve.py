@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
-from eoctl.serve.answers.api import ANSWERS
 from eoctl.serve.answers.refusals import UNOFFERED
+from eoctl.serve.connection import ANSWERS
 from eoctl.serve.protocol.messages import apis
 from recovery.transactions.isolation import Isolation
 from storage.formats.message import decode

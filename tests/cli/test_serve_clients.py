@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.serve import connection as serving
-from eoctl.serve.answers.api import Response
-from eoctl.serve.connection import MAX_PLAIN_REQUEST_BYTES, Connection
+from eoctl.serve.connection import MAX_PLAIN_REQUEST_BYTES, Connection, Response
 from eoctl.serve.server import Limits
 from tests import wire
 from tests.drawn import IS_ALL

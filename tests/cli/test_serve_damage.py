@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
-from eoctl.clients.log.log_damage import DamageError
+from eoctl.clients.log.log_walk import DamageError
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.answers.api import answer
-from eoctl.serve.logs.sent_bytes import SentBytes
+from eoctl.serve.connection import answer
+from eoctl.serve.logs.wire_walk import SentBytes
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
 from eoctl.serve.state.members import Members

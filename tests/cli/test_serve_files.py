@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.answers.api import answer
-from eoctl.serve.logs import sent_bytes
-from eoctl.serve.logs.gathered import SentBatches
-from eoctl.serve.logs.open_files import OpenFiles
-from eoctl.serve.logs.sent_bytes import SentBytes
+from eoctl.serve.connection import answer
+from eoctl.serve.logs import wire_walk
+from eoctl.serve.logs.wire_walk import OpenFiles, SentBatches, SentBytes
 from eoctl.serve.server import Server
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
@@ -275,7 +273,7 @@ def test_a_batch_that_is_sent_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: int, changed: int | None
 ) -> None:
     """Its last part is not given if any of it was changed; whole batches before it are."""
-    monkeypatch.setattr(sent_bytes, "READ_BYTES", 256)
+    monkeypatch.setattr(wire_walk, "READ_BYTES", 256)
     small, large = made_batch(0, 10, magic), made_batch(1, 1000, magic)
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(small + large)

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.answers.api import answer
+from eoctl.serve.connection import answer
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import ServeRules
 from eoctl.serve.state.members import Members

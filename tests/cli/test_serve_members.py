@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
 from eoctl.serve.answers.groups import COMMITS_AT_ONCE, offset_commit
-from eoctl.serve.protocol.errors import RequestError
+from eoctl.serve.protocol.messages import RequestError
 from eoctl.serve.state.broker import Client, Request, VirtualBroker
 from eoctl.serve.state.catalogue import ServeRules
 from eoctl.serve.state.members import Asked, Group, LiveMember, Members

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.clients.coordinators.group_offsets import GroupCommits
+from eoctl.clients.coordinators.log_dir_coordinator import GroupCommits
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.formats.transaction_state import TransactionStatus
 from tests.changes import in_80_columns, in_a_closed_pipe, journal_of, notes_of, rows_of
@@ -111,7 +111,7 @@ def test_several_partitions_and_the_offsets_of_a_group(
         "eoctl.clients.partitions.open_partition.wall_ms", lambda: 1_795_229_999_000
     )
     monkeypatch.setattr(
-        "eoctl.clients.partitions.own_ids.random_producer_ids", lambda: iter([4242])
+        "eoctl.clients.partitions.identity.random_producer_ids", lambda: iter([4242])
     )
     other = copy_log_dir(kafka, kafka.parent / "other")
     producer_id, epoch = begin(kafka)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.clients.coordinators.group_offsets import GroupCommits
-from eoctl.clients.programs import filter_program
+from eoctl.clients.coordinators.log_dir_coordinator import GroupCommits
+from eoctl.clients.programs import program
 from eoctl.clock import wall_ms
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.cluster.group_offsets import find_group_offsets
@@ -367,7 +367,7 @@ def test_a_filter_that_answers_without_end(
     kafka: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is ended with all that it has started, and nothing was sent."""
-    monkeypatch.setattr(filter_program, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(program, "MAX_ANSWER_BYTES", 1 << 20)
     before = records(eoctl, "kafka/ctp-out-0")
     outcome = eoctl(*CALL, "--format", "jsonl", "--exec", "sh -c 'yes {}; true'", "--apply")
     assert outcome.status == 3

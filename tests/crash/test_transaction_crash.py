@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.clients.coordinators.transactional import Transactional
+from eoctl.clients.coordinators.log_dir_coordinator import Transactional
 from recovery.changes.append_journal import AppendJournal
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.files.fsio import FileSystem

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.face.units import duration_text, size_text, time_text
+from eoctl.face.columns import duration_text, size_text, time_text
 from eoctl.runs.told import moment
 
 if TYPE_CHECKING:

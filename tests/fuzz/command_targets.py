@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from eoctl import clock, output
-from eoctl.dump import property_files, run
-from eoctl.dump.options import Decoder, DumpOptions, ValueDecoder
-from eoctl.dump.selection import Selection
+from eoctl.dump import index_text, run
+from eoctl.dump.selection import Decoder, DumpOptions, Selection, ValueDecoder
 from eoctl.output import OutputFormat
 from eoctl.ranges import parse_range
 from storage.errors import UsageError
@@ -134,8 +133,8 @@ def _dump_index(data: bytes) -> None:
 def _dump_properties(data: bytes) -> None:
     rnd = chance(data)
     for kind, name in PROPERTY_NAMES.items():
-        never_raises(property_files.property_problems, kind, data)
-        for line in property_files.property_text(kind, data):
+        never_raises(index_text.property_problems, kind, data)
+        for line in index_text.property_text(kind, data):
             assert isinstance(line, str)
         _dump(f"properties/{name}", data, DumpOptions(output=rnd.choice(tuple(OutputFormat))))
 

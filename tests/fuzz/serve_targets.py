@@ -13,9 +13,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.answers.api import ANSWERS, answer
-from eoctl.serve.protocol.errors import CutOffError
-from eoctl.serve.protocol.messages import API_VERSIONS, apis
+from eoctl.serve.connection import ANSWERS, answer
+from eoctl.serve.protocol.messages import API_VERSIONS, CutOffError, apis
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import ServeRules
 from eoctl.serve.state.members import Members

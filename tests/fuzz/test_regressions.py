@@ -12,8 +12,8 @@ import msgpack
 import pytest
 
 from eoctl.clock import parse_time_ms
-from eoctl.dump.options import DumpOptions
 from eoctl.dump.run import dump_paths
+from eoctl.dump.selection import DumpOptions
 from eoctl.output import OutputFormat
 from recovery.rebuild.verify_index import check_time_index
 from storage.dirs.lookup import find_time

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.text.bulk import render_log
 from eoctl.text.plain import (
     as_it_stands,
     as_the_tool_reads,
@@ -12,6 +11,7 @@ from eoctl.text.plain import (
     record_contents,
     record_metadata,
 )
+from eoctl.text.renderers import render_log
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.formats.java_text import kafka_text

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 import eoctl.spark.audit as eoctl_audit
 from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
-from eoctl.spark.errors import SparkJobError
+from eoctl.spark.executors import SparkJobError
 from recovery.summaries.codec import Shelf
 from recovery.summaries.read_findings import GONE
 from storage.places.find import list_places, open_place

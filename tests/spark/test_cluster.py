@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from eoctl.spark.bundle import write_bundle
 from eoctl.spark.datasource import RecordsReader
-from eoctl.spark.probe import look_around
+from eoctl.spark.executors import look_around
 from storage.kernels.select import KERNEL_VARIABLE, native_module
 from tests.audit_world import World
 from tests.spark.cluster import running_cluster

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eoctl.spark.datasource import BatchesReader, RecordsReader
-from eoctl.spark.rows import cuts
+from eoctl.spark.rows import record_plan
 from eoctl.spark.rows.opening import LeftOutWarning, NotMountedError
 from eoctl.spark.rows.source_options import splits_text
 from storage.files.positioned_file import PositionedFile
@@ -104,7 +104,7 @@ def test_planning_looks_into_few_time_indexes(
     opened.paths.clear()
     few = source(RecordsReader, root, **wanted).partitions()
     assert opened.ending(".timeindex")
-    monkeypatch.setattr(cuts, "MAX_LOOKS_COUNT", 0)
+    monkeypatch.setattr(record_plan, "MAX_LOOKS_COUNT", 0)
     opened.paths.clear()
     many = source(RecordsReader, root, **wanted).partitions()
     assert not opened.ending(".log", ".index", ".timeindex")

@@ -11,8 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from eoctl.spark import audit
-from eoctl.spark.audit import UDF_ROWS, _joined, one_group_at_a_time
-from eoctl.spark.results import bring_summaries
+from eoctl.spark.audit import UDF_ROWS, _joined, bring_summaries, one_group_at_a_time
 from recovery.summaries.codec import Shelf
 from storage.places.find import list_places
 from storage.places.splits import plan_places

@@ -16,8 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.spark.datasource import KafkaLogBatches, KafkaLogRecords, RecordsReader
-from eoctl.spark.rows.kafka_options import DataLossError, KafkaOptions, parse_kafka_options
-from eoctl.spark.rows.kafka_table import kafka_rows
+from eoctl.spark.rows.kafka_options import (
+    DataLossError,
+    KafkaOptions,
+    kafka_rows,
+    parse_kafka_options,
+)
 from eoctl.spark.rows.record_plan import offset_at_time
 from eoctl.spark.rows.source_options import parse_options
 from recovery.records.columns import record_schema

@@ -14,11 +14,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import eoctl.spark.results as results_module
+import eoctl.spark.audit as results_module
 import recovery.summaries.codec as held_module
-from eoctl.spark.audit import TASKS_PER_GROUP, summarize_directories
-from eoctl.spark.errors import SparkJobError
-from eoctl.spark.results import TRIES, bring_summaries
+from eoctl.spark.audit import TASKS_PER_GROUP, TRIES, bring_summaries, summarize_directories
+from eoctl.spark.executors import SparkJobError
 from recovery.summaries.codec import Shelf, pack_partition
 from storage.checksum import load_crc32c
 from storage.places.find import list_places

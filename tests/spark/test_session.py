@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.spark import packages_root, session
-from eoctl.spark.errors import SparkJobError, SparkUnavailableError
+from eoctl.spark.executors import SparkJobError, SparkUnavailableError
 from eoctl.spark.session import (
     check_requirements,
     defaults,

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 import pyspark
 
-from eoctl.spark.spark_home import CACHE_HOME, HOME, LEFT_OUT, NEEDED, _home_of, home_environment
+from eoctl.spark.session import CACHE_HOME, HOME, LEFT_OUT, NEEDED, _home_of, home_environment
 from tests.kafka.jars import REPOSITORY_DIR
 from tests.spark.left_over import MARK, processes_with, wait_until_gone
 from tests.spark.running import spark

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from eoctl import progress
-from eoctl.spark import stages
-from eoctl.spark.stages import stages_text, stages_told
+from eoctl.spark import session
+from eoctl.spark.session import stages_text, stages_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,8 @@ def test_stages_that_are_at_work() -> None:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is told where a person waits."""
     found: list[str] = []
-    monkeypatch.setattr(stages, "is_drawn", lambda: True)
-    monkeypatch.setattr(stages, "ASK_SECONDS", 0.001)
+    monkeypatch.setattr(session, "is_drawn", lambda: True)
+    monkeypatch.setattr(session, "ASK_SECONDS", 0.001)
     monkeypatch.setattr(progress.Progress, "tell", lambda _, label: found.append(label))
     return found
 

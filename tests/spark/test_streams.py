@@ -26,7 +26,7 @@ from eoctl.spark.datasource import (
 from eoctl.spark.rows.kafka_options import DataLossError
 from eoctl.spark.rows.opening import NotMountedError
 from eoctl.spark.rows.record_plan import by_directory
-from eoctl.spark.streaming.limits import fair_shares
+from eoctl.spark.streaming.reader import fair_shares
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
 from storage.places.find import list_places

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoctl.text import renderers
-from eoctl.text.bulk import render_log
 from eoctl.text.painter import Painter, copy_slices
-from eoctl.text.record_lines import with_replacements
+from eoctl.text.renderers import render_log, with_replacements
 from storage.formats.java_text import kafka_text
 from storage.kernels import numpy_kernel, record_table
 from storage.log.segment import open_segment

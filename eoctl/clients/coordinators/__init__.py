@@ -2,6 +2,5 @@
 
 Producer ids, transactions, group offsets.
 
-From the entry down: transactional, group_offsets, log_dir_coordinator, coordinator_topic,
-producer_id_topic.
+From the entry down: log_dir_coordinator, producer_id_topic.
 """

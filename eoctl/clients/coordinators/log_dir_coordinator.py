@@ -1,26 +1,130 @@
-"""The coordinator of the transactional ids that a log dir's own `__transaction_state` has."""
+"""A log dir's own coordinators: of transactional ids, and of groups' committed offsets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.coordinators.coordinator_topic import look_at_topic
-from eoctl.clients.partitions.own_ids import OwnIds
-from recovery.cluster.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
-from storage.errors import RefusedError, pasted
+from eoctl.clients.partitions.identity import OwnIds
+from recovery.cluster.clusters import image_around
+from recovery.cluster.coordinator_log import (
+    MAX_PROBLEMS_COUNT,
+    CoordinatorLog,
+    find_copies,
+    partitions_count,
+)
+from recovery.cluster.group_offsets import find_group_offsets
+from storage.dirs.log_dir import read_log_dir
+from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
-from storage.formats.transaction_state import TransactionStatus
+from storage.formats.consumer_offsets import OffsetCommit, OffsetKey, encode_offset_key
+from storage.formats.transaction_state import TransactionStatus, encode_key
+from storage.producers.java_hash_map import coordinator_partition
+from storage.producers.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
-from storage.writing.coordinator import ClusterSettings, TransactionCoordinator
+from storage.writing.coordinator import (
+    DEFAULT_PARTITIONS_COUNT,
+    ClusterSettings,
+    TransactionCoordinator,
+    append_offsets,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from eoctl.clients.coordinators.coordinator_topic import CoordinatorTopic
+    from eoctl.clients.partitions.open_partition import OpenPartitions
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
+    from storage.file_names import TopicPartition
     from storage.formats.transaction_state import TransactionState
+    from storage.producers.transaction_metadata import ProducerIdAndEpoch
     from storage.writing.coordinator import Partitions
+
+
+class CoordinatorTopic(NamedTuple):
+    """One of the two topics.
+
+    Attributes:
+        log_dir_path, topic: which one; the path is that of the first log dir.
+        numbers: of the partitions that are here.
+        partitions_count: how many there are, by the metadata, else by what is here, else Kafka's
+            default.
+    """
+
+    log_dir_path: str
+    topic: str
+    numbers: Collection[int]
+    partitions_count: int
+
+    def home_of(self, name: str) -> int:
+        """The partition that a group or a transactional id belongs to."""
+        return coordinator_partition(name, self.partitions_count)
+
+    def require_placed(self, number: int, name: str, what: str) -> None:
+        """Refuse records that are elsewhere than where they belong.
+
+        Args:
+            number: the partition that they are in.
+            name: of the group or the transactional id.
+            what: they are, with the verb.
+
+        Raises:
+            RefusedError: there are not as many partitions as it seems.
+        """
+        home = self.home_of(name)
+        if home != number:
+            raise RefusedError(
+                f"{self.log_dir_path}: {what} in {self.topic}-{number}, and with"
+                f" {self.partitions_count} partitions it belongs to {home}: how many there are is"
+                " not known",
+                next_step="--metadata-dir DIR with the cluster's metadata",
+            )
+
+    def require_home(self, name: str, what: str, next_step: str, *, is_known: bool) -> None:
+        """Refuse a name whose newest record may have been in a directory that is not here.
+
+        A broker makes all partitions at once (`is_known`, by the metadata); where `create_topic`
+        was interrupted the first ones are missing.
+
+        Args:
+            name: of the group or the transactional id.
+            what: of it was in the directory.
+            next_step: what to do.
+            is_known: the cluster has the topic.
+
+        Raises:
+            RefusedError: it is not here.
+        """
+        home = self.home_of(name)
+        is_lost = is_known or min(self.numbers, default=home) < home
+        if home not in self.numbers and is_lost:
+            raise RefusedError(
+                f"{self.log_dir_path}: {self.topic}-{home} is not here: {what} was in it",
+                next_step=next_step,
+            )
+
+
+def look_at_topic(
+    log_dirs: Sequence[LogDir], image: ClusterImage | None, topic: str
+) -> CoordinatorTopic:
+    """Find out what there is in log dirs of one cluster.
+
+    Raises:
+        AccessError: a directory of the topic cannot be listed.
+    """
+    numbers, problems = find_copies(log_dirs, topic)
+    if problems:
+        raise problems[0]
+    highest = max(numbers, default=-1)
+    count = partitions_count(image, topic, highest)
+    if count is None:
+        count = DEFAULT_PARTITIONS_COUNT if highest < 0 else highest + 1
+    return CoordinatorTopic(
+        log_dir_path=log_dirs[0].path, topic=topic, numbers=numbers, partitions_count=count
+    )
+
+
+# -- the coordinator of the transactional ids that a log dir's own `__transaction_state` has
+
 
 TRANSACTION_VERSION = "transaction.version"  # feature
 NEVER_WRITTEN = (TransactionStatus.DEAD, TransactionStatus.PREPARE_EPOCH_FENCE)
@@ -144,3 +248,271 @@ def open_coordinator(
         now_ms=now_ms,
         new_producer_id=lambda: own_ids.random_id(read.log.producer_ids),
     )
+
+
+# -- the committed offsets of a group: read from `__consumer_offsets` of a log dir, and added to it
+#
+# An offset that was committed in a transaction counts once that has committed. A group's members
+# are none of our business: no consumer of it can be at work while no broker runs.
+
+
+METADATA_VERSION = "metadata.version"  # feature
+OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4
+
+
+def offset_value_version(image: ClusterImage | None, known: Iterable[int] = ()) -> int:
+    """The version of OffsetCommitValue that the brokers of a cluster write.
+
+    Args:
+        image: its state.
+        known: versions of values that its brokers have written; they decide where no metadata
+            tells which release it is. Older ones cannot read a newer version, nor load the rest.
+    """
+    level = None if image is None else image.features.get(METADATA_VERSION)
+    if level is None:
+        return max(known, default=3)
+    return 4 if level >= OFFSET_VALUE_4_LEVEL else 3
+
+
+class GroupCommits:
+    """The offsets of one group.
+
+    Attributes:
+        group: its id.
+        partition: of `__consumer_offsets`, that the group belongs to.
+    """
+
+    def __init__(self, group: str, log_dir_path: str, metadata_dir: str | None) -> None:
+        """Find the group's partition; reads only.
+
+        Raises:
+            UsageError: a group has a name, which fits into a record.
+            RefusedError: the group's partition is not here, or it is not known which one it is.
+            AccessError: the log dir, or a directory in it, cannot be listed.
+        """
+        if not group:
+            raise UsageError("--group: a group has a name")
+        encode_offset_key(OffsetKey(group, "", 0))  # before anything is sent
+        self.group = group
+        self._log_dir_path = log_dir_path
+        log_dir = read_log_dir(log_dir_path)
+        self._image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
+        image = self._image
+        self._topic = look_at_topic([log_dir], image, GROUPS_TOPIC)
+        self._is_lacking = image is None and not self._topic.numbers
+        self.partition = self._topic.home_of(group)
+        self._require_home(is_known=image is not None and GROUPS_TOPIC in image.topics)
+        self._version = offset_value_version(image)
+
+    def _require_home(self, *, is_known: bool) -> None:
+        """Refuse a group whose offsets may be elsewhere than where they would be looked for."""
+        numbers = self._topic.numbers
+        if not is_known and numbers and len(numbers) <= max(numbers) - min(numbers):
+            raise RefusedError(
+                f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here: how many there are is not"
+                f" known, nor which one has the offsets of group {self.group}",
+                next_step="--metadata-dir DIR with the cluster's metadata",
+            )
+        what = f"what group {self.group} has committed"
+        self._topic.require_home(self.group, what, "get the directory back", is_known=is_known)
+
+    def committed(self, place: TopicPartition) -> int | None:
+        """Return where the group goes on; None if it has committed nothing for the partition.
+
+        Raises:
+            RefusedError: its offsets cannot be read whole.
+        """
+        found = find_group_offsets([read_log_dir(self._log_dir_path)], *place, image=self._image)
+        if found is None:
+            return None
+        if found.problems:
+            raise RefusedError(
+                f"the offsets of group {self.group} cannot be read whole: {found.problems[0]}",
+                next_step=f"eoctl check {pasted(self._log_dir_path)}",
+            )
+        if found.partitions_count is None:
+            for number, offsets in found.offsets_in.items():
+                for each in offsets:
+                    what = f"offsets of group {each.group} are"
+                    self._topic.require_placed(number, each.group, what)
+        # If the number of partitions was raised, others may have what its coordinator never had.
+        at_home = found.offsets_in.get(self.partition, ())
+        ours = (each for each in at_home if each.group == self.group)
+        return next((each.offset for each in ours if not each.is_pending), None)
+
+    def create_topic(self, partitions: OpenPartitions) -> None:
+        """Make the topic of the offsets, where it is missing and no cluster has it."""
+        if self._is_lacking:
+            partitions.create_topic(GROUPS_TOPIC, DEFAULT_PARTITIONS_COUNT)
+            self._is_lacking = False
+
+    def commit(
+        self,
+        partitions: OpenPartitions,
+        offsets: Mapping[TopicPartition, int],
+        now_ms: Callable[[], int],
+        producer: ProducerIdAndEpoch | None = None,
+    ) -> None:
+        """Commit next offsets, with a `producer` in its transaction.
+
+        Raises:
+            RefusedError, AppendError, AccessError: they cannot be written.
+        """
+        self.create_topic(partitions)
+        time_ms = now_ms()
+        records = {
+            OffsetKey(self.group, *place): OffsetCommit(
+                self._version, offset, commit_timestamp_ms=time_ms
+            )
+            for place, offset in offsets.items()
+        }
+        writer = partitions.writer(GROUPS_TOPIC, self.partition)
+        append_offsets(writer, records, now_ms=time_ms, producer=producer)
+
+
+# -- a transactional id at work in a log dir: its coordinator, opened there, and its newest
+#    producer
+#
+# In a log dir that belongs to no cluster both coordinators' topics are made. What other ids had
+# decided and not finished is finished first, as a broker does when it becomes their coordinator.
+
+
+MAX_INIT_REQUESTS = 3
+
+
+class TransactionalOptions(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        transactional_id: whose transactions they are.
+        timeout_ms: transaction.timeout.ms.
+        max_timeout_ms: transaction.max.timeout.ms of the brokers.
+        version: transaction version of this producer; None: that of the cluster.
+    """
+
+    transactional_id: str
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
+    version: int | None = None
+
+
+class Transactional:
+    """A producer with a transactional id.
+
+    Attributes:
+        producer: id and epoch of the transaction that is going on, or that comes next.
+        version: the transaction version of this producer.
+        notes: what a person should know.
+    """
+
+    def __init__(
+        self,
+        log_dir_path: str,
+        metadata_dir: str | None,
+        partitions: OpenPartitions,
+        options: TransactionalOptions,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Open the coordinator, and begin a session of the id: older ones are fenced.
+
+        Raises:
+            CoordinatorError: a coordinator refuses it.
+            UsageError: the id does not fit into a record.
+            RefusedError, AccessError: the coordinators' topics cannot be used.
+        """
+        encode_key(options.transactional_id)  # before a topic is made
+        log_dir = read_log_dir(log_dir_path)
+        image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
+        self.notes: list[str] = []
+        self._options = options
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._added: set[tuple[str, int]] = set()
+        read = read_coordinator_log(log_dir, image, self.notes)
+        if image is None and not read.topic.numbers:
+            partitions.create_topic(TRANSACTION_STATE_TOPIC, DEFAULT_PARTITIONS_COUNT)
+        else:
+            require_home(read.topic, image, options.transactional_id)
+        self.coordinator = open_coordinator(
+            read, [log_dir], image, partitions, now_ms, self.notes,
+            max_timeout_ms=options.max_timeout_ms,
+        )  # fmt: skip
+        version = self.coordinator.settings.transaction_version
+        self.version = version if options.version is None else options.version
+        if self.version > version:
+            raise RefusedError(
+                f"transaction version {self.version}: the cluster's feature {TRANSACTION_VERSION}"
+                f" is at {version}"
+            )
+        for metadata, reason in self.coordinator.complete_prepared():
+            self.notes.append(
+                f"{metadata.state.transactional_id}: is {metadata.status.label}, and stays so:"
+                f" {reason}"
+            )
+        self.producer = self._init()
+
+    def _init(self) -> ProducerIdAndEpoch:
+        """Ask as a client does: what an older session left open is aborted by the first request."""
+        name, timeout_ms = self._options.transactional_id, self._options.timeout_ms
+        for number in range(MAX_INIT_REQUESTS):
+            try:
+                return self.coordinator.init_producer_id(name, timeout_ms)
+            except CoordinatorError as exc:
+                is_last = number == MAX_INIT_REQUESTS - 1
+                if exc.kafka_error != "CONCURRENT_TRANSACTIONS" or is_last:
+                    raise
+                self.notes.append(str(exc))
+        raise AssertionError("the last request returns or raises")
+
+    def add(
+        self, partitions: Iterable[tuple[str, int]], sender: ProducerIdAndEpoch | None = None
+    ) -> None:
+        """Add partitions to the transaction, before anything is sent to them.
+
+        Args:
+            partitions: topics and numbers.
+            sender: who will send to them, by its own account.
+
+        Raises:
+            CoordinatorError: PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: that is somebody else.
+        """
+        missing = [each for each in partitions if each not in self._added]
+        if missing:
+            self.coordinator.add_partitions(
+                self._options.transactional_id,
+                sender or self.producer,
+                missing,
+                client_version=self.version,
+            )
+            self._added.update(missing)
+
+    def commit_offsets(
+        self, offsets: GroupCommits, positions: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit the next offsets of a group within the transaction."""
+        offsets.create_topic(self._partitions)
+        place = (GROUPS_TOPIC, offsets.partition)
+        if place not in self._added:
+            name = self._options.transactional_id
+            self.coordinator.add_offsets(
+                name, self.producer, offsets.group, client_version=self.version
+            )
+            self._added.add(place)
+        offsets.commit(self._partitions, positions, self._now_ms, self.producer)
+
+    def end(self, *, is_commit: bool) -> None:
+        """Commit or abort; all that was sent is in the logs. Without partitions it does nothing."""
+        if not self._added:
+            return
+        self.producer = self.coordinator.end_transaction(
+            self._options.transactional_id,
+            self.producer,
+            is_commit=is_commit,
+            client_version=self.version,
+        )
+        self._added.clear()
+
+    def abort(self) -> None:
+        """Abort after an error. Where files failed it is left to the next one that opens the id."""
+        if all(each.writer.is_ready for each in self._partitions):
+            self.end(is_commit=False)

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.partitions.append_notes import price_of
-from eoctl.clients.partitions.open_partition import clock_of
-from eoctl.clients.partitions.own_ids import require_out_of_reach
+from eoctl.clients.partitions.identity import require_out_of_reach
+from eoctl.clients.partitions.open_partition import clock_of, price_of
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir, resolve_target
 from eoctl.clock import resolve_now
 from recovery.changes.journals.listing import require_finished

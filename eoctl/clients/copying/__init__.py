@@ -1,4 +1,4 @@
 """Batches copied as they are from one log to another, resumed and compared.
 
-From the entry down: copier, compare, translate, resume, copied_batch, session.
+From the entry down: copier, resume, copied_batch, session.
 """

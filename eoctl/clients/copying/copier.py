@@ -1,4 +1,4 @@
-"""Copies one partition into another: an idempotent producer of its own, with a session.
+"""Copies one partition into another, and compares them: an idempotent producer with a session.
 
 The producer id is the copier's, never one of the source: ids are those of a cluster. It follows
 from what is copied into what, so that a session that was lost finds what it had written. Each batch
@@ -8,36 +8,38 @@ of the source becomes one of the destination (`copied_batch`), whose offsets are
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.copying.compare import CopiedRange
-from eoctl.clients.copying.copied_batch import run_parts, stamp, stamp_run
+import numpy as np
+
+from eoctl.clients.copying.copied_batch import difference, equal_count, run_parts, stamp, stamp_run
 from eoctl.clients.copying.resume import Destination, last_batch, resume
 from eoctl.clients.copying.session import Anchor, CopySession, PartitionOf, own_id
 from eoctl.clients.log.batch_reader import LeftOut, TableBatches
-from eoctl.clients.log.consume_bounds import StartKind
+from eoctl.clients.log.consumer import StartKind
 from eoctl.clients.partitions.identity import EPOCHS_COUNT
 from eoctl.clients.partitions.target import read_topic_id
 from storage.dirs.log_dir import PartitionDir
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError
+from storage.errors import AccessError, RefusedError
 from storage.formats.partition_metadata import format_uuid
 from storage.formats.record_batch import increment_sequence
 from storage.producers.producer_state import NO_EPOCH, AppendError
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from eoctl.clients.copying.resume import Resumed
     from eoctl.clients.copying.session import CopySessionKeeper, LastBatch
-    from eoctl.clients.log.batch_consumer import BatchConsumer
-    from eoctl.clients.log.batch_reader import BatchBlock, LogBatch
+    from eoctl.clients.log.batch_reader import BatchBlock, BatchConsumer, LogBatch
     from eoctl.clients.log.consumer import ConsumeOptions
+    from eoctl.clients.partitions.identity import OwnIds
     from eoctl.clients.partitions.open_partition import OpenPartition
-    from eoctl.clients.partitions.own_ids import OwnIds
     from storage.formats.record_batch import BatchHeader
+
 
 ANCHOR_BYTES = 128 << 20  # of batches between two anchors: so much is compared after a crash
 MIN_RUN_BATCHES = 4  # fewer are not worth the overhead of a run
@@ -449,3 +451,189 @@ class Copier:
             first = self.keeper.begun.anchors[0]
             start = Beginning(first.source_offset, first.end_offset)
         return CopiedRange(start.source_offset, self.source_offset, start.end_offset)
+
+
+# -- whether the destination has what the source has: read once more from both logs
+#
+# Where the bytes of the records are equal they are compared as bytes, many batches at a time, else
+# record by record.
+
+
+class ComparisonOutcome(StrEnum):
+    """How a comparison came out."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"  # one of the logs has lost what was to be compared
+
+
+class CopyComparison(NamedTuple):
+    """What was compared: `records` and `batches` are equal; `words` tell of what is not."""
+
+    outcome: ComparisonOutcome
+    records: int = 0
+    batches: int = 0
+    words: str = ""
+
+
+class CopiedRange(NamedTuple):
+    """Offsets of the source, half open, and where the destination has them."""
+
+    start_offset: int
+    end_offset: int
+    copy_start_offset: int
+
+
+def compare(
+    source: BatchConsumer,
+    destination: Destination,
+    part: CopiedRange,
+    producer_ids: Collection[int],
+) -> CopyComparison:
+    """Compare a part of the source with its copy.
+
+    Args:
+        source: at the isolation level of the copy.
+        destination: closed.
+        part: what is compared.
+        producer_ids: of the copier.
+
+    Raises:
+        DamageError, FormatError: one of them does not decode.
+    """
+    source.partition.refresh()
+    gone = _gone(source, destination, part)
+    if gone:
+        return CopyComparison(ComparisonOutcome.UNKNOWN, words=gone)
+    originals = source.blocks_again(part.start_offset, part.end_offset)
+    copies = _of_producers(destination.blocks(part.copy_start_offset), producer_ids)
+    comparison = _Comparison(originals, copies, has_own_times=destination.has_own_times)
+    words: str | None = ""
+    try:
+        while words == "":
+            words = comparison.step()
+        outcome = ComparisonOutcome.DIFFERENT if words else ComparisonOutcome.EQUAL
+    except AccessError as exc:
+        words, outcome = str(exc), ComparisonOutcome.UNKNOWN
+    return CopyComparison(
+        outcome=outcome, records=comparison.records, batches=comparison.batches, words=words or ""
+    )
+
+
+class _Blocks:
+    """Batches that come in blocks.
+
+    Attributes:
+        block: the one at hand; after `fill` empty only at the end.
+        place: in it, of the next batch.
+    """
+
+    def __init__(self, blocks: Iterable[Sequence[LogBatch]]) -> None:
+        self._blocks = iter(blocks)
+        self.block: Sequence[LogBatch] = ()
+        self.place = 0
+
+    def fill(self) -> None:
+        """Take the next block if nothing is left of this one."""
+        while self.place == len(self.block):
+            block = next(self._blocks, None)
+            self.block, self.place = block or (), 0
+            if block is None:
+                return
+
+    @property
+    def left_count(self) -> int:
+        """How many batches are left of the block."""
+        return len(self.block) - self.place
+
+    @property
+    def left(self) -> TableBatches | None:
+        """Those that are left, if they are columns."""
+        block = self.block
+        return block[self.place :] if isinstance(block, TableBatches) else None
+
+
+class _Comparison:
+    """Goes through both logs.
+
+    Attributes:
+        records, batches: found equal so far.
+    """
+
+    def __init__(
+        self,
+        originals: Iterable[Sequence[LogBatch]],
+        copies: Iterable[Sequence[LogBatch]],
+        *,
+        has_own_times: bool,
+    ) -> None:
+        self.records = self.batches = 0
+        self._originals, self._copies = _Blocks(originals), _Blocks(copies)
+        self._has_own_times = has_own_times
+        self._singles_count = 0  # to be compared one by one
+
+    def step(self) -> str | None:
+        """Compare some more; tells of the first difference, None if nothing is left in either."""
+        ours, theirs = self._originals, self._copies
+        ours.fill()
+        theirs.fill()
+        if not ours.left_count and not theirs.left_count:
+            return None
+        count = 0
+        if not self._singles_count:
+            one, other = ours.left, theirs.left
+            if one is not None and other is not None:
+                count = equal_count(one, other, has_own_times=self._has_own_times)
+                self.records += one[:count].records_count
+            if not count:
+                self._singles_count = max(min(ours.left_count, theirs.left_count), 1)
+        if not count:
+            words = self._compare_one()
+            if words:
+                return words
+            count = 1
+            self._singles_count -= 1
+        self.batches += count
+        ours.place += count
+        theirs.place += count
+        return ""
+
+    def _compare_one(self) -> str:
+        ours, theirs = self._originals, self._copies
+        if not ours.left_count:
+            offset = theirs.block[theirs.place].header.base_offset
+            return f"the destination has a batch at offset {offset} that the source has not"
+        original = ours.block[ours.place]
+        if not theirs.left_count:
+            offset = original.header.base_offset
+            return f"the destination lacks the batch at offset {offset} of the source"
+        copy = theirs.block[theirs.place]
+        words = difference(original, copy, has_own_times=self._has_own_times)
+        if words:
+            return (
+                f"{original.segment.path}: position {original.batch.pos}:"
+                f" {copy.segment.path}: position {copy.batch.pos}: {words}"
+            )
+        self.records += original.records_count
+        return ""
+
+
+def _of_producers(
+    blocks: Iterable[Sequence[LogBatch]], producer_ids: Collection[int]
+) -> Iterator[Sequence[LogBatch]]:
+    """Leave out what others have written."""
+    ids = np.array(sorted(producer_ids), dtype=np.int64)
+    for block in blocks:
+        if isinstance(block, TableBatches):
+            yield block.where(np.isin(block.table.producer_id, ids))
+        else:
+            yield [each for each in block if each.header.producer_id in producer_ids]
+
+
+def _gone(source: BatchConsumer, destination: Destination, part: CopiedRange) -> str:
+    log_start_offset = source.partition.local_log_start_offset or 0
+    if part.start_offset < min(log_start_offset, part.end_offset):
+        return f"the log of the source starts at offset {log_start_offset} now"
+    if part.copy_start_offset < min(destination.start_offset, destination.end_offset):
+        return f"the log of the destination starts at offset {destination.start_offset} now"
+    return ""

@@ -17,8 +17,7 @@ from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.partitions.identity import COPY_IDS, derived_id
-from eoctl.clients.partitions.session_file import SessionFormat
+from eoctl.clients.partitions.identity import COPY_IDS, SessionFormat, derived_id
 from recovery.changes.journals.backups import default_place
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.dirs.state_file import StateSchema
@@ -30,7 +29,7 @@ from storage.producers.producer_state import NO_EPOCH, AppendError
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from eoctl.clients.partitions.own_ids import OwnIds
+    from eoctl.clients.partitions.identity import OwnIds
     from recovery.changes.append_journal import AppendJournal
     from storage.dirs.partition import Partition
     from storage.files.fsio import FileSystem

@@ -1,9 +1,8 @@
-"""A consumer over a partition directory: from where to where, at which isolation level, on and on.
+"""A consumer over a partition: from where to where, at which isolation level, on and on.
 
-`LogConsumer` is what consumers have in common, `Consumer` the one that is given records. A
-read_committed consumer ends before the last stable offset, and is not given what was aborted
-(`recovery.transactions.view`). Bounds, as far as checkpoints know them, are those of a client:
-nothing below the log start, and with `--until hw` nothing from the high watermark on.
+--from   earliest | latest | OFFSET | TIME     a plain integer is an offset; TIME is ISO 8601, or
+                                               `time:` and what `--now` takes, milliseconds too
+--until  log-end | hw | lso | OFFSET           the end is excluded
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from __future__ import annotations
 import errno
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from enum import StrEnum
+from typing import TYPE_CHECKING, Generic, NamedTuple, Unpack
 
-from eoctl.clients.log.consume_bounds import End, EndKind, Start, StartKind
-from eoctl.clients.log.log_damage import DamageError
-from eoctl.clients.log.log_reader import LogReader
-from eoctl.clients.log.log_walk import Given, LogWalk
-from eoctl.clients.log.log_watch import LogWatch
+from eoctl.clients.log.consumed import SingleRecords
+from eoctl.clients.log.log_walk import DamageError, Given, LogWalk, LogWatch, content_damage
+from eoctl.clock import parse_time_ms
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.dirs.discovery import select_partition
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
@@ -27,23 +25,205 @@ from storage.errors import (
     EXIT_OK,
     EXIT_SKIPPED,
     AccessError,
+    FormatError,
     RefusedError,
+    TooLargeError,
     UsageError,
 )
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
+from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.protocol import ScannedBatch
+from storage.limits import MAX_OFFSET
+from storage.log.decoded_records import decoded_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from eoctl.clients.log.bulk_records import IsHidden
-    from eoctl.clients.log.log_reader import AnyRecords
+    from eoctl.clients.log.consumed import Records
+    from eoctl.clients.log.log_walk import WalkOptions
+    from eoctl.clients.log.table_records import IsHidden, TableRecords
     from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
     from storage.dirs.acknowledged import Missing
+    from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import HeaderTable
+    from storage.log.segment import Segment
+
+    AnyRecords = Records | TableRecords
+
+
+TIME_PREFIX = "time:"
+
+
+class StartKind(StrEnum):
+    """What `--from` names."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+class EndKind(StrEnum):
+    """What `--until` names."""
+
+    LOG_END = "log-end"
+    HW = "hw"
+    LSO = "lso"
+    OFFSET = "offset"
+
+
+class Start(NamedTuple):
+    """The first record: `number` is an offset, or milliseconds since 1970."""
+
+    kind: StartKind = StartKind.EARLIEST
+    number: int = 0
+
+
+class End(NamedTuple):
+    """The first record that is not consumed any more; `number` is an offset."""
+
+    kind: EndKind = EndKind.LOG_END
+    number: int = MAX_OFFSET
+
+
+def parse_start(text: str) -> Start:
+    """Read `--from`. Raises UsageError."""
+    if text in (StartKind.EARLIEST, StartKind.LATEST):
+        return Start(StartKind(text))
+    if text.isdecimal() and text.isascii():
+        return Start(StartKind.OFFSET, _offset("--from", text))
+    if text.startswith(TIME_PREFIX):
+        return Start(StartKind.TIME, parse_time_ms(text.removeprefix(TIME_PREFIX)))
+    if text.removeprefix("-").isdecimal():
+        raise UsageError(f"--from {text}: no offset is below 0", next_step="--from earliest")
+    try:
+        return Start(StartKind.TIME, parse_time_ms(text))
+    except UsageError as exc:
+        raise UsageError(
+            f"--from {text}: neither an offset nor a time",
+            next_step="earliest, latest, an offset, 2026-11-21T04:38:00Z, or time:1795229886343",
+        ) from exc
+
+
+def parse_end(text: str) -> End:
+    """Read `--until`. Raises UsageError."""
+    if text in (EndKind.LOG_END, EndKind.HW, EndKind.LSO):
+        return End(EndKind(text))
+    if text.isdecimal() and text.isascii():
+        return End(EndKind.OFFSET, _offset("--until", text))
+    raise UsageError(f"--until {text}: no such end", next_step="log-end, hw, lso, or an offset")
+
+
+def _offset(option: str, text: str) -> int:
+    # Longer ones are not converted: Python refuses thousands of digits.
+    if len(text.lstrip("0")) > len(str(MAX_OFFSET)) or int(text) > MAX_OFFSET:
+        raise UsageError(f"{option}: an offset has 63 bits")
+    return int(text)
+
+
+# -- reads the records of a partition from an offset on, and again from where it came to
+#
+# That is what a consumer's fetches bring, with the damage that they would meet (`log_walk`).
+# Control batches give no records.
+
+
+class LogReader(LogWalk["AnyRecords"]):
+    """Gives the records, in pieces of one timestamp type each."""
+
+    gives_proven = True
+
+    def __init__(
+        self, partition: Partition, next_offset: int, **options: Unpack[WalkOptions]
+    ) -> None:
+        super().__init__(partition, next_offset, **options)
+        self._singles = SingleRecords()
+
+    def _read_window(
+        self, window: BulkWindow, segment: Segment, end_offset: int
+    ) -> Generator[AnyRecords, None, bool]:
+        """Read many batches at a time."""
+        from eoctl.clients.log.table_records import records_of_window, stop_in
+
+        stop = stop_in(window.table, end_offset)
+        found = records_of_window(
+            window,
+            self.next_offset,
+            end_offset,
+            self._is_hidden,
+            max_batch_bytes=segment.max_batch_bytes,
+        )
+        for each in found:
+            if isinstance(each, ScannedBatch):
+                yield from self._decode(each, segment, end_offset)
+                yield from self._flush()
+            else:
+                self._passed(each.next_offset)
+                yield each
+        self._pos = stop.pos
+        self._passed(stop.next_offset)
+        return stop.is_over
+
+    def _read_single(
+        self, batch: ScannedBatch, segment: Segment, end_offset: int
+    ) -> Generator[AnyRecords, None, bool]:
+        """Read a batch of an old format, or one that needed a closer look."""
+        header = batch.header
+        is_v2 = header.magic >= MAGIC_V2
+        if is_v2 and header.base_offset >= end_offset:
+            self._passed(end_offset)
+            return True
+        is_data = not (header.is_control or (is_v2 and header.records_count == 0))
+        if is_data and header.last_offset >= self.next_offset and self._is_visible(batch):
+            yield from self._decode(batch, segment, end_offset)
+        is_over = header.last_offset + 1 >= end_offset
+        self._pos = batch.pos + (0 if header.last_offset >= end_offset else header.batch_bytes)
+        self._passed(end_offset if is_over else header.last_offset + 1)
+        return is_over
+
+    def _decode(self, batch: ScannedBatch, segment: Segment, end_offset: int) -> Iterator[Records]:
+        """Collect the records of a batch that decodes to its end."""
+        header = batch.header
+        try:
+            records = decoded_records(batch, segment, self._floor_offset)
+        except TooLargeError as exc:
+            yield from self._flush()
+            if not self._skip_corrupt:
+                raise RefusedError(
+                    f"{segment.path}: position {batch.pos}: the batch at offset"
+                    f" {header.base_offset} decompresses to more than"
+                    f" {segment.max_batch_bytes:,} bytes",
+                    next_step="--max-batch-bytes N, or --skip-corrupt",
+                ) from exc
+            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            return
+        except (FormatError, AccessError) as exc:
+            yield from self._flush()
+            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            return
+        for record in records:
+            if self.next_offset <= record.offset < end_offset:
+                if self._singles.is_full(header):
+                    yield from self._flush()
+                self._singles.add(header, record)
+        self._passed(min(header.last_offset + 1, end_offset))
+
+    def _flush(self) -> Iterator[Records]:
+        if self._singles.records:
+            yield self._singles.take()
+
+
+# -- a consumer over a partition directory: from where to where, at which isolation level, on and
+#    on
+#
+# `LogConsumer` is what consumers have in common, `Consumer` the one that is given records. A
+# read_committed consumer ends before the last stable offset, and is not given what was aborted
+# (`recovery.transactions.view`). Bounds, as far as checkpoints know them, are those of a client:
+# nothing below the log start, and with `--until hw` nothing from the high watermark on.
+
 
 RELISTS_MAX = 5
 TAIL_GRACE_S = 2.0  # an append under way is over by then

@@ -1,34 +1,23 @@
-"""Walks the batches of a partition from an offset on, and again from where it came to.
-
-The damage on the way is what a consumer's fetches would meet. What is given of the batches is the
-affair of the classes that build on this: records (`log_reader`), or batches (`batch_reader`).
-
-`Partition` says where a walk begins, which segment follows, and what a scan must know: the same for
-this one and for its own `read`, which gives every batch, damaged or not, and judges none.
-
-Batches are found by the index where its entry leads to a good batch, and walked from there; most
-come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset that cannot
-be right, content that does not decode) nothing is given: either the walk ends there with a
-DamageError, or it is passed over and noted. Damage in front of the first record that is wanted is
-none of a consumer's business.
-"""
+"""Walks the batches of a partition from an offset on, and again from where it came to."""
 
 from __future__ import annotations
 
 import errno
+import time
 from abc import ABC, abstractmethod
 from collections import deque
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
-from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
+from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.dirs.offset_ledger import OffsetLedger, begin_of, lost_range
-from storage.errors import AccessError
-from storage.file_names import FileKind, classify
+from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError, pasted
+from storage.file_names import HIGH_WATERMARK_NAME, FileKind, classify
 from storage.formats.record_batch import NO_LEADER_EPOCH
-from storage.kernels.protocol import ScannedBatch
+from storage.kernels.protocol import ScannedBatch, VerdictKind
 from storage.limits import MAX_OFFSET
-from storage.log.decoded_records import offsets_inside
+from storage.log.decoded_records import lost_base_offset, offsets_inside
 from storage.log.segment import DEFAULT_MAX_BATCH_BYTES, open_segment
 
 if TYPE_CHECKING:
@@ -36,12 +25,211 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eoctl.clients.log.bulk_records import IsHidden
+    from eoctl.clients.log.table_records import IsHidden
+    from storage.dirs.log_dir import StoppedState
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
+    from storage.errors import FormatError
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
+
+    Place = tuple[int, int]  # base offset of a segment, position in it
+
+
+POLL_S = 0.1
+
+
+class LogWatch:
+    """Watches the active segment, the directory, and the checkpoint of the high watermark."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        # Nothing is known of what came between the listing and now: the first wait is over at once.
+        self._seen: tuple[object, ...] = ()
+
+    def wait(self) -> bool:
+        """Sleep a moment; True if something has changed since `refresh`."""
+        time.sleep(POLL_S)
+        return self.has_changed()
+
+    def has_changed(self) -> bool:
+        """True if something has changed since `refresh`."""
+        return self._look() != self._seen
+
+    def refresh(self, places: Iterable[Place]) -> bool:
+        """List the partition again; False if one of the places is not there any more.
+
+        Raises:
+            AccessError: the directory is gone.
+        """
+        partition = self._partition
+        self._seen = self._look()
+        if not Path(partition.path).is_dir():
+            error = FileNotFoundError(ENOENT, "the directory is gone while it was followed")
+            raise AccessError(error, partition.path)
+        partition.refresh()
+        partition.notes.clear()  # that segments roll is no news
+        sizes = {each.base_offset: each.log.file_bytes for each in partition.segments}
+        return all(sizes.get(base_offset, -1) >= pos for base_offset, pos in places)
+
+    def _look(self) -> tuple[object, ...]:
+        segments = self._partition.segments
+        active = segments[-1].log.path if segments else self._partition.path
+        checkpoint = Path(self._partition.path).parent / HIGH_WATERMARK_NAME
+        return tuple(map(_state, (Path(self._partition.path), Path(active), checkpoint)))
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+# -- damage that a consumer meets in a log: what it is, and what is missing because of it
+
+
+class Damage(NamedTuple):
+    """A stretch of the log that gives no records. Positions are half open, in bytes.
+
+    `base_offset` to `last_offset` is the most that can be missing; None: not known on that side. A
+    `last_offset` below `base_offset` says that nothing is.
+    """
+
+    path: str
+    start_pos: int
+    end_pos: int
+    kind: str
+    check_id: str
+    reason: str
+    base_offset: int
+    last_offset: int | None = None
+
+    def __str__(self) -> str:
+        rule = f" [{self.check_id}]" if self.check_id else ""
+        last = "unknown" if self.last_offset is None else self.last_offset
+        offsets = f"offsets {self.base_offset} to {last}"
+        if self.last_offset is not None and self.last_offset < self.base_offset:
+            offsets = "no offset is missing"
+        return (
+            f"{self.path}: positions {self.start_pos} to {self.end_pos}: {self.kind}:"
+            f" {self.reason}{rule}; {offsets}"
+        )
+
+
+def unreadable(path: str, end_pos: int, reason: str) -> Damage:
+    """Tell of a segment that cannot be opened or listed; its offsets follow from its neighbours."""
+    return Damage(
+        path=path,
+        start_pos=0,
+        end_pos=end_pos,
+        kind=VerdictKind.UNREADABLE,
+        check_id="",
+        reason=reason,
+        base_offset=0,
+    )
+
+
+class DamageError(EoctlError):
+    """Reading ended at damage; all records before it were given."""
+
+    def __init__(self, damage: Damage) -> None:
+        look = f"eoctl dump-segment --offsets {damage.base_offset}.. {pasted(damage.path)}"
+        repair = f"eoctl repair {pasted(Path(damage.path).parent)} --strategy salvage"
+        # Who consumes, copies and transforms is told the same.
+        super().__init__(
+            str(damage),
+            next_step=f"{look}   # {repair}: what can be kept; consume --skip-corrupt goes on",
+        )
+        self.damage = damage
+        self.path, self.pos, self.check_id = damage.path, damage.start_pos, damage.check_id
+        is_unreadable = damage.kind == VerdictKind.UNREADABLE
+        self.exit_status = EXIT_SKIPPED if is_unreadable else EXIT_FINDINGS
+
+
+class NewVerdicts:
+    """The damage that a scan has met since it was last asked.
+
+    Attributes:
+        positions: where all of it begins.
+        given: by position, batches that are damaged where no checksum looks, and proven.
+        ends: bytes behind the last batch that the end of the log should not have.
+    """
+
+    def __init__(self, scan: Scan, path: str, stopped: StoppedState, *, gives_proven: bool) -> None:
+        """`gives_proven`: what is proven all the same is no loss."""
+        self._gives_proven = gives_proven
+        self.positions: set[int] = set()
+        self.given: dict[int, Damage] = {}
+        self.ends: list[Damage] = []
+        self._stopped = stopped
+        self._scan = scan
+        self._path = path
+        self._seen_count = 0
+
+    def take(self) -> list[Damage]:
+        """Return it, by position."""
+        verdicts = self._scan.verdicts[self._seen_count :]
+        self._seen_count += len(verdicts)
+        found = []
+        for each in verdicts:
+            damage = Damage(
+                path=self._path,
+                start_pos=each.start_pos,
+                end_pos=each.end_pos,
+                kind=each.kind,
+                check_id=each.check_id,
+                reason=each.reason,
+                base_offset=0,
+            )
+            if each.kind in END_KINDS:  # it is where the log ends
+                if is_wrong_end(each.kind, self._stopped):
+                    self.ends.append(damage)
+            elif self._gives_proven and not each.is_lost:
+                self.given[each.start_pos] = damage
+            else:
+                self.positions.add(each.start_pos)
+                found.append(damage)
+        return found
+
+
+def content_damage(
+    batch: ScannedBatch, path: str, error: FormatError | AccessError, floor_offset: int
+) -> Damage:
+    """Return what a batch is whose content cannot be had; the one before ends at the floor."""
+    header, end_pos = batch.header, batch.pos + batch.header.batch_bytes
+    kind, check_id = VerdictKind.CORRUPT, getattr(error, "check_id", "")
+    if isinstance(error, AccessError):
+        kind = VerdictKind.UNREADABLE
+    return Damage(
+        path=path,
+        start_pos=batch.pos,
+        end_pos=end_pos,
+        kind=kind,
+        check_id=check_id,
+        reason=error.message,
+        base_offset=lost_base_offset(header, floor_offset),
+        last_offset=header.last_offset,
+    )
+
+
+# -- walks the batches of a partition from an offset on, and again from where it came to
+#
+# The damage on the way is what a consumer's fetches would meet. What is given of the batches is
+# the affair of the classes that build on this: records (`log_reader`), or batches
+# (`batch_reader`).
+#
+# `Partition` says where a walk begins, which segment follows, and what a scan must know: the same
+# for this one and for its own `read`, which gives every batch, damaged or not, and judges none.
+#
+# Batches are found by the index where its entry leads to a good batch, and walked from there;
+# most come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset
+# that cannot be right, content that does not decode) nothing is given: either the walk ends there
+# with a DamageError, or it is passed over and noted. Damage in front of the first record that is
+# wanted is none of a consumer's business.
+
 
 TO_BE_FOUND = -1  # once the segment is open
 BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
@@ -372,7 +560,7 @@ class LogWalk(ABC, Generic[Given]):
     def _is_visible(self, batch: ScannedBatch) -> bool:
         if self._is_hidden is None or not batch.header.is_transactional:
             return True
-        from eoctl.clients.log.bulk_records import is_visible
+        from eoctl.clients.log.table_records import is_visible
 
         return is_visible(batch, self._is_hidden)
 

@@ -1,32 +1,116 @@
-"""Who a producer is: id, epoch, sequence numbers, and how far of it the log has come.
-
-Without transactions, and with those of transaction version 0 and 1, id and epoch stay and the
-sequence numbers of a partition go on from batch to batch. With version 2 each transaction has an
-epoch of its own, one above the last one, and sequence numbers begin at 0 again (TXN-7); behind
-epoch 32766 comes the next producer id with epoch 0.
-
-A place among the records that a producer sends to one partition is (transaction, count): the
-number of records before it, with version 2 in that transaction, else since the beginning. Places
-are compared with the log, which alone tells what has been written.
-"""
+"""Who a producer is: id, epoch, sequence numbers, and how far of it the log has come."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from storage.errors import UsageError
+from recovery.replay.recover_state import snapshot_ids
+from storage.checksum import crc32c
+from storage.dirs.log_dir import read_log_dir
+from storage.dirs.state_file import read_as
+from storage.errors import AccessError, RefusedError, UsageError
+from storage.files import fsio
 from storage.formats.producer_id_record import END_ID as LEASED_END_ID
+from storage.formats.producer_id_record import FIRST_ID
 from storage.formats.record_batch import MAX_SEQUENCE, NO_PRODUCER_ID, increment_sequence
 from storage.producers.producer_state import MAX_PRODUCER_EPOCH
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
+    from storage.dirs.state_file import StateSchema
+    from storage.files.fsio import FileSystem
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.producers.producer_state import ProducerStateManager
+
+
+Session = TypeVar("Session")
+
+MAX_SESSION_BYTES = 16 << 20  # of 100,000 partitions it has a tenth
+
+
+class SessionFormat(Generic[Session]):
+    """A kind of session.
+
+    Args:
+        schema: what the file says that it is, and the type of a session, a named tuple.
+        what: for errors, such as "the session of a producer".
+        next_step: after an error.
+    """
+
+    def __init__(self, schema: StateSchema, what: str, next_step: str) -> None:
+        self._schema = schema
+        self._kind: type[Session] = schema.holds[0]
+        self._what = what
+        self._next_step = next_step
+
+    def load(self, path: str, check: Callable[[Session], None]) -> Session | None:
+        """Read a session; None if there is no such file. `check` raises ValueError for a bad one.
+
+        Raises:
+            AccessError: it cannot be read.
+            RefusedError: it is none.
+        """
+        import msgpack
+
+        try:
+            found_bytes = Path(path).stat().st_size
+            if not Path(path).is_file() or found_bytes > MAX_SESSION_BYTES:
+                raise RefusedError(
+                    f"{path}: not {self._what}: no file, or one of {found_bytes} bytes",
+                    next_step=self._next_step,
+                )
+            data = Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise AccessError(exc, path) from exc
+        try:
+            body, checksum = msgpack.unpackb(data)
+            if crc32c(body) != checksum:
+                raise ValueError("its checksum is wrong")  # noqa: TRY301
+            found = msgpack.unpackb(body, use_list=False)
+            kind, version = found.pop("format"), found.pop("version")
+            if kind != self._schema.name:
+                raise ValueError(f"format {kind!r}")  # noqa: TRY301
+            if version != self._schema.version:
+                raise ValueError(  # noqa: TRY301
+                    f"of version {version!r}, this program knows {self._schema.version}"
+                )
+            session = read_as(self._kind, found)
+            check(session)
+        except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as exc:
+            raise RefusedError(
+                f"{path}: not {self._what}, or damaged: {exc}", next_step=self._next_step
+            ) from exc
+        return session
+
+    def save(self, fs: FileSystem, path: str, session: Session) -> None:
+        """Replace the file durably. Raises AccessError."""
+        import msgpack
+
+        fields = session._asdict()  # type: ignore[attr-defined]
+        head = {"format": self._schema.name, "version": self._schema.version}
+        body = msgpack.packb({**head, **fields})
+        fsio.replace_file(fs, path, msgpack.packb([body, crc32c(body)]))
+
+
+# -- who a producer is: id, epoch, sequence numbers, and how far of it the log has come
+#
+# Without transactions, and with those of transaction version 0 and 1, id and epoch stay and the
+# sequence numbers of a partition go on from batch to batch. With version 2 each transaction has an
+# epoch of its own, one above the last one, and sequence numbers begin at 0 again (TXN-7); behind
+# epoch 32766 comes the next producer id with epoch 0.
+#
+# A place among the records that a producer sends to one partition is (transaction, count): the
+# number of records before it, with version 2 in that transaction, else since the beginning. Places
+# are compared with the log, which alone tells what has been written.
+
 
 # Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a
 # client, whose first batches would then be taken for duplicates of ours and be dropped. Leased ids
@@ -180,4 +264,99 @@ class Identities:
                     count += max(appended_count - count, 0) // SEQUENCES_COUNT * SEQUENCES_COUNT
             is_open = each.current_txn_first_offset >= 0
             found = max(found, LogPlace(transaction, count, is_open=is_open))
+        return found
+
+
+# -- producer ids that we take ourselves in a log dir: none that anything there knows
+#
+#     known by                                          looked at
+#     snapshots of every partition, set aside or not    before an id is taken
+#     producer states of the partitions written to      by the caller: as a broker recovers them
+#     records of `__transaction_state`                  by the caller, who is a coordinator
+#     a log whose end no snapshot has, elsewhere        not: it would have to be read
+#
+# So what a killed run had written elsewhere, and producers that all snapshots have forgotten, are
+# told apart by chance alone: an id is one of 2^50. Brokers count up from 0, and never come to
+# where ours begin; that is looked at, too, where the cluster's metadata says how far they have
+# come.
+
+
+def require_out_of_reach(next_broker_id: int | None) -> None:
+    """Refuse to take an id where the cluster's brokers may come.
+
+    Args:
+        next_broker_id: that a controller hands out next; None: not known.
+    """
+    if next_broker_id is not None and next_broker_id > FIRST_ID:
+        raise RefusedError(
+            f"by the cluster's metadata brokers were given producer ids up to {next_broker_id - 1}:"
+            f" those from {FIRST_ID} on, which eoctl takes by itself, may be given to clients",
+            next_step="--producer-id ID (produce, copy) with one that no client has",
+        )
+
+
+class OwnIds:
+    """Takes ids for log dirs; their snapshots are read when the first one is wanted.
+
+    Args:
+        log_dirs: their paths.
+        next_broker_id: as in `require_out_of_reach`.
+        notes: gets what could not be looked at.
+    """
+
+    def __init__(
+        self, log_dirs: Iterable[str], next_broker_id: int | None, notes: list[str]
+    ) -> None:
+        self._log_dirs = tuple(log_dirs)
+        self._next_broker_id = next_broker_id
+        self._notes = notes
+
+    @cached_property
+    def _places(self) -> dict[int, set[str]]:
+        """The partitions that know of each id of ours."""
+        require_out_of_reach(self._next_broker_id)
+        found = snapshot_ids(map(read_log_dir, self._log_dirs), FIRST_ID)
+        self._notes += (
+            f"{each}: which producers it has is not known; that a new id is none of them is left to"
+            " chance, of 2^50"
+            for each in found.unknown
+        )
+        return found.places
+
+    def random_id(self, known: Container[int] = ()) -> int:
+        """Take an id for a session, or for a transactional id, that is not known either."""
+        return self._first(random_producer_ids(), known)
+
+    def id_of_run(self, known: Container[int], names: Iterable[str], end_offset: int) -> int:
+        """Take an id for a run without a session: a plan and its run take the same.
+
+        Args:
+            known: what the partitions know.
+            names: of the partitions.
+            end_offset: the highest log end offset of them.
+        """
+        return self._first(run_ids(names, end_offset), known)
+
+    def _first(self, candidates: Iterable[int], known: Container[int]) -> int:
+        places = self._places
+        found = next(each for each in candidates if each not in places and each not in known)
+        places[found] = set()
+        return found
+
+    def id_of_copy(self, of: object, ids: range, mine: Container[int], path: str) -> int:
+        """Take the id that follows from what is copied into what.
+
+        Args:
+            of: the two.
+            ids: the range.
+            mine: what the destination knows: an id among these is the copy's own.
+            path: of the destination.
+        """
+        places = self._places
+        found = next(
+            each
+            for each in derived_ids(of, ids)
+            if each in mine or places.get(each, {path}) == {path}
+        )
+        places.setdefault(found, set()).add(path)
         return found

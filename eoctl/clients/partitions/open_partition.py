@@ -1,36 +1,104 @@
-"""A partition that is opened for writing: its end found, after a crash also recovered, its writer.
-
-A partition that was not closed is recovered as a broker recovers it
-(`recovery.repair.broker_start`), in the same journal as what is appended then.
-"""
+"""A partition opened for writing: its end found, after a crash also recovered, its writer."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.change_options import ChangeOptions
+from eoctl.changing import how_to_undo
+from eoctl.clients.partitions.target import resolve_target
 from eoctl.clock import NowSource, wall_ms
+from eoctl.output import message
 from eoctl.progress import Progress
+from recovery.changes.append_journal import AppendJournal
+from recovery.changes.apply import close_appends
+from recovery.changes.journals.backups import Applied
+from recovery.changes.journals.journal import Status
+from recovery.changes.journals.listing import ways_out
 from recovery.changes.plans.changeable import require_checkpoints
 from recovery.changes.plans.plan import absolute_path, make_plan, source_of
-from storage.dirs.log_dir import PartitionDir
+from recovery.replay.recover_state import recovery_price
+from storage.dirs.log_dir import PartitionDir, read_log_dir
 from storage.dirs.log_tail import NotClosedError, empty_tail, read_tail
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError, UsageError
+from storage.errors import AccessError, EoctlError, FormatError, RefusedError, UsageError
+from storage.file_names import COORDINATOR_TOPICS, PARTITION_METADATA_NAME
+from storage.files import fsio
+from storage.files.broker_lock import take
 from storage.formats.compression import Codec
+from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_partition_metadata
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 from storage.writing.partition_store import FileStore, FlushPolicy, PlannedStore
 from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from eoctl.clients.partitions.target import WriteTarget
+    from eoctl.clients.partitions.target import TargetOptions, WriteTarget
     from eoctl.clock import Now
-    from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plans.plan import Plan
     from storage.dirs.log_tail import LogTail
     from storage.dirs.topic_settings import LogConfig
+    from storage.writing.partition_store import FileChange
+
+
+def notes_of(
+    opened: Sequence[OpenPartition],
+    now: Now,
+    *,
+    is_applied: bool,
+    more: Iterable[str] = (),
+) -> Iterator[str]:
+    """Give sentences about a run that has ended; `more` are those of its own."""
+    told: set[str] = set()
+    for each in opened:
+        told.update(each.target.notes)
+        yield from each.notes
+    yield from sorted(told)
+    yield (
+        "verified before: headers and checksums of all batches from the recovery point on;"
+        " records were not decompressed"
+    )
+    yield now.describe()
+    yield from more
+    if not any(each.store.changes or each.recovery for each in opened):
+        yield "nothing to append: nothing is changed"
+        return
+    if not is_applied:
+        yield "this is a plan, nothing was changed: --apply does it"
+    log_dir = opened[0].target.log_dir
+    if log_dir is not None:
+        yield price_of(log_dir.path) + ("" if is_applied else " and what is appended")
+    factors = {each.target.replication_factor for each in opened} - {1}
+    if factors:
+        copies = ", ".join(sorted("unknown" if each is None else str(each) for each in factors))
+        yield f"replication factor {copies}: other replicas lack what is appended here"
+
+
+def price_of(log_dir_path: str) -> str:
+    """Say what the next start of a broker has to recover, as things are now.
+
+    Raises:
+        AccessError: the log dir cannot be listed.
+    """
+    # Partitions may have been made since it was listed for the last time.
+    partitions_count, log_bytes = recovery_price(read_log_dir(log_dir_path))
+    partitions = "1 partition" if partitions_count == 1 else f"{partitions_count} partitions"
+    return (
+        "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
+        " watermark stay as they are: the next start of the broker recovers"
+        f" {partitions}, {log_bytes} bytes of log"
+    )
+
+
+# -- a partition that is opened for writing: its end found, after a crash also recovered, its
+#    writer
+#
+# A partition that was not closed is recovered as a broker recovers it
+# (`recovery.repair.broker_start`), in the same journal as what is appended then.
+
 
 LOCAL_CODECS = {each.label: each for each in Codec} | {"uncompressed": Codec.NONE}
 
@@ -223,3 +291,165 @@ def _codec(config: LogConfig, options: WriteOptions) -> Codec:
             next_step=" | ".join(each.label for each in Codec),
         )
     return codec
+
+
+# -- partitions of one log dir that are opened for writing when they are first asked for
+
+
+class OpenPartitions:
+    """What is open for writing; the caller holds the lock of the log dir if anything is applied.
+
+    Args:
+        log_dir_path: all of them are in it.
+        write: how they are written to. A leader epoch that was asked for is not that of the
+            coordinators' topics.
+        target: what the user says of the cluster.
+        now: the clock.
+        journal: of the run that changes them; None: nothing is changed.
+    """
+
+    def __init__(
+        self,
+        log_dir_path: str,
+        write: WriteOptions,
+        target: TargetOptions,
+        now: Now,
+        journal: AppendJournal | None,
+    ) -> None:
+        self._log_dir_path = log_dir_path
+        self._write = write
+        self._target = target
+        self._now = now
+        self._journal = journal
+        self._opened: dict[tuple[str, int], OpenPartition] = {}
+
+    def __iter__(self) -> Iterator[OpenPartition]:
+        """All that are open, in the order in which they were opened."""
+        return iter(self._opened.values())
+
+    def open_target(self, target: WriteTarget) -> OpenPartition:
+        """Open a partition that was looked at already. Raises as `open_at`."""
+        opened = open_partition(target, self._write, self._now, self._journal)
+        self._opened[target.name.topic, target.name.partition] = opened
+        return opened
+
+    def is_here(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition already, or will be when this is applied."""
+        is_open = (topic, partition) in self._opened
+        return is_open or Path(self._log_dir_path, f"{topic}-{partition}").is_dir()
+
+    def writer(self, topic: str, partition: int) -> PartitionWriter:
+        """Return the writer of a partition; see `storage.writing.coordinator.Partitions`."""
+        found = self._opened.get((topic, partition))
+        if found is None:
+            found = self.open_at(topic, partition)
+        return found.writer
+
+    def open_at(self, topic: str, partition: int) -> OpenPartition:
+        """Open a partition, after a crash with its recovery; it may be one that is not there yet.
+
+        Raises:
+            RefusedError, UsageError, AccessError: it must not be written to, or cannot be.
+        """
+        path = str(Path(self._log_dir_path, f"{topic}-{partition}"))
+        is_internal = topic in COORDINATOR_TOPICS
+        options = self._target._replace(may_be_internal=is_internal)
+        write = self._write
+        if is_internal:
+            write = write._replace(leader_epoch=None, compression=None)
+            options = options._replace(topic_id=self._sibling_id(topic))
+        opened = open_partition(resolve_target(path, options), write, self._now, self._journal)
+        self._opened[topic, partition] = opened
+        return opened
+
+    def create_topic(self, topic: str, partitions_count: int) -> None:
+        """Make the partitions of a coordinators' topic, in a log dir without a cluster's metadata.
+
+        The last one comes first: their number is known from it, whatever interrupts this.
+        """
+        new_id = new_topic_id()
+        note = (
+            f"{self._log_dir_path}: {topic} is made here; a KRaft broker whose cluster does not"
+            " know the topic by this id sets it aside at its start"
+        )
+        for number in reversed(range(partitions_count)):
+            path = str(Path(self._log_dir_path, f"{topic}-{number}"))
+            topic_id = self._sibling_id(topic) or new_id
+            options = self._target._replace(may_be_internal=True, topic_id=topic_id)
+            target = resolve_target(path, options)
+            target = target._replace(notes=(*target.notes, note))
+            opened = open_partition(target, self._write, self._now, self._journal)
+            opened.store.begin()
+            self._opened[topic, number] = opened
+
+    def _sibling_id(self, topic: str) -> str | None:
+        """The topic id that another partition of the topic has here."""
+        for path in sorted(Path(self._log_dir_path).glob(f"{topic}-*/{PARTITION_METADATA_NAME}")):
+            try:
+                return format_uuid(parse_partition_metadata(path.read_bytes()).topic_id)
+            except OSError as exc:
+                raise AccessError(exc, str(path)) from exc
+            except FormatError as exc:
+                raise RefusedError(f"{path}: {exc.message}") from exc
+        return None
+
+    @property
+    def recoveries(self) -> tuple[Plan, ...]:
+        """What was done, or is to be done, before anything is appended."""
+        return tuple(each.recovery for each in self if each.recovery is not None)
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The files that change."""
+        return tuple(change for each in self for change in each.store.changes.values())
+
+    def close(self) -> EoctlError | None:
+        """Close all of them, whatever happens; returns the first error."""
+        first = None
+        for each in self:
+            try:
+                each.writer.close()
+            except EoctlError as exc:
+                first = first or exc
+        return first
+
+
+# -- around a run that appends: locks, what an earlier run has left, a journal, the way back
+
+
+@contextmanager
+def appending(
+    log_dirs: Sequence[str], change: ChangeOptions, command: str
+) -> Iterator[AppendJournal]:
+    """Hold the locks of log dirs for a run that appends, and tell how it is taken back at the end.
+
+    What a run that was killed has left is closed first, and that is said.
+
+    Args:
+        log_dirs: in which the run changes anything.
+        change: how.
+        command: as in the id of a journal: small letters and `-`.
+
+    Raises:
+        RefusedError: the lock is held, or another change is unfinished there.
+        AccessError: a directory cannot be locked, or a journal not be used.
+    """
+    with take(log_dirs, broker_is_stopped=change.broker_is_stopped):
+        fs = fsio.FileSystem()
+        for each in close_appends(fs, log_dirs):
+            found = each.journal
+            message(
+                f"an earlier {found.command} was interrupted: what it wrote stays, and partitions"
+                f" that it left open are recovered; {how_to_undo(each)}"
+            )
+        journal = AppendJournal(
+            fs, log_dirs, command, backup_dir=change.backup_dir, has_backup=not change.no_backup
+        )
+        try:
+            yield journal
+        finally:
+            closed = journal.close()
+            if closed is not None and closed.status is Status.UNFINISHED:
+                message(f"the change is unfinished: {ways_out(closed)}")
+            elif closed is not None:
+                message(how_to_undo(Applied(closed, was_done=False)))

@@ -1,5 +1,4 @@
 """A producer: partitioner, batches, sequences, acknowledgements.
 
-From the entry down: first_identities, options, topic_producer, acks, producer, sender,
-session_keeper, link, partitioner, produce_session, sent_records.
+From the entry down: session_keeper, topic_producer, producer, produce_session.
 """

@@ -18,7 +18,7 @@ from collections import deque
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.clients.partitions.session_file import SessionFormat
+from eoctl.clients.partitions.identity import SessionFormat
 from storage.dirs.state_file import StateSchema
 from storage.errors import RefusedError
 from storage.limits import INT32_MAX, INT64_MAX

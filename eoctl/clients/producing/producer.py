@@ -1,15 +1,27 @@
-"""A producer of one partition: records into batches, their identities, and the log's answers."""
+"""A producer of one partition: records into batches, sent again until acknowledged.
+
+A request may be dropped before the log, may be overtaken by a later one, and may be applied while
+its answer is lost. The producer is told of none of this. All of it follows from a seed: one seed,
+one course of events, in every version of Python (only `Random.random` is used, whose sequence is
+promised to stay).
+"""
 
 from __future__ import annotations
 
+import json
+from bisect import insort
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from operator import attrgetter
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from eoctl.clients.partitions.identity import NOWHERE, LogPlace
-from eoctl.clients.producing.sender import Sender
-from storage.errors import pasted
-from storage.formats.record_batch import increment_sequence
-from storage.producers.producer_state import AppendError
+from storage.dirs.discovery import require_outside_log_dirs
+from storage.errors import EXIT_ACCESS, AccessError, EoctlError, UsageError, os_errors, pasted
+from storage.formats.record_batch import increment_sequence, parse_header
+from storage.producers.producer_state import CACHED_BATCHES_COUNT, AppendError
 from storage.writing.batch_run import Values, value_batches
 from storage.writing.record_builder import ProducerIdentity
 
@@ -17,11 +29,402 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eoctl.clients.partitions.identity import Identities
-    from eoctl.clients.producing.link import Faults
-    from eoctl.clients.producing.sender import SentBatch
+    from storage.files.fsio import FileSystem
     from storage.formats.record import RecordHeader
     from storage.writing.record_builder import BatchBuilder
     from storage.writing.writer import Appended, PartitionWriter
+
+
+Request = TypeVar("Request")
+
+_EXAMPLE = "--fault drop=0.1,reorder=0.2,lost-ack=0.05,seed=7"
+
+
+class Faults(NamedTuple):
+    """How often a request meets with which fault: probabilities, and the seed of all draws."""
+
+    drop: float = 0.0
+    reorder: float = 0.0
+    lost_ack: float = 0.0
+    seed: int = 0
+
+
+def parse_faults(text: str) -> Faults:
+    """Read `drop=0.1,reorder=0.2,lost-ack=0.05,seed=7`; what is not given is 0.
+
+    Raises:
+        UsageError: a name or number is none, or nothing would ever arrive.
+    """
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = (each.strip() for each in part.partition("="))
+        field = name.replace("-", "_")
+        if field not in Faults._fields or "_" in name:
+            raise _refused(f"{name[:40]!r} is no fault, expected drop, reorder, lost-ack or seed")
+        if field in given:
+            raise _refused(f"{name} is given twice")
+        given[field] = _seed(number) if field == "seed" else _probability(name, number)
+    for name, field in (("drop", "drop"), ("lost-ack", "lost_ack")):
+        if given.get(field, 0.0) >= 1:
+            raise _refused(f"with {name}=1 no batch is ever acknowledged")
+    return Faults()._replace(**given)  # type: ignore[arg-type]  # a seed is an int
+
+
+def _seed(number: str) -> int:
+    if not (number.isascii() and number.isdecimal() and len(number) <= 20):
+        raise _refused(f"seed={number[:40]}: expected a whole number, 0 or more")
+    return int(number)
+
+
+def _probability(name: str, number: str) -> float:
+    try:
+        probability = float(number.replace("_", "?"))  # Python's own way to write numbers
+    except ValueError:
+        probability = -1.0
+    if not 0 <= probability <= 1:  # nor is NaN
+        raise _refused(f"{name}={number[:40]}: expected a probability, 0 to 1")
+    return probability
+
+
+def _refused(what: str) -> UsageError:
+    return UsageError(f"--fault: {what}", next_step=_EXAMPLE)
+
+
+class Fate(Enum):
+    """What became of a request."""
+
+    ANSWERED = "answered"
+    DROPPED = "dropped"  # the leader never saw it
+    ACK_LOST = "ack lost"  # the leader has dealt with it, and nobody knows
+
+
+class Link(Generic[Request]):
+    """The requests that are on their way, and what happens to them there.
+
+    Attributes:
+        drops, reorders, lost_acks: how often it did so.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self.drops = 0
+        self.reorders = 0
+        self.lost_acks = 0
+        self._faults = faults
+        self._random = Random(faults.seed).random  # noqa: S311  # no secret depends on it
+        self._requests: list[Request] = []
+
+    def __len__(self) -> int:
+        """Count the requests that are on their way."""
+        return len(self._requests)
+
+    def put(self, request: Request) -> None:
+        """Send a request after the others."""
+        self._requests.append(request)
+
+    def take(self) -> tuple[Request, Fate]:
+        """Return the next request that comes to its end, and how; there must be one."""
+        faults = self._faults
+        index = 0
+        later_count = len(self._requests) - 1
+        if later_count and self._random() < faults.reorder:
+            index = 1 + int(self._random() * later_count)
+            self.reorders += 1
+        request = self._requests.pop(index)
+        if self._random() < faults.drop:
+            self.drops += 1
+            return request, Fate.DROPPED
+        if self._random() < faults.lost_ack:
+            self.lost_acks += 1
+            return request, Fate.ACK_LOST
+        return request, Fate.ANSWERED
+
+    def clear(self) -> None:
+        """Lose all that is on its way."""
+        self._requests.clear()
+
+
+# -- a producer's sender: batches to the leader, some of them at once, and again until acknowledged
+#
+# With idempotence the log then holds each record once and in order, whatever the link does:
+#   the leader answers a batch that is among the producer's last five, and does not write it again
+#   the leader refuses a batch that leaves a gap: OUT_OF_ORDER_SEQUENCE_NUMBER
+#   the sender repeats such a refused batch, unless all before it are acknowledged: then the gap is
+#       not of its making
+#   batches that wait to be sent again are in the order of their sequence numbers, and of them only
+#       the next one to be acknowledged is sent
+#   no batch is sent that is five or more after the oldest one without acknowledgement: that one
+#       might be in the log, and the leader must still know it
+#   the first batch is acknowledged before the second is sent: a leader that does not know a
+#     producer
+#       takes any sequence number for its first, and what was overtaken then would never fit
+# Without idempotence what is not acknowledged is sent again, blindly: what was in the log is there
+# twice, and what was overtaken stays behind.
+#
+# Source: Sender, TransactionManager (canRetry, isNextSequence), RecordAccumulator
+# (insertInSequenceOrder, shouldStopDrainBatchesForPartition). One connection keeps answers in
+# order there, so an older batch without answer means that later ones have none; here answers are
+# lost one by one, and the limit of five says the same. Time does not pass: what was lost is
+# noticed when nothing else is on its way.
+
+
+MAX_ATTEMPTS = 1000
+OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class SentBatch(NamedTuple):
+    """A batch as it was given to the sender; `tag` is the caller's."""
+
+    batch: bytes
+    first_sequence: int
+    records_count: int
+    tag: Any
+
+
+class SenderStats(NamedTuple):
+    """What a sender and its link have done.
+
+    `requests` counts what was sent, `retries` those among them that were not the first of their
+    batch; `duplicates` are batches that the leader knew already.
+    """
+
+    requests: int
+    drops: int
+    reorders: int
+    lost_acks: int
+    retries: int
+    duplicates: int
+
+
+class DeliveryTimeoutError(EoctlError):
+    """A batch was sent again and again, and never acknowledged (delivery.timeout.ms)."""
+
+    exit_status = EXIT_ACCESS
+
+
+class _Waiting:
+    """A batch without acknowledgement; `number` counts the sender's batches."""
+
+    __slots__ = ("attempts", "number", "sent")
+
+    def __init__(self, number: int, sent: SentBatch) -> None:
+        self.number = number
+        self.sent = sent
+        self.attempts = 0
+
+
+_by_number = attrgetter("number")
+
+
+class Sender:
+    """Sends the batches of one producer to one partition.
+
+    Args:
+        append: the leader: `PartitionWriter.append`.
+        in_flight: how many batches may be without acknowledgement
+            (max.in.flight.requests.per.connection).
+        faults: of the link; None: there is no link, and each batch is appended at once. Senders
+            with equal seeds meet with equal faults.
+        is_idempotent: the batches carry sequence numbers.
+        on_ack: told of each batch once, when its acknowledgement arrives. If an earlier one was
+            lost on its way, that is before the earlier batch.
+    """
+
+    def __init__(
+        self,
+        append: Callable[[bytes], Appended],
+        *,
+        in_flight: int,
+        faults: Faults | None,
+        is_idempotent: bool,
+        on_ack: Callable[[SentBatch, Appended], None] | None = None,
+    ) -> None:
+        if not 1 <= in_flight <= CACHED_BATCHES_COUNT:
+            raise UsageError(
+                f"--in-flight {in_flight}: expected 1 to {CACHED_BATCHES_COUNT}, since that many"
+                " batches of a producer are known to a broker"
+            )
+        self._append = append
+        self._in_flight = in_flight
+        self._is_idempotent = is_idempotent
+        self._on_ack = on_ack
+        self._link: Link[_Waiting] | None = None if faults is None else Link(faults)
+        self._queue: list[_Waiting] = []  # to be sent, by number
+        self._lost: list[_Waiting] = []  # nothing will come of them, which is not noticed yet
+        self._unacknowledged: list[_Waiting] = []  # all of them, by number
+        self._sent_count = 0
+        self._is_known = False  # the leader has acknowledged a batch of this producer
+        self._requests = self._retries = self._duplicates = 0
+
+    @property
+    def stats(self) -> SenderStats:
+        """What was done so far."""
+        link = self._link
+        return SenderStats(
+            requests=self._requests,
+            drops=0 if link is None else link.drops,
+            reorders=0 if link is None else link.reorders,
+            lost_acks=0 if link is None else link.lost_acks,
+            retries=self._retries,
+            duplicates=self._duplicates,
+        )
+
+    def begin_producer(self) -> None:
+        """Go on under another producer id, which the leader does not know; all is acknowledged."""
+        self._is_known = False
+
+    def send(self, batch: bytes, first_sequence: int, records_count: int, tag: Any = None) -> None:
+        """Send a batch; returns when it is on its way, which may be before it is in the log.
+
+        Raises:
+            AppendError: what the leader answers to this or an earlier batch, and no repetition
+                mends. All that is outstanding is forgotten, and may be in the log or not.
+            DeliveryTimeoutError, AccessError: and here too.
+        """
+        sent = SentBatch(
+            batch=batch, first_sequence=first_sequence, records_count=records_count, tag=tag
+        )
+        if self._link is None:
+            self._requests += 1
+            self._acknowledge(sent, self._append(batch))
+            return
+        waiting = _Waiting(self._sent_count, sent)
+        self._sent_count += 1
+        self._queue.append(waiting)
+        self._unacknowledged.append(waiting)
+        self._run(self._link, until_acknowledged=False)
+
+    def flush(self) -> None:
+        """Return when every batch is acknowledged.
+
+        Raises:
+            AppendError, DeliveryTimeoutError, AccessError: as `send`.
+        """
+        if self._link is not None:
+            self._run(self._link, until_acknowledged=True)
+
+    def _run(self, link: Link[_Waiting], *, until_acknowledged: bool) -> None:
+        try:
+            while True:
+                self._transmit(link)
+                if not self._queue and not (until_acknowledged and self._unacknowledged):
+                    return
+                if len(link):
+                    self._deliver(link)
+                else:
+                    for waiting in self._lost:
+                        insort(self._queue, waiting, key=_by_number)
+                    self._lost.clear()
+        except BaseException:
+            link.clear()
+            for each in (self._queue, self._lost, self._unacknowledged):
+                each.clear()
+            raise
+
+    def _transmit(self, link: Link[_Waiting]) -> None:
+        """Put on the link what may go, in order."""
+        in_flight = self._in_flight if self._is_known or not self._is_idempotent else 1
+        while self._queue:
+            waiting = self._queue[0]
+            next_number = self._unacknowledged[0].number
+            if waiting.number >= next_number + in_flight:
+                return
+            if waiting.attempts and self._is_idempotent and waiting.number != next_number:
+                return
+            if waiting.attempts >= MAX_ATTEMPTS:
+                raise DeliveryTimeoutError(
+                    f"a batch was sent {MAX_ATTEMPTS} times and not acknowledged (sequence"
+                    f" {waiting.sent.first_sequence}, {waiting.sent.records_count} records)",
+                    next_step="--fault with less of drop and lost-ack",
+                )
+            del self._queue[0]
+            self._retries += waiting.attempts > 0
+            waiting.attempts += 1
+            self._requests += 1
+            link.put(waiting)
+
+    def _deliver(self, link: Link[_Waiting]) -> None:
+        """Let one request come to its end."""
+        waiting, fate = link.take()
+        if fate is Fate.DROPPED:
+            self._lost.append(waiting)
+            return
+        answer: Appended | AppendError
+        try:
+            answer = self._append(waiting.sent.batch)
+        except AppendError as exc:
+            answer = exc.without_frames()
+        if fate is Fate.ACK_LOST:
+            self._lost.append(waiting)
+        elif not isinstance(answer, AppendError):
+            self._unacknowledged.remove(waiting)
+            self._is_known = True
+            self._acknowledge(waiting.sent, answer)
+        elif self._is_mendable(waiting, answer):
+            insort(self._queue, waiting, key=_by_number)
+        else:
+            raise answer
+
+    def _is_mendable(self, waiting: _Waiting, answer: AppendError) -> bool:
+        """Whether a batch was only too early."""
+        return (
+            self._is_idempotent
+            and answer.kafka_error == OUT_OF_ORDER
+            and waiting is not self._unacknowledged[0]
+        )
+
+    def _acknowledge(self, sent: SentBatch, appended: Appended) -> None:
+        self._duplicates += appended.is_duplicate
+        if self._on_ack is not None:
+            self._on_ack(sent, appended)
+
+
+# -- acknowledgements as JSON lines, one for each batch, as they come: what a producer was told
+
+
+class AckFile:
+    """A file that grows by a line for each batch that was acknowledged. Not synced.
+
+    Raises:
+        RefusedError: it lies in a log dir.
+        AccessError: it cannot be written.
+    """
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        require_outside_log_dirs(path, place=Path(path).absolute().parent)
+        self._fs = fs
+        try:
+            try:
+                self._file = fs.open_new(path, 0o644)
+            except FileExistsError:
+                self._file = fs.open_existing(path)
+        except OSError as exc:
+            raise AccessError(exc, path) from exc
+
+    def write(self, writer: PartitionWriter, sent: SentBatch, appended: Appended) -> None:
+        """Note a batch. Raises AccessError."""
+        header = parse_header(sent.batch, 0)
+        row = {
+            "partition": Path(writer.store.directory).name,
+            "base_offset": appended.base_offset,
+            "last_offset": appended.last_offset,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+            "last_sequence": header.last_sequence,
+            "records": sent.records_count,
+            "duplicate": appended.is_duplicate,
+        }
+        with os_errors(self._file.path):
+            self._fs.write(self._file, json.dumps(row).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close it."""
+        with os_errors(self._file.path):
+            self._fs.close(self._file)
+
+
+# -- a producer of one partition: records into batches, their identities, and the log's answers
+
 
 MIN_RUN_BATCHES = 4  # fewer are sent one by one
 

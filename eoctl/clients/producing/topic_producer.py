@@ -1,28 +1,251 @@
 """A producer of a topic: which partition takes a record, where transactions end, what to send.
 
-All of it follows from the input and the options alone, so that a second run over the same input
-comes to the same partitions, identities and ends of transactions; it passes over what the logs
-have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
-number. Its records are acknowledged in all partitions before the first marker is written, and a
-run that follows a crash between two markers writes the missing ones with the same outcome.
+  with a key      the murmur2 hash of the key, its sign bit dropped, modulo the number of partitions
+                  (Utils.murmur2, Utils.toPositive, BuiltInPartitioner.partitionForKey)
+  with none       one partition until it was given enough bytes, then one that is drawn: uniformly,
+                  so it may be the same again (KIP-480, KIP-794, BuiltInPartitioner without load
+                  statistics: brokers that answer slowly do not exist here)
+
+A Java client may put off a switch until its batch is full, up to twice the bytes; this one never
+does, so that where a record goes depends on the records before it and on nothing else.
 """
 
 from __future__ import annotations
 
+import struct
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.producing.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.partitions.identity import EPOCHS_COUNT, NOWHERE, SEQUENCES_COUNT, LogPlace
+from eoctl.clients.partitions.open_partition import WriteOptions
+from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clients.producing.produce_session import changed_input, digest_of
-from eoctl.clients.text.inputs import InputRecord
+from eoctl.clients.text.inputs import BytesAs, InputFormat, InputRecord
 from storage.errors import RefusedError
+from storage.limits import INT32_MAX
+from storage.writing.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from eoctl.clients.coordinators.log_dir_coordinator import TransactionalOptions
+    from eoctl.clients.partitions.identity import Identities
     from eoctl.clients.producing.produce_session import Content
-    from eoctl.clients.producing.producer import PartitionProducer
-    from eoctl.clients.producing.sent_records import SentRecords
+    from eoctl.clients.producing.producer import Faults, PartitionProducer
+    from storage.dirs.log_tail import LogTail
+    from storage.dirs.partition import Partition
+    from storage.log.segment import LogRecord
+    from storage.writing.record_builder import ProducerIdentity
+
+
+_SEED = 0x9747B28C
+_FACTOR = 0x5BD1E995
+_SHIFT = 24
+_MASK = 0xFFFFFFFF
+
+_CACHED_KEYS_COUNT = 1 << 16
+_CACHED_KEY_BYTES = 256  # a cache must not keep keys of megabytes
+
+
+def murmur2(data: bytes) -> int:
+    """Return the hash as Java has it, a signed 32-bit integer (Utils.murmur2)."""
+    unsigned = _murmur2(data)
+    return unsigned - (1 << 32) if unsigned > INT32_MAX else unsigned
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """Return the partition, of `count`, that the records with this key are in."""
+    hashed = _cached_murmur2(key) if len(key) <= _CACHED_KEY_BYTES else _murmur2(key)
+    return (hashed & INT32_MAX) % count
+
+
+def _murmur2(data: bytes) -> int:
+    size = len(data)
+    words = struct.unpack_from(f"<{size // 4}I", data)
+    return _finished(_mixed(_SEED ^ size, words), data[size & ~3 :])
+
+
+_cached_murmur2 = lru_cache(_CACHED_KEYS_COUNT)(_murmur2)
+
+
+def _mixed(hashed: int, words: Sequence[int]) -> int:
+    """Mix words of four bytes, little-endian, into a hash."""
+    for each in words:
+        word = each * _FACTOR & _MASK
+        hashed = (hashed * _FACTOR ^ (word ^ word >> _SHIFT) * _FACTOR) & _MASK
+    return hashed
+
+
+def _finished(hashed: int, tail: bytes) -> int:
+    """Mix the last bytes, fewer than four, into a hash, and then its bits into each other."""
+    if tail:
+        hashed = (hashed ^ int.from_bytes(tail, "little")) * _FACTOR & _MASK
+    hashed = (hashed ^ hashed >> 13) * _FACTOR & _MASK
+    return hashed ^ hashed >> 15
+
+
+class StickyPartitions:
+    """Chooses partitions for records without a key.
+
+    The partition after a number of switches follows from the seed and that number alone, whatever
+    the version of Python: a producer that goes through the same records again comes to the same
+    places.
+
+    Args:
+        count: of the topic's partitions.
+        seed: another one gives another order.
+        switch_bytes: what a partition is given before the next one is drawn (batch.size).
+    """
+
+    def __init__(self, count: int, seed: int, switch_bytes: int) -> None:
+        if count < 1 or switch_bytes < 1:
+            raise ValueError("at least one partition, and one byte for it")
+        self._count = count
+        self._seed = seed
+        self._switch_bytes = switch_bytes
+        self._switches = 0  # partitions drawn after the first
+        self._bytes = 0  # given to the one drawn last
+        self._partition = self._drawn()
+
+    def next_partition(self, record_bytes: int) -> int:
+        """Return where a record of that size goes; what fills the partition is still in it."""
+        partition = self._partition
+        self._bytes += record_bytes
+        if self._bytes >= self._switch_bytes:
+            self._switches += 1
+            self._bytes = 0
+            self._partition = self._drawn()
+        return partition
+
+    def _drawn(self) -> int:
+        drawn = _murmur2(b"%d %d" % (self._seed, self._switches))
+        return (drawn & INT32_MAX) % self._count
+
+
+# -- what a log has of a producer: where it has come to, and the records to compare an input with
+
+
+# Producer id, epoch and sequence number.
+Sent = tuple[int, int, int]
+
+
+def find_place(
+    partition: Partition | None, tail: LogTail, identities: Identities, start_offset: int
+) -> LogPlace:
+    """Find how far a log has come with the records of a session that began at `start_offset`.
+
+    The producer state tells; where it has forgotten the producer, the log itself does.
+
+    Raises:
+        RefusedError: neither does, since the log has lost its beginning.
+    """
+    place = identities.find_place(tail.producers, tail.end_offset - start_offset)
+    if place != NOWHERE or tail.end_offset <= start_offset or partition is None:
+        return place
+    ids = identities.producer_ids
+    log_start_offset = partition.local_log_start_offset or 0
+    if log_start_offset > start_offset:
+        raise RefusedError(
+            f"{partition.path}: begins at {log_start_offset}, behind {start_offset} where the"
+            f" session began, and does not know its producer {ids[0]}: what of the input it had"
+            " cannot be told"
+        )
+    last: LogPlace = NOWHERE
+    first = identities.first
+    for placed in partition.read(start_offset, tail.end_offset):
+        header = placed.batch.header
+        if header.producer_id not in ids:
+            continue
+        if identities.is_per_transaction:
+            number = ids.index(header.producer_id) * EPOCHS_COUNT + header.producer_epoch
+            count = 0 if header.is_control else header.last_sequence + 1
+            last = LogPlace(number - first.producer_epoch, count, is_open=not header.is_control)
+        elif header.is_control:
+            last = last._replace(is_open=False)
+        else:
+            # Not the sum of the records: compaction may have taken some.
+            count = (header.last_sequence + 1 - first.base_sequence) % SEQUENCES_COUNT
+            last = LogPlace(0, count, is_open=header.is_transactional)
+    return last
+
+
+def count_by_epoch(
+    partition: Partition, producer_ids: list[int], start_offset: int, end_offset: int
+) -> dict[tuple[int, int], int]:
+    """Count the records that a log has by (producer id, epoch); compacted ones count, too.
+
+    Without those that retention has taken: an epoch that is not there says nothing.
+    """
+    found: dict[tuple[int, int], int] = {}
+    is_whole = (partition.local_log_start_offset or 0) <= start_offset
+    wanted = set(producer_ids)
+    for placed in partition.read(start_offset, end_offset):
+        header = placed.batch.header
+        if header.producer_id not in wanted:
+            continue
+        key = (header.producer_id, header.producer_epoch)
+        if not header.is_control:
+            found[key] = header.last_sequence + 1
+        elif is_whole:
+            # A marker has the epoch behind that of the data, which may have none.
+            found.setdefault((header.producer_id, header.producer_epoch - 1), 0)
+    return found
+
+
+class SentRecords:
+    """The records of a session in the log of one partition, in their order.
+
+    Args:
+        partition: to read.
+        producer_ids: of the session.
+        start_offset: where to begin.
+        end_offset: where to end.
+    """
+
+    def __init__(
+        self, partition: Partition, producer_ids: list[int], start_offset: int, end_offset: int
+    ) -> None:
+        self._ids = producer_ids
+        self._records = self._read(partition, start_offset, end_offset)
+        self._next: tuple[Sent, LogRecord] | None = None
+
+    def _read(
+        self, partition: Partition, start_offset: int, end_offset: int
+    ) -> Iterator[tuple[Sent, LogRecord]]:
+        for placed in partition.read(start_offset, end_offset):
+            header = placed.batch.header
+            if header.producer_id not in self._ids or header.is_control:
+                continue
+            for record in placed.segment.records(placed.batch):
+                yield (header.producer_id, header.producer_epoch, record.sequence), record
+
+    def differs(self, identity: ProducerIdentity, record: InputRecord) -> bool:
+        """Whether the log has another record under that identity. One that compaction took: no."""
+        wanted = (identity.producer_id, identity.producer_epoch, identity.base_sequence)
+        while self._next is None or self._is_before(self._next[0], wanted):
+            self._next = next(self._records, None)
+            if self._next is None:
+                return False
+        found, logged = self._next
+        return found == wanted and (logged.key, logged.value, logged.headers) != record.content
+
+    def _is_before(self, found: Sent, wanted: Sent) -> bool:
+        """Whether a record was sent before another one; sequence numbers wrap."""
+        if found[:2] != wanted[:2]:
+            ids = self._ids
+            return (ids.index(found[0]), found[1]) < (ids.index(wanted[0]), wanted[1])
+        return 0 < (wanted[2] - found[2]) % SEQUENCES_COUNT < SEQUENCES_COUNT // 2
+
+
+# -- a producer of a topic: which partition takes a record, where transactions end, what to send
+#
+# All of it follows from the input and the options alone, so that a second run over the same input
+# comes to the same partitions, identities and ends of transactions; it passes over what the logs
+# have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
+# number. Its records are acknowledged in all partitions before the first marker is written, and a
+# run that follows a crash between two markers writes the missing ones with the same outcome.
+
 
 SAVE_SECONDS = 1.0
 RECORDS_PER_LOOK = 256  # at the clock
@@ -364,3 +587,32 @@ class TopicProducer:
         self.flush()
         self._session.save()
         self._saved_s = time.monotonic()
+
+
+# -- what a producer is told to do
+
+
+class ProduceOptions(NamedTuple):
+    """What the command line says; None: the topic's, the log's, or Kafka's value."""
+
+    target: TargetOptions = TargetOptions()
+    write: WriteOptions = WriteOptions()
+    topic: str | None = None
+    partitions_count: int | None = None
+    now: str | None = None
+    input_format: InputFormat = InputFormat.LINES
+    bytes_as: BytesAs = BytesAs.TEXT
+    key_separator: bytes | None = None
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    batch_records: int = MAX_BATCH_RECORDS
+    timestamp_ms: int | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    base_sequence: int | None = None
+    transactions: Transactions | None = None
+    transactional: TransactionalOptions | None = None
+    lease: str | None = None
+    session: str | None = None
+    in_flight: int = 1
+    faults: Faults | None = None
+    acks_to: str | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eoctl.clients.log.json_source import ODD, QUOTES
+from eoctl.clients.log.table_records import ODD, QUOTES
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.clients.text.record_text import (
     NO_HEADERS,

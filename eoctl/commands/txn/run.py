@@ -86,8 +86,8 @@ def run(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""
-    from eoctl.clients.coordinators.transactional import TransactionalOptions
-    from eoctl.clients.log.consume_bounds import parse_start
+    from eoctl.clients.coordinators.log_dir_coordinator import TransactionalOptions
+    from eoctl.clients.log.consumer import parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.clients.partitions.target import require_legal
 from eoctl.face.style import screen_size
 from eoctl.lab.guarantees.courses import load_course, load_script, script_names
 from eoctl.lab.layout import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.clients.partitions.target import require_legal
 from eoctl.clock import wall_ms
 from eoctl.output import Report, emit
 from eoctl.runs.changes.change_command import ChangeCommand, Planned

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import call
+from eoctl.face.columns import size_text
 from eoctl.face.style import screen_size
-from eoctl.face.units import size_text
 from eoctl.runs.told import LABEL_WIDTH, NO_UNDO, Line, Said, counted, fitting, said_line
 from recovery.changes.journals.journal import Status
 from recovery.changes.journals.losses import lost_by_cut

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.face.columns import duration_text, size_text
 from eoctl.face.style import style_of
-from eoctl.face.units import duration_text, size_text
 from eoctl.runs.told import (
     LABEL_WIDTH,
     Line,

@@ -17,7 +17,7 @@ from storage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eoctl.clients.log.log_reader import AnyRecords
+    from eoctl.clients.log.consumer import AnyRecords
     from eoctl.runs.clients.group_position import GroupOptions
     from storage.files.fsio import Bytes
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eoctl.clients.log.consumed import Records
-    from eoctl.clients.log.log_reader import AnyRecords
+    from eoctl.clients.log.consumer import AnyRecords
     from eoctl.output import OutputFormat
     from eoctl.runs.clients.group_position import GroupOptions, GroupPosition
     from storage.dirs.partition import Partition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl import output
-from eoctl.clients.log.consume_bounds import EndKind
+from eoctl.clients.log.consumer import EndKind
 from recovery.transactions.isolation import Isolation
 from storage.errors import pasted
 

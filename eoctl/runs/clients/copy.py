@@ -6,19 +6,25 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.copying.compare import ComparisonOutcome, CopyComparison, compare
-from eoctl.clients.copying.copier import Copier
+from eoctl.clients.copying.copier import ComparisonOutcome, Copier, CopyComparison, compare
 from eoctl.clients.copying.session import CopySessionKeeper, PartitionOf, default_path
-from eoctl.clients.log.batch_consumer import BatchConsumer
+from eoctl.clients.log.batch_reader import BatchConsumer
 from eoctl.clients.log.consumer import ConsumeOptions
-from eoctl.clients.log.log_watch import POLL_S
-from eoctl.clients.partitions.append_notes import notes_of
-from eoctl.clients.partitions.appending import appending
+from eoctl.clients.log.log_walk import POLL_S
+from eoctl.clients.partitions.identity import OwnIds
 from eoctl.clients.partitions.interrupts import run_held
-from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
-from eoctl.clients.partitions.own_ids import OwnIds
-from eoctl.clients.partitions.target import TargetOptions, require_apart, resolve_target
-from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.clients.partitions.open_partition import (
+    WriteOptions,
+    appending,
+    notes_of,
+    open_partition,
+)
+from eoctl.clients.partitions.target import (
+    TargetOptions,
+    require_apart,
+    require_legal,
+    resolve_target,
+)
 from eoctl.clock import resolve_now
 from eoctl.options import Compare
 from eoctl.progress import Progress

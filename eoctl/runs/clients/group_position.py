@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from eoctl.change_options import ChangeOptions
-from eoctl.clients.coordinators.group_offsets import GroupCommits
+from eoctl.clients.coordinators.log_dir_coordinator import GroupCommits
 from eoctl.clients.log.consumer import require_in_log
-from eoctl.clients.partitions.append_notes import notes_of
-from eoctl.clients.partitions.appending import appending
-from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
-from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.partitions.open_partition import (
+    OpenPartitions,
+    WriteOptions,
+    appending,
+    clock_of,
+    notes_of,
+)
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clients.programs.position_file import Position
 from eoctl.clock import NowSource, resolve_now

@@ -5,32 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from eoctl.clients.partitions.appending import appending
-from eoctl.clients.partitions.identity import NOWHERE
+from eoctl.clients.partitions.identity import NOWHERE, OwnIds
 from eoctl.clients.partitions.interrupts import run_held
-from eoctl.clients.partitions.open_partition import clock_of
-from eoctl.clients.partitions.open_partitions import OpenPartitions
-from eoctl.clients.partitions.own_ids import OwnIds
-from eoctl.clients.partitions.target import resolve_target
-from eoctl.clients.partitions.topic_partitions import target_paths
-from eoctl.clients.producing.acks import AckFile
-from eoctl.clients.producing.first_identities import (
+from eoctl.clients.partitions.open_partition import OpenPartitions, appending, clock_of
+from eoctl.clients.partitions.target import resolve_target, target_paths
+from eoctl.clients.producing.produce_session import SessionPartition
+from eoctl.clients.producing.producer import AckFile, PartitionProducer, Sending
+from eoctl.clients.producing.session_keeper import (
+    ProduceSessionKeeper,
     first_identities,
     session_identities,
 )
-from eoctl.clients.producing.partitioner import StickyPartitions
-from eoctl.clients.producing.produce_session import SessionPartition
-from eoctl.clients.producing.producer import PartitionProducer, Sending
-from eoctl.clients.producing.sent_records import SentRecords, count_by_epoch, find_place
-from eoctl.clients.producing.session_keeper import ProduceSessionKeeper
 from eoctl.clients.producing.topic_producer import (
     CheckedInput,
     CoordinatorCalls,
+    SentRecords,
     SessionCalls,
+    StickyPartitions,
     TopicProducer,
+    count_by_epoch,
+    find_place,
 )
-from eoctl.clients.text.inputs import InputFormat, read_line_blocks, read_records
-from eoctl.clients.text.streams import InterruptibleInput
+from eoctl.clients.text.inputs import (
+    InputFormat,
+    InterruptibleInput,
+    read_line_blocks,
+    read_records,
+)
 from eoctl.clock import resolve_now
 from eoctl.runs.clients.produce_checks import as_holder, check_call, session_arguments
 from eoctl.runs.clients.produce_report import ProduceResult, link_counts, report_of
@@ -41,11 +42,11 @@ from storage.writing.record_builder import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from eoctl.clients.coordinators.transactional import Transactional
+    from eoctl.clients.coordinators.log_dir_coordinator import Transactional
     from eoctl.clients.partitions.interrupts import Interrupts
     from eoctl.clients.partitions.target import WriteTarget
-    from eoctl.clients.producing.options import ProduceOptions
     from eoctl.clients.producing.produce_session import ProduceSession
+    from eoctl.clients.producing.topic_producer import ProduceOptions
     from recovery.changes.append_journal import AppendJournal
 
 
@@ -138,7 +139,7 @@ class _ProduceRun:
         options = self.options
         if options.transactional is None or options.transactions is None:
             return None
-        from eoctl.clients.coordinators.transactional import Transactional
+        from eoctl.clients.coordinators.log_dir_coordinator import Transactional
 
         begun = Transactional(
             log_dir,
@@ -360,7 +361,7 @@ class _ProduceRun:
     # -- telling
 
     def _notes(self) -> Iterator[str]:
-        from eoctl.clients.partitions.append_notes import notes_of
+        from eoctl.clients.partitions.open_partition import notes_of
 
         more = self.id_notes if self.transactional is None else self.transactional.notes
         is_applied = self.options.write.change.apply

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.clients.producing.first_identities import NEW_EPOCHS_VERSION
+from eoctl.clients.producing.session_keeper import NEW_EPOCHS_VERSION
 from eoctl.clients.text.inputs import InputFormat
 from storage.errors import UsageError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.partitions.target import WriteTarget
-    from eoctl.clients.producing.options import ProduceOptions
+    from eoctl.clients.producing.topic_producer import ProduceOptions
     from storage.files.fsio import FileSystem
 
 

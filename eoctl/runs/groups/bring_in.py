@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.call import Lacking, again, require_given
-from eoctl.clients.coordinators.group_offsets import offset_value_version
+from eoctl.clients.coordinators.log_dir_coordinator import offset_value_version
 from eoctl.clients.partitions.target import require_log_dir
 from eoctl.output import Report, emit
 from eoctl.runs.changes.change_command import ChangeCommand, Planned

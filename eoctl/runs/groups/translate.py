@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.clients.copying.resume import Exactness, Translated, destination_of, translate
 from eoctl.clients.copying.session import PartitionOf, read_session, sessions_of
-from eoctl.clients.copying.translate import Exactness, Translated, destination_of, translate
-from eoctl.clients.log.batch_consumer import BatchConsumer
+from eoctl.clients.log.batch_reader import BatchConsumer
 from eoctl.clients.log.consumer import ConsumeOptions
 from eoctl.clients.partitions.target import require_log_dir
 from eoctl.output import message

@@ -54,7 +54,7 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
 
 def write_page(to: str, model: Model, *, max_lanes: int) -> None:
     """Draw the page and put it in its place at once. Raises AccessError."""
-    from eoctl.face.units import size_text
+    from eoctl.face.columns import size_text
     from eoctl.report.page import page_of
 
     data = page_of(model, max_lanes=max_lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.clients.log.log_damage import DamageError
+from eoctl.clients.log.log_walk import DamageError
 from eoctl.progress import Progress
 from storage.errors import AccessError
 

@@ -10,15 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import output, progress
-from eoctl.face.columns import printable
-from eoctl.face.units import duration_text, size_text
+from eoctl.face.columns import duration_text, printable, size_text
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.runs.notes import first_of
 from eoctl.runs.serving.rows import VERIFIED, ServedRow, partition_row, verify
 from eoctl.serve.server import Address, Server
 from eoctl.serve.state.catalogue import Catalogue, ServeRules
-from eoctl.serve.state.commit_file import CommitFile
-from eoctl.serve.state.members import Members
+from eoctl.serve.state.members import CommitFile, Members
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.placement import not_understood_of
 from storage.dirs.discovery import discover, is_foreign

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.call import Lacking, require_given
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
-from eoctl.clients.partitions.target import (
-    TargetOptions,
-    lacking_single_copy,
-    resolve_target,
-)
+from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, resolve_target
 from eoctl.output import Report, emit
 from eoctl.replica_paths import require_one_topic, select_replicas
 from eoctl.runs.changes.change_command import ChangeCommand, Planned

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.coordinators.log_dir_coordinator import open_coordinator, read_coordinator_log
-from eoctl.clients.partitions.append_notes import notes_of
-from eoctl.clients.partitions.appending import appending
 from eoctl.clients.partitions.interrupts import run_held
-from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
-from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.partitions.open_partition import (
+    OpenPartitions,
+    WriteOptions,
+    appending,
+    clock_of,
+    notes_of,
+)
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from eoctl.runs.appended import AppendAnswer

@@ -15,21 +15,25 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.coordinators.group_offsets import GroupCommits
-from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
-from eoctl.clients.log.consume_bounds import Start
-from eoctl.clients.log.consumer import ConsumeOptions, Consumer, require_in_log
-from eoctl.clients.partitions.append_notes import notes_of
-from eoctl.clients.partitions.appending import appending
+from eoctl.clients.coordinators.log_dir_coordinator import (
+    GroupCommits,
+    Transactional,
+    TransactionalOptions,
+)
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer, Start, require_in_log
 from eoctl.clients.partitions.identity import Identities
 from eoctl.clients.partitions.interrupts import Interrupts
-from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
-from eoctl.clients.partitions.open_partitions import OpenPartitions
-from eoctl.clients.partitions.target import TargetOptions, resolve_target
-from eoctl.clients.partitions.topic_partitions import target_paths
-from eoctl.clients.producing.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.partitions.open_partition import (
+    OpenPartitions,
+    WriteOptions,
+    appending,
+    clock_of,
+    notes_of,
+)
+from eoctl.clients.partitions.target import TargetOptions, resolve_target, target_paths
 from eoctl.clients.producing.producer import PartitionProducer
-from eoctl.clients.programs.filter_program import Filter
+from eoctl.clients.producing.topic_producer import StickyPartitions, partition_for_key
+from eoctl.clients.programs.program import Filter
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.clock import resolve_now
 from eoctl.runs.appended import AppendAnswer, places_text

@@ -1,5 +1,4 @@
 """What is answered to each request of Kafka's protocol.
 
-From the entry down: api, fetch, transactions, offsets, metadata, settings, quotas, groups,
-dead_groups, refusals.
+From the entry down: fetch, transactions, metadata, settings, groups, refusals.
 """

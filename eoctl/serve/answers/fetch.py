@@ -11,10 +11,10 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.clients.log.log_damage import DamageError
+from eoctl.clients.log.log_walk import DamageError
 from eoctl.serve.answers.metadata import node
-from eoctl.serve.answers.offsets import READ_COMMITTED, partition_of, require_epoch
-from eoctl.serve.protocol.errors import ErrorCode, RequestError
+from eoctl.serve.answers.transactions import READ_COMMITTED, partition_of, require_epoch
+from eoctl.serve.protocol.messages import ErrorCode, RequestError
 from storage.errors import AccessError
 from storage.formats.message import Elsewhere
 from storage.kernels.protocol import VerdictKind
@@ -22,7 +22,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.serve.logs.gathered import FilePiece, Given
+    from eoctl.serve.logs.wire_walk import FilePiece, Given
     from eoctl.serve.state.broker import Request, VirtualBroker
     from eoctl.serve.state.catalogue import ServedPartition
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.serve.protocol.errors import ErrorCode, RequestError
+from eoctl.serve.protocol.messages import ErrorCode, RequestError
+from eoctl.serve.state.broker import GROUP_OPERATIONS, NOT_ASKED_FOR
 from eoctl.serve.state.members import (
     MAX_METADATA_CHARS,
     NO_GENERATION,
@@ -14,14 +16,18 @@ from eoctl.serve.state.members import (
     CommittedAt,
     PlacedCommit,
 )
+from recovery.groups.members import GroupKind, names_of
 from storage.errors import AccessError
+from storage.formats.message import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.serve.state.broker import Request, VirtualBroker
     from eoctl.serve.state.catalogue import Catalogue
     from eoctl.serve.state.members import Group
+    from recovery.groups.members import Assigned, GroupState, Member
+
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 KNOWN_ID_SINCE = 4
@@ -218,3 +224,344 @@ async def expire_members(broker: VirtualBroker) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         broker.members.expire()
+
+
+# -- answers of what groups have committed, and who was in them: OffsetFetch, ListGroups, and so on
+#
+# What the dead cluster's groups had is as its coordinators would have loaded it. Where a
+# coordinator could not have, the answer is an error that ends what the client does: it finds no
+# other coordinator however often it looks for one, as NOT_COORDINATOR of a broker would have it
+# do, and must not take what is not known for nothing. A group that clients have formed here takes
+# the place of the dead one of its name, but for offsets that it has not committed itself.
+
+
+GROUP_ERROR_SINCE = 2
+GROUPS_SINCE = 8  # several groups in one OffsetFetch
+BY_ID_SINCE = 10
+NOT_FOUND_SINCE = 6
+NO_OFFSET = -1
+DEFAULT_ASSIGNOR = "uniform"
+UNREADABLE = "What is known of the group is not whole."
+OLDER_PROTOCOL, NEWER_PROTOCOL = 0, 1
+
+
+class KnownOffset(NamedTuple):
+    """A committed offset; `is_pending`: a transaction that is open has committed another one."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    is_pending: bool = False
+
+
+NOTHING = KnownOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="")
+
+
+def committed(broker: VirtualBroker, name: str) -> dict[tuple[str, int], KnownOffset]:
+    """Return what counts as committed of a group, by topic and partition."""
+    log = broker.catalogue.groups()
+    found: dict[tuple[str, int], KnownOffset] = {}
+    dead = log.groups.get(name)
+    for each in () if dead is None else log.commits_of(dead):
+        if each.pending_producer_id is None:
+            value = each.value
+            found[each.place] = KnownOffset(
+                offset=value.offset, leader_epoch=value.leader_epoch, metadata=value.metadata
+            )
+        else:
+            before = found.get(each.place, NOTHING)
+            found[each.place] = before._replace(is_pending=True)
+    own = broker.members.groups.get(name)
+    for place, commit in ({} if own is None else own.commits.copy()).items():  # it may grow
+        found[place] = KnownOffset(
+            offset=commit.offset, leader_epoch=commit.leader_epoch, metadata=commit.metadata
+        )
+    return found
+
+
+def offset_fetch(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer OffsetFetch."""
+    body = request.body
+    is_stable = body.get("requireStable", False)
+    if request.version >= GROUPS_SINCE:
+        groups = [
+            {
+                "groupId": each["groupId"],
+                **_of_group(broker, each, request.version, is_stable=is_stable),
+            }
+            for each in body["groups"]
+        ]
+        return {"groups": groups}
+    return _of_group(broker, body, request.version, is_stable=is_stable)
+
+
+def _of_group(
+    broker: VirtualBroker, asked: dict[str, Any], version: int, *, is_stable: bool
+) -> dict[str, Any]:
+    known = committed(broker, asked["groupId"])
+    wanted, unknown = _wanted(broker, asked, version, known)
+    own = broker.members.groups.get(asked["groupId"])
+    here = set() if own is None else {*own.commits.copy()}
+    places = {(name, each) for name, numbers in wanted.items() for each in numbers}
+    is_ours = asked["topics"] is not None and places <= here
+    is_known = is_ours or broker.catalogue.may_tell_of_group(asked["groupId"])
+    code = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_SERVER_ERROR
+    topics = []
+    for name, numbers in wanted.items():
+        served = broker.catalogue.topics.get(name)
+        if served is None and version >= BY_ID_SINCE:
+            continue  # it has no id that anybody would know
+        offsets = [
+            _offset(each, None if code else known.get((name, each)), is_stable=is_stable, code=code)
+            for each in numbers
+        ]
+        topic_id = ZERO_UUID if served is None else served.topic_id
+        topics.append({"name": name, "topicId": topic_id, "partitions": offsets})
+    if code and version >= GROUP_ERROR_SINCE:  # it stands for all
+        return {"topics": [], "errorCode": code}
+    return {"topics": [*topics, *unknown], "errorCode": code}
+
+
+def _wanted(
+    broker: VirtualBroker,
+    asked: dict[str, Any],
+    version: int,
+    known: Iterable[tuple[str, int]],
+) -> tuple[dict[str, list[int]], list[dict[str, Any]]]:
+    """Return which partitions are asked for, by topic, and answers about topics of unknown ids."""
+    wanted: dict[str, list[int]] = {}
+    unknown: list[dict[str, Any]] = []
+    if asked["topics"] is None:
+        for topic, number in sorted(known):
+            wanted.setdefault(topic, []).append(number)
+    for each in asked["topics"] or ():
+        name = each.get("name")
+        if version >= BY_ID_SINCE:
+            found = broker.catalogue.topic_by_id(each["topicId"])
+            if found is None:
+                unknown.append(_unknown(each))
+                continue
+            name = found.name
+        wanted.setdefault(str(name), []).extend(each["partitionIndexes"])
+    return wanted, unknown
+
+
+def _unknown(asked: dict[str, Any]) -> dict[str, Any]:
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    numbers = asked["partitionIndexes"]
+    offsets = [_offset(each, None, is_stable=False, code=code) for each in numbers]
+    return {"topicId": asked["topicId"], "partitions": offsets}
+
+
+def _offset(
+    number: int, known: KnownOffset | None, *, is_stable: bool, code: ErrorCode = ErrorCode.NONE
+) -> dict[str, Any]:
+    if known is not None and known.is_pending and is_stable:
+        known, code = None, ErrorCode.UNSTABLE_OFFSET_COMMIT
+    known = known or NOTHING
+    return {
+        "partitionIndex": number,
+        "committedOffset": known.offset,
+        "committedLeaderEpoch": known.leader_epoch,
+        "metadata": known.metadata,
+        "errorCode": code,
+    }
+
+
+class _Told(NamedTuple):
+    """A group as it is listed."""
+
+    name: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+def _listed(broker: VirtualBroker) -> Iterator[_Told]:
+    log, own = broker.catalogue.groups(), broker.members.groups
+    for name in sorted(log.living() | {*own}):
+        here = own.get(name)
+        dead = log.groups.get(name)
+        if here is not None and (here.members or dead is None):
+            yield _Told(
+                name=name, protocol_type=here.protocol_type, state=here.state, kind="classic"
+            )
+        elif dead is not None:
+            kind = dead.kind
+            is_classic = kind is GroupKind.CLASSIC
+            yield _Told(
+                name=name,
+                protocol_type=dead.protocol_type if is_classic else kind.value.lower(),
+                state=dead.state or "Unknown",
+                kind=kind.value.lower(),
+            )
+
+
+def list_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer ListGroups."""
+    states = {each.lower() for each in request.body.get("statesFilter", ())}
+    kinds = {each.lower() for each in request.body.get("typesFilter", ())}
+    if not broker.catalogue.may_list_groups():
+        return {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR, "groups": []}
+    return {
+        "groups": [
+            {
+                "groupId": each.name,
+                "protocolType": each.protocol_type,
+                "groupState": each.state,
+                "groupType": each.kind,
+            }
+            for each in _listed(broker)
+            if (not states or each.state.lower() in states) and (not kinds or each.kind in kinds)
+        ]
+    }
+
+
+def describe_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer DescribeGroups: of classic groups, here and dead."""
+    wants = request.body.get("includeAuthorizedOperations")
+    operations = GROUP_OPERATIONS if wants else NOT_ASKED_FOR
+    log = broker.catalogue.groups()
+    groups = []
+    for name in request.body["groups"]:
+        here, dead = broker.members.groups.get(name), log.groups.get(name)
+        if here is not None and (here.members or dead is None):
+            described = _here(here)
+        elif not broker.catalogue.may_tell_of_group(name):
+            described = {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR, "errorMessage": UNREADABLE}
+        elif dead is not None and dead.kind is GroupKind.CLASSIC and name in log.living():
+            described = _dead(dead)
+        else:
+            is_told = request.version >= NOT_FOUND_SINCE
+            described = {
+                "errorCode": ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.NONE,
+                "errorMessage": f"Group {name} not found." if dead is None
+                else f"Group {name} is not a classic group.",
+                "groupState": "Dead",
+            }  # fmt: skip
+        groups.append({"groupId": name, **described, "authorizedOperations": operations})
+    return {"groups": groups}
+
+
+def _here(group: Group) -> dict[str, Any]:
+    state, protocol = group.state, group.protocol
+    is_stable = state == "Stable"
+    return {
+        "groupState": state,
+        "protocolType": group.protocol_type,
+        "protocolData": protocol if is_stable else "",
+        "members": [
+            {
+                "memberId": key,
+                "groupInstanceId": each.asked.instance_id,
+                "clientId": each.asked.client_id,
+                "clientHost": each.asked.host,
+                "memberMetadata": each.asked.protocols.get(protocol, b"") if is_stable else b"",
+                "memberAssignment": each.assignment,
+            }
+            for key, each in group.members.copy().items()  # they come and go meanwhile
+        ],
+    }
+
+
+def _dead(group: GroupState) -> dict[str, Any]:
+    return {
+        "groupState": group.state or "Unknown",
+        "protocolType": group.protocol_type,
+        "protocolData": (group.protocol or "") if group.members else "",
+        "members": [
+            {
+                "memberId": each.member_id,
+                "groupInstanceId": each.instance_id,
+                "clientId": each.client_id or "",
+                "clientHost": each.host or "",
+                "memberMetadata": each.subscription,
+                "memberAssignment": each.assignment,
+            }
+            for each in group.members.values()
+        ],
+    }
+
+
+def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer ConsumerGroupDescribe: of groups of the newer protocol, which are all dead."""
+    wants = request.body["includeAuthorizedOperations"]
+    log = broker.catalogue.groups()
+    groups = []
+    for name in request.body["groupIds"]:
+        group = log.groups.get(name)
+        if not name:
+            groups.append(
+                {"errorCode": ErrorCode.INVALID_GROUP_ID, "errorMessage": None, "groupId": name}
+            )
+            continue
+        if not broker.catalogue.may_tell_of_group(name):
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            groups.append({"errorCode": code, "errorMessage": UNREADABLE, "groupId": name})
+            continue
+        if group is None or group.kind is not GroupKind.CONSUMER:
+            what = "not found" if group is None else "is not a consumer group"
+            groups.append(
+                {
+                    "errorCode": ErrorCode.GROUP_ID_NOT_FOUND,
+                    "errorMessage": f"Group {name} {what}.",
+                    "groupId": name,
+                }
+            )
+            continue
+        groups.append(
+            {
+                "groupId": name,
+                "groupState": group.state or "Unknown",
+                "groupEpoch": group.epoch or 0,
+                "assignmentEpoch": group.target_epoch or 0,
+                "assignorName": _assignor(group.members.values()),
+                "members": [_member(broker, each) for each in group.members.values()],
+                "authorizedOperations": GROUP_OPERATIONS if wants else NOT_ASKED_FOR,
+            }
+        )
+    return {"groups": groups}
+
+
+def _assignor(members: Iterable[Member]) -> str:
+    """Tell what most members want to be assigned by, else what a broker takes."""
+    wanted = Counter(each.server_assignor for each in members if each.server_assignor)
+    return str(wanted.most_common(1)[0][0]) if wanted else DEFAULT_ASSIGNOR
+
+
+def _member(broker: VirtualBroker, member: Member) -> dict[str, Any]:
+    return {
+        "memberId": member.member_id,
+        "instanceId": member.instance_id,
+        "rackId": member.rack_id,
+        "memberEpoch": member.epoch or 0,
+        "clientId": member.client_id or "",
+        "clientHost": member.host or "",
+        "subscribedTopicNames": list(member.topic_names),
+        "subscribedTopicRegex": member.topic_regex,
+        "assignment": _assignment(broker, member.assigned),
+        "targetAssignment": _assignment(broker, member.planned),
+        "memberType": OLDER_PROTOCOL if member.is_classic else NEWER_PROTOCOL,
+    }
+
+
+def _assignment(broker: VirtualBroker, assigned: Iterable[Assigned]) -> dict[str, Any]:
+    by_name: dict[str, list[int]] = {}
+
+    def name_of(topic_id: bytes) -> str | None:
+        found = broker.catalogue.topic_by_id(topic_id)
+        return None if found is None else found.name
+
+    for topic, number in names_of(assigned, name_of):
+        by_name.setdefault(topic, []).append(number)
+    topics = broker.catalogue.topics
+    return {
+        "topicPartitions": [
+            {
+                "topicId": topics[name].topic_id if name in topics else ZERO_UUID,
+                "topicName": name,
+                "partitions": numbers,
+            }
+            for name, numbers in by_name.items()
+        ]
+    }

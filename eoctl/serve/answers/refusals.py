@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.protocol.errors import CutOffError, ErrorCode
+from eoctl.serve.protocol.messages import CutOffError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,7 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.protocol.errors import ErrorCode, RequestError
+from eoctl.serve.protocol.messages import ErrorCode, RequestError
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
     BROKER_RESOURCE,

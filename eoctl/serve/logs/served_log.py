@@ -18,11 +18,8 @@ from itertools import pairwise
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.log.log_damage import DamageError
-from eoctl.clients.log.log_watch import LogWatch
-from eoctl.serve.logs.gathered import Gathering
-from eoctl.serve.logs.open_files import OpenFiles
-from eoctl.serve.logs.wire_walk import WireWalk
+from eoctl.clients.log.log_walk import DamageError, LogWatch
+from eoctl.serve.logs.wire_walk import Gathering, OpenFiles, WireWalk
 from recovery.truncate.target import find_epoch_end
 from storage.dirs.discovery import select_partition
 from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
@@ -35,9 +32,8 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eoctl.clients.log.log_damage import Damage
-    from eoctl.serve.logs.gathered import Given
-    from eoctl.serve.logs.wire_walk import VerifiedRun
+    from eoctl.clients.log.log_walk import Damage
+    from eoctl.serve.logs.wire_walk import Given, VerifiedRun
     from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
     from recovery.truncate.target import EpochEnd

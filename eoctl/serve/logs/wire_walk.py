@@ -1,16 +1,23 @@
-"""Walks a log as a consumer does, and gives runs of verified batches: places, not bytes."""
+"""Runs of verified batches for a response: walked, gathered, seen once more as they are sent."""
 
 from __future__ import annotations
 
 import errno
 from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from eoctl.clients.log.log_damage import content_damage
-from eoctl.clients.log.log_walk import LogWalk
+from eoctl.clients.log.log_walk import LogWalk, content_damage
 from storage.errors import AccessError, FormatError
+from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
+from storage.kernels.protocol import HeaderTable
+from storage.kernels.pure import compute_checksum, crc_start_pos, extend_checksum, parse_frame
+from storage.kernels.select import load_native
+from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_records
 
 if TYPE_CHECKING:
@@ -19,9 +26,215 @@ if TYPE_CHECKING:
     from eoctl.clients.log.log_walk import WalkOptions
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
+    from storage.files.positioned_file import PositionedRead
+    from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
+
+
+Key = tuple[str, int]  # path, inode
+
+
+class Opened:
+    """Somebody's hold of an open file, which stays open until all have closed theirs."""
+
+    def __init__(self, files: OpenFiles, key: Key, file: PositionedFile) -> None:
+        self.path = file.path
+        self._files: OpenFiles | None = files
+        self._key = key
+        self._file = file
+
+    def read_at(self, pos: int, count: int) -> PositionedRead:
+        """Read as `PositionedFile` does."""
+        return self._file.read_at(pos, count)
+
+    def close(self) -> None:
+        """Let go; a second call does nothing."""
+        files, self._files = self._files, None
+        if files is not None:
+            files.let_go(self._key)
+
+    def __del__(self) -> None:
+        """Whoever is in the middle of something here may be interrupted by this: it has to wait."""
+        if self._files is not None:
+            self._files.dropped.append(self._key)
+
+    def doubt(self) -> None:
+        """Say that it is not any more what it was when it was verified."""
+        if self._files is not None:
+            self._files.is_doubted = True
+
+
+class OpenFiles:
+    """The open files; its methods may be called from any thread.
+
+    Attributes:
+        is_doubted: one of them was not what was expected.
+        dropped: holds that nobody has closed, and that are gone.
+    """
+
+    def __init__(self) -> None:
+        self.is_doubted = False
+        self.dropped: deque[Key] = deque()
+        self._lock = Lock()
+        self._held: dict[Key, tuple[PositionedFile, int]] = {}
+
+    def hold(self, path: str, inode: int) -> Opened:
+        """Open a file that had this inode.
+
+        Raises:
+            AccessError: it cannot be opened, or is another one by now (ENOENT).
+        """
+        key = path, inode
+        with self._lock:
+            while self.dropped:
+                self._drop(self.dropped.popleft())
+            file, holders = self._held.get(key) or (PositionedFile(path), 0)
+            if not holders and file.inode != inode:
+                file.close()
+                error = FileNotFoundError(errno.ENOENT, "replaced while it is served")
+                raise AccessError(error, path)
+            self._held[key] = file, holders + 1
+            return Opened(self, key, file)
+
+    def let_go(self, key: Key) -> None:
+        """Close a file when the last one who holds it does."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        file, holders = self._held.pop(key)
+        if holders > 1:
+            self._held[key] = file, holders - 1
+        else:
+            file.close()
+
+
+# -- gathers whole batches of runs for a response, up to a limit, as pieces of open files
+
+
+class SentBatches(NamedTuple):
+    """Batches that lie one behind the other in a file: what they were when they were verified."""
+
+    starts: array[int]
+    ends: array[int]
+    last_offsets: array[int]
+
+
+class FilePiece(NamedTuple):
+    """Bytes of a response: those in `data`, or (`file` not None) batches of a file that is open."""
+
+    file: Opened | None = None
+    batches: SentBatches | None = None
+    data: bytes = b""
+
+
+class Given(NamedTuple):
+    """What a read gives. `next_offset` is behind it.
+
+    A broker's piece of a segment ends where the limit is, in the middle of a batch: what it counts,
+    and lists aborted transactions for, are `cut_bytes`, up to `cut_pos` in the segment with that
+    base offset.
+    """
+
+    pieces: tuple[FilePiece, ...]
+    size_bytes: int
+    batches_count: int
+    next_offset: int
+    base_offset: int
+    cut_pos: int
+    cut_bytes: int
+
+    def close(self) -> None:
+        """Close the files."""
+        for each in self.pieces:
+            if each.file is not None:
+                each.file.close()
+
+
+class Gathering:
+    """Gathers batches up to a limit."""
+
+    def __init__(
+        self, files: OpenFiles, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool
+    ) -> None:
+        self._files = files
+        self.next_offset = offset
+        self.is_full = False
+        self.size_bytes = 0
+        self._end_offset = end_offset
+        self._max_bytes = max_bytes
+        self._is_needed = is_needed
+        self._pieces: list[FilePiece] = []
+        self._count = 0
+        self._base_offset = -1
+        self._end_pos = 0
+        self._is_cut = False
+
+    def take(self, run: VerifiedRun) -> bool:
+        """Take what may be had of a run; False: nothing more is to be taken.
+
+        As a broker's, a read ends with its segment.
+        """
+        if self._base_offset not in (-1, run.base_offset):
+            return False
+        first = bisect_left(run.last_offsets, self.next_offset)
+        # Whole batches only: the last one ends below the end, and within the limit.
+        below = bisect_left(run.last_offsets, self._end_offset)
+        left = self._max_bytes - self.size_bytes
+        within = bisect_right(run.ends, run.starts[first] + left)
+        if within <= first and self._is_needed and not self.size_bytes:
+            within = first + 1
+        end = min(below, within)
+        self._is_cut = within < min(below, len(run.ends))
+        if end <= first:
+            if not self.size_bytes:
+                self._base_offset, self._end_pos = run.base_offset, run.starts[first]
+            self.is_full = True
+            return False
+        self._add(run, first, end)
+        is_whole = end == len(run.ends)
+        self.is_full = self.is_full or not is_whole
+        self.next_offset = run.next_offset if is_whole else run.last_offsets[end - 1] + 1
+        return True
+
+    def _add(self, run: VerifiedRun, first: int, end: int) -> None:
+        file = self._files.hold(run.path, run.inode)
+        start_pos, end_pos = run.starts[first], run.ends[end - 1]
+        place = first
+        for pos in sorted(each for each in run.mended if start_pos <= each < end_pos):
+            mended = bisect_left(run.starts, pos)
+            self._add_of_file(file, run, place, mended)
+            self._pieces.append(FilePiece(data=run.mended[pos]))
+            place = mended + 1
+        self._add_of_file(file, run, place, end)
+        self.size_bytes += end_pos - start_pos
+        self._count += end - first
+        self._base_offset, self._end_pos = run.base_offset, end_pos
+
+    def _add_of_file(self, file: Opened, run: VerifiedRun, first: int, end: int) -> None:
+        if first < end:
+            columns = run.starts, run.ends, run.last_offsets
+            batches = SentBatches(*(each[first:end] for each in columns))
+            self._pieces.append(FilePiece(file=file, batches=batches))
+
+    def given(self) -> Given:
+        """Return what was gathered."""
+        cut_bytes = max(self._max_bytes, self.size_bytes) if self._is_cut else self.size_bytes
+        return Given(
+            pieces=tuple(self._pieces),
+            size_bytes=self.size_bytes,
+            batches_count=self._count,
+            next_offset=self.next_offset,
+            base_offset=self._base_offset,
+            cut_pos=self._end_pos + cut_bytes - self.size_bytes,
+            cut_bytes=cut_bytes,
+        )
+
+
+# -- walks a log as a consumer does, and gives runs of verified batches: places, not bytes
+
 
 RUN_BATCHES = 512  # of those that come one by one
 
@@ -107,7 +320,7 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
     def _read_window(
         self, window: BulkWindow, segment: Segment, end_offset: int
     ) -> Generator[list[VerifiedRun], None, bool]:
-        from eoctl.clients.log.bulk_records import visible
+        from eoctl.clients.log.table_records import visible
         from storage.kernels.numpy_kernel import rows_of
 
         table = window.table
@@ -177,3 +390,121 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
             return
         last, starts, ends = (array("q", column) for column in zip(*gathered, strict=True))
         yield [self._run(self._segment, (last, starts, ends), mended, last[-1] + 1)]
+
+
+# -- bytes on their way to a client: they are seen once more to be the batches that were verified
+#
+# A file may be changed in place, or be given otherwise by a failing disk, after its batches were
+# verified. So the checksum of each batch is computed again from the very bytes that are sent, and
+# its offset and length are compared. Where they differ the response ends in the middle, so that no
+# client comes to use any of it, and the file is walked anew for who asks next.
+#
+# Of a batch that is larger than what is read at a time the last part decides. What no checksum
+# covers and no neighbour tells, the leader epoch, is taken as it is.
+
+
+READ_BYTES = 1 << 19  # at a time
+MANY = 16  # batches, at which the native kernel looks in less time
+_ANY = 0, MAX_OFFSET, -1, -1  # offsets, last offset and epoch of the batches before
+_LAST_OFFSET = HeaderTable._fields.index("last_offset")
+
+
+class SentBytes:
+    """Reads batches that lie one behind the other in a file, part by part, and verifies them."""
+
+    def __init__(self, file: Opened, batches: SentBatches) -> None:
+        self._file = file
+        self._starts, self._ends, self._last_offsets = batches
+        self._next = 0  # the batch that is read next, or of which a part was
+        self._pos = self._starts[0]
+        self._large: BatchHeader | None = None  # of which a part was read
+        self._checksum = 0  # of that part
+        self._native = load_native()
+
+    def read(self) -> bytes:
+        """Return the next part; b"" at the end.
+
+        Raises:
+            AccessError: it cannot be read any more, or is not what was verified.
+        """
+        if self._next == len(self._starts):
+            return b""
+        reach_pos = self._pos + READ_BYTES
+        until = bisect_right(self._ends, reach_pos)
+        is_part = until == self._next or self._large is not None
+        end_pos = min(self._ends[self._next], reach_pos) if is_part else self._ends[until - 1]
+        data = self._bytes(end_pos)
+        if is_part:
+            is_right = self._is_part_right(data)
+            until = self._next + (end_pos == self._ends[self._next])
+        else:
+            is_right = self._are_many_right(data, until) or self._are_right(data, until)
+        if not is_right:
+            raise self._error(errno.ESTALE, "was changed in place")
+        self._next, self._pos = until, end_pos
+        return data
+
+    def _bytes(self, end_pos: int) -> bytes:
+        count = end_pos - self._pos
+        reading = self._file.read_at(self._pos, count)
+        if reading.unreadable:
+            raise self._error(reading.unreadable[0].errno, "became unreadable")
+        if len(reading.data) < count:
+            raise self._error(errno.ESTALE, "became shorter")
+        return reading.data
+
+    def _error(self, code: int, words: str) -> AccessError:
+        self._file.doubt()
+        return AccessError(OSError(code, f"{words} since it was verified"), self._file.path)
+
+    def _header(self, data: bytes, pos: int, place: int) -> BatchHeader | None:
+        """Read what a batch begins with; None: it is not the one that was verified."""
+        header = parse_frame(data, pos)
+        size_bytes = self._ends[place] - self._starts[place]
+        is_same = (
+            header.magic <= MAGIC_V2
+            and header.batch_bytes == size_bytes
+            and header.last_offset == self._last_offsets[place]
+        )
+        return header if is_same else None
+
+    def _are_right(self, data: bytes, until: int) -> bool:
+        """Whether whole batches are what they were: the definition."""
+        with memoryview(data) as view:
+            for place in range(self._next, until):
+                start, end = self._starts[place] - self._pos, self._ends[place] - self._pos
+                header = self._header(data, start, place)
+                if header is None:
+                    return False
+                with view[start + crc_start_pos(header.magic) : end] as body:
+                    if compute_checksum(body, header.magic) != header.crc:
+                        return False
+        return True
+
+    def _are_many_right(self, data: bytes, until: int) -> bool:
+        """Say the same of many healthy v2 batches; False: it is not known."""
+        count = until - self._next
+        if self._native is None or count < MANY:
+            return False
+        with memoryview(data) as view:
+            rows, stop, _, _, columns = self._native.scan_window(
+                view, self._pos, _ANY, verify_crc=True
+            )
+        wanted = self._last_offsets[self._next : until].tobytes()
+        return (rows, stop) == (count, len(data)) and columns[_LAST_OFFSET][: len(wanted)] == wanted
+
+    def _is_part_right(self, data: bytes) -> bool:
+        """Whether a part of a large batch, the last one at the latest, is what it was."""
+        start = 0
+        header = self._large
+        if header is None:
+            header = self._large = self._header(data, 0, self._next)
+            if header is None:
+                return False
+            start, self._checksum = crc_start_pos(header.magic), 0
+        with memoryview(data) as view, view[start:] as body:
+            self._checksum = extend_checksum(body, header.magic, self._checksum)
+        if self._pos + len(data) < self._ends[self._next]:
+            return True
+        self._large = None
+        return self._checksum == header.crc

@@ -1,5 +1,5 @@
 """What the options of a source ask for, and how a task makes rows of it.
 
-From the entry down: task_rows, columns, record_plan, opening, cuts, source_options, kafka_table,
-kafka_options, kept_modules.
+From the entry down: task_rows, columns, record_plan, opening, source_options, kafka_options,
+kept_modules.
 """

@@ -21,9 +21,9 @@ from eoctl.spark.rows.kafka_options import (
     KafkaOptions,
     boolean,
     parse_kafka_options,
+    source_columns,
     value_of,
 )
-from eoctl.spark.rows.kafka_table import source_columns
 from recovery.export.plan import Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from eoctl.spark.rows.columns import batch_rows, segment_row
-from eoctl.spark.rows.kafka_table import kafka_rows
+from eoctl.spark.rows.kafka_options import kafka_rows
 from eoctl.spark.rows.opening import open_seen
 from eoctl.spark.rows.source_options import TableKind
 from recovery.records.read_options import ReadOptions

@@ -1,4 +1,4 @@
 """Directories as streams: what has come to each partition since the batch before.
 
-From the entry down: reader, offsets, limits, reach.
+From the entry down: reader, reach.
 """

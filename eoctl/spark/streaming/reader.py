@@ -1,15 +1,10 @@
-"""Streams of records and batches: micro-batches of what has come to the partitions since.
-
-A micro-batch is a range of offsets of each partition. Spark keeps the ranges before it reads them,
-and asks for the same ones again after a crash; what is in them does not change, for it lies below
-the high watermark.
-"""
+"""Streams of records and batches: micro-batches of what has come to the partitions since."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -20,36 +15,18 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eoctl.spark.rows.columns import AUDIT_STREAM_COLUMNS, rows_of
-from eoctl.spark.rows.cuts import piece_bytes
-from eoctl.spark.rows.kafka_options import PointKind
+from eoctl.spark.rows.kafka_options import DataLossError, PointKind
 from eoctl.spark.rows.kept_modules import keep_modules
 from eoctl.spark.rows.opening import Needed, open_seen
-from eoctl.spark.rows.record_plan import DirectoryRead, starting_offset
-from eoctl.spark.rows.source_options import (
-    ReadBounds,
-    StreamLimits,
-)
-from eoctl.spark.rows.task_rows import (
-    SplitsInput,
-    batch_header_rows,
-    read_piece,
-    record_rows,
-)
-from eoctl.spark.streaming.limits import ends_by_bytes, ends_by_offsets
-from eoctl.spark.streaming.offsets import (
-    Offsets,
-    StreamOffset,
-    encode_offsets,
-    fail_on_loss,
-    loss_since,
-    offset_at,
-    parse_offsets,
-)
+from eoctl.spark.rows.record_plan import DirectoryRead, piece_bytes, starting_offset
+from eoctl.spark.rows.source_options import ReadBounds, StreamLimits
+from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, read_piece, record_rows
 from eoctl.spark.streaming.reach import Surveyor
 from recovery.audit.local import tasks_of
 from recovery.transactions.isolation import Isolation
 from storage.errors import AccessError
-from storage.places.splits import plan_apart, prune_splits
+from storage.places.find import open_place
+from storage.places.splits import plan_apart, prune_splits, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +37,185 @@ if TYPE_CHECKING:
     from eoctl.spark.streaming.reach import Reach
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
+
+
+PIECES_COUNT = 8  # into which the share of a partition is cut: it is met so well
+LEAST_PIECE_BYTES = 64 << 10
+
+
+def fair_shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Share a limit: who has less than its part leaves the rest to others."""
+    shares = {}
+    left = len(available)
+    for name in sorted(available, key=lambda each: (available[each], each)):
+        shares[name] = min(available[name], limit // left)
+        limit -= shares[name]
+        left -= 1
+    return shares
+
+
+def ends_by_offsets(
+    begins: Mapping[str, int], reaches: Mapping[str, Reach], limit: int
+) -> dict[str, int]:
+    """Return where each partition ends so that no more than `limit` offsets are given."""
+    available = {name: reaches[name].end_offset - begin for name, begin in begins.items()}
+    shares = fair_shares(available, limit)
+    return {name: begin + shares[name] for name, begin in begins.items()}
+
+
+def ends_by_bytes(
+    begins: Mapping[str, int], reaches: Mapping[str, Reach], limit: int
+) -> dict[str, int]:
+    """Return where each partition ends so that about `limit` bytes of log are read.
+
+    At least one piece is given, so that a batch larger than the limit comes through.
+    """
+    piece_bytes = max(limit // (max(len(begins), 1) * PIECES_COUNT), LEAST_PIECE_BYTES)
+    pieces = {
+        name: _pieces(reaches[name], begin, limit, piece_bytes) for name, begin in begins.items()
+    }
+    available = {name: sum(map(_size, found)) for name, found in pieces.items()}
+    shares = fair_shares(available, limit)
+    ends, given = {}, 0
+    for name, begin in begins.items():
+        taken, size = 0, 0
+        for each in pieces[name]:
+            if size + _size(each) > shares[name]:
+                break
+            taken, size = taken + 1, size + _size(each)
+        ends[name] = _end_of(reaches[name], pieces[name], taken, begin)
+        given += ends[name] - begin
+    if not given and begins:
+        name = max(begins, key=lambda each: reaches[each].end_offset - begins[each])
+        taken = 1
+        while ends[name] == begins[name] and taken <= len(pieces[name]):
+            ends[name] = _end_of(reaches[name], pieces[name], taken, begins[name])
+            taken += 1
+    return ends
+
+
+def _pieces(reach: Reach, begin: int, limit: int, piece_bytes: int) -> list[Split]:
+    """Cut what is to be read into pieces; a little more than the limit, however much there is."""
+    bounds = ReadBounds(from_offset=begin, to_offset=reach.end_offset).inclusive()
+    wanted, size = [], 0
+    for place in reach.places:
+        if not place.may_hold(begin, reach.end_offset):
+            continue
+        found = prune_splits(split_places([place], piece_bytes), bounds)
+        wanted += found
+        size += sum(map(_size, found))
+        if size > limit:
+            break
+    return wanted
+
+
+def _size(split: Split) -> int:
+    return split.end_pos - split.start_pos
+
+
+def _end_of(reach: Reach, pieces: list[Split], taken: int, begin: int) -> int:
+    """Where the first pieces end, as an offset: where the next one begins."""
+    if not taken:
+        return begin
+    if taken == len(pieces):
+        last = pieces[-1].place
+        is_whole = last.end_offset is None or last.end_offset >= reach.end_offset
+        return reach.end_offset if is_whole else max(begin, last.end_offset or 0)
+    following = pieces[taken]
+    if following.start_pos == 0:
+        return min(max(begin, following.place.base_offset), reach.end_offset)
+    with open_place(following.place) as segment:
+        scan = segment.scan(start_pos=following.start_pos, is_active=following.place.is_active)
+        batch = next(iter(scan), None)
+    if batch is None or batch.pos != following.start_pos:  # it was proven to begin there
+        return begin
+    return min(max(begin, batch.header.base_offset), reach.end_offset)
+
+
+# -- how far a stream has come in each partition, as Spark keeps it in the checkpoint of a query
+#
+#     {"1/txn-0": {"offset": 311, "epoch": 4, "topic_id": "..."}}
+#
+# The name is that of the broker and of the partition, so that a broker may move it to another of
+# its disks meanwhile. `offset` is the next one to be given; `epoch` the leader epoch of the
+# record before it and `topic_id` its topic's, by which a log is known to be the one that was read
+# (KIP-320, KIP-516): -1 and "" where the directory does not tell.
+
+
+NO_EPOCH = -1
+GO_ON = '.option("failOnDataLoss", "false") goes on with what is there'
+
+
+class StreamOffset(NamedTuple):
+    """Where a stream stands in one partition."""
+
+    offset: int
+    epoch: int = NO_EPOCH
+    topic_id: str = ""
+
+
+Offsets = dict[str, StreamOffset]
+
+
+def encode_offsets(offsets: Mapping[str, StreamOffset]) -> dict[str, Any]:
+    """Return what Spark keeps."""
+    return {name: offsets[name]._asdict() for name in sorted(offsets)}
+
+
+def parse_offsets(kept: Mapping[str, Any]) -> Offsets:
+    """Read what Spark has kept."""
+    return {
+        name: StreamOffset(int(each["offset"]), int(each["epoch"]), str(each["topic_id"]))
+        for name, each in kept.items()
+    }
+
+
+def offset_at(reach: Reach, offset: int) -> StreamOffset:
+    """Return where a stream stands that has read a partition up to an offset."""
+    epoch = NO_EPOCH
+    for entry in reach.epochs:
+        if entry.start_offset < offset:
+            epoch = entry.epoch
+    return StreamOffset(offset, epoch, reach.topic_id)
+
+
+def loss_since(stood: StreamOffset, reach: Reach) -> str | None:
+    """Say in words what of a partition is gone since a stream stood there; None: nothing."""
+    if stood.topic_id and reach.topic_id and stood.topic_id != reach.topic_id:
+        return (
+            f"the topic was deleted and made again: its id was {stood.topic_id} at offset"
+            f" {stood.offset}, and is {reach.topic_id}"
+        )
+    if stood.offset < reach.first_offset:
+        return (
+            f"the query goes on from offset {stood.offset}, and the log begins at"
+            f" {reach.first_offset}"
+        )
+    if stood.offset > reach.end_offset and stood.offset > reach.log_end_offset():
+        return (
+            f"the query goes on from offset {stood.offset}, and the log ends at"
+            f" {reach.log_end_offset()}"
+        )
+    later = (each for each in reach.epochs if each.epoch > stood.epoch != NO_EPOCH)
+    newer = next(later, None)
+    if newer is not None and newer.start_offset < stood.offset:
+        return (
+            f"the query goes on from offset {stood.offset} of leader epoch {stood.epoch}, which"
+            f" ends at {newer.start_offset}: the records behind that were replaced"
+        )
+    return None
+
+
+def fail_on_loss(path: str, words: str) -> DataLossError:
+    """Make the error of a query that cannot go on without passing over records."""
+    return DataLossError(f"{path}: {words}", next_step=GO_ON)
+
+
+# -- streams of records and batches: micro-batches of what has come to the partitions since
+#
+# A micro-batch is a range of offsets of each partition. Spark keeps the ranges before it reads
+# them, and asks for the same ones again after a crash; what is in them does not change, for it
+# lies below the high watermark.
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eoctl.clients.copying.resume import Exactness, Translated, destination_of, translate
 from eoctl.clients.copying.session import MAX_ANCHORS, read_session
-from eoctl.clients.copying.translate import Exactness, Translated, destination_of, translate
-from eoctl.clients.log.batch_consumer import BatchConsumer
+from eoctl.clients.log.batch_reader import BatchConsumer
 from eoctl.clients.log.consumer import ConsumeOptions
 from recovery.transactions.isolation import Isolation
 from storage.dirs.topic_settings import LogConfig

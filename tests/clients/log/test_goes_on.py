@@ -8,8 +8,8 @@ import pytest
 
 from eoctl.clients.log import log_walk
 from eoctl.clients.log.batch_reader import BatchReader
-from eoctl.clients.log.log_damage import DamageError
-from eoctl.clients.log.log_reader import LogReader
+from eoctl.clients.log.consumer import LogReader
+from eoctl.clients.log.log_walk import DamageError
 from eoctl.serve.logs.wire_walk import WireWalk
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition

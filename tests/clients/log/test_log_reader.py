@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.clients.log import log_walk
-from eoctl.clients.log.log_damage import DamageError
-from eoctl.clients.log.log_reader import LogReader
+from eoctl.clients.log.consumer import LogReader
+from eoctl.clients.log.log_walk import DamageError
 from storage.dirs.discovery import select_partition
 from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from eoctl.clients.log.log_damage import Damage
-    from eoctl.clients.log.log_reader import AnyRecords
+    from eoctl.clients.log.consumer import AnyRecords
+    from eoctl.clients.log.log_walk import Damage
 
 Rows = list[tuple[Any, ...]]
 BULK, PLAIN = 0, 1 << 62

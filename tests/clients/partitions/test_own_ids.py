@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.clients.partitions import identity
-from eoctl.clients.partitions.identity import COPY_IDS, OWN_IDS, SESSION_IDS, run_ids
-from eoctl.clients.partitions.own_ids import OwnIds
+from eoctl.clients.partitions.identity import COPY_IDS, OWN_IDS, SESSION_IDS, OwnIds, run_ids
 from recovery.begin.records import NodeIdentity, TopicStart, encode_beginning
 from recovery.checks.grounds.kraft_release import BrokerVersion
 from storage.errors import EXIT_REFUSED

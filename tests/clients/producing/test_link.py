@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.clients.producing.link import Fate, Faults, Link, parse_faults
+from eoctl.clients.producing.producer import Fate, Faults, Link, parse_faults
 from storage.errors import UsageError
 
 RATES = st.floats(0, 1)

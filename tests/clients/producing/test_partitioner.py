@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.clients.producing.partitioner import StickyPartitions, murmur2, partition_for_key
+from eoctl.clients.producing.topic_producer import StickyPartitions, murmur2, partition_for_key
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.clients.producing import sender as sender_module
-from eoctl.clients.producing.link import Faults
-from eoctl.clients.producing.sender import DeliveryTimeoutError, Sender, SenderStats, SentBatch
+from eoctl.clients.producing import producer as sender_module
+from eoctl.clients.producing.producer import (
+    DeliveryTimeoutError,
+    Faults,
+    Sender,
+    SenderStats,
+    SentBatch,
+)
 from storage.dirs.discovery import discover
 from storage.dirs.log_tail import empty_tail
 from storage.dirs.partition import Partition

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.clients.log.consumed import Records
-from eoctl.clients.log.log_reader import LogReader
+from eoctl.clients.log.consumer import LogReader
 from eoctl.clients.log.table_records import TableRecords
 from eoctl.clients.text import record_writers
 from eoctl.clients.text.bulk_record_writers import paint_json, paint_text

@@ -140,7 +140,7 @@ def spark_job(words: str) -> None:
 
 def spark_seconds(session: SparkSession, paths: list[str]) -> float:
     """List, plan and read as `spark-audit` does in its session."""
-    from eoctl.runs.reports.audit import TASKS_PER_CORE
+    from eoctl.commands.shared.audit_run import TASKS_PER_CORE
     from eoctl.spark.audit import summarize_directories
     from recovery.export.plan import split_bytes_for
     from recovery.summaries.codec import Shelf

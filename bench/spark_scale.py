@@ -190,9 +190,9 @@ def audit(path: str) -> dict[str, Any]:
 
 def driver(path: str) -> dict[str, Any]:
     """Audit on Spark as the command does, with what decides its exit status."""
+    from eoctl.commands.shared.audit_run import AuditOptions, exit_status, run_audit
+    from eoctl.commands.shared.engine import EngineOptions, EngineRun
     from eoctl.options import EngineName
-    from eoctl.runs.reports.audit import AuditOptions, exit_status, run_audit
-    from eoctl.runs.reports.engine import EngineOptions, EngineRun
     from recovery.rules.findings import Severity
 
     options = AuditOptions(EngineOptions(EngineName.SPARK, master="local[2]"))

@@ -2,7 +2,7 @@
 
 From the entry down: __main__, start, main, app, plain_calls, outcome, verbs, changing,
 change_options, shared_options, options, declared, replica_paths, version, arrow_files, ranges,
-clock, interrupt, progress, output, line_chunks, call, report_files, libraries.
+clock, interrupt, progress, call, report_files, libraries, messages, output, line_chunks.
 """
 
 __version__ = "0.1.0"

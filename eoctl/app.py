@@ -22,7 +22,7 @@ from eoctl.verbs import COMMANDS, CommandEntry, wanted_command
 from storage.errors import EXIT_USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from eoctl.declared import Parameter
 
@@ -66,7 +66,7 @@ def build_app(arguments: list[str]) -> typer.Typer:
 
 
 def _build_group(
-    functions: dict[str, Callable[..., int | None]], entry: CommandEntry, arguments: list[str]
+    functions: Mapping[str, Callable[..., int | None]], entry: CommandEntry, arguments: list[str]
 ) -> typer.Typer:
     """Build a command that has commands of its own; only the one called is more than a name."""
     wanted = wanted_command(arguments, 1)
@@ -74,9 +74,10 @@ def _build_group(
     group = typer.Typer(
         cls=HelpfulGroup, help=entry.summary, rich_markup_mode=None, no_args_is_help=True
     )
-    for name, function in functions.items():
+    for name in functions:
         if name != wanted and not is_list_needed:
             continue
+        function = functions[name]
         summary = (function.__doc__ or "").partition("\n")[0]
         group.command(name, cls=HelpfulCommand, short_help=summary)(
             for_typer(function) if name == wanted else _placeholder

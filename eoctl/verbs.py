@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
+
+
+class Subcommands(Mapping[str, Callable[..., int | None]]):
+    """Commands of a family by name; a module is imported when its command is asked for.
+
+    `places`: name -> "module:function".
+    """
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> Callable[..., int | None]:
+        module, _, function = self._places[name].partition(":")
+        found: Callable[..., int | None] = getattr(importlib.import_module(module), function)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 class CommandEntry(NamedTuple):

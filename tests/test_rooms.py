@@ -189,54 +189,17 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.spark.rows": {
         "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
-    "eoctl.runs": {
-        "eoctl", "eoctl.face", "recovery.changes", "recovery.changes.plans", "recovery.rules",
-    },
-    "eoctl.runs.begin": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.reports",
-        "recovery.*", "recovery.changes.*", "recovery.checks.grounds",
-    },
-    "eoctl.runs.changes": {
-        "eoctl", "eoctl.dump", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",
-    },
-    "eoctl.runs.checking": {
-        "eoctl", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",
-        "recovery.checks.*",
-    },
-    "eoctl.runs.clients": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
-    },
-    "eoctl.runs.groups": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",
-        "recovery.*", "recovery.changes.*",
-    },
-    "eoctl.runs.reports": {
-        "eoctl", "eoctl.face", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
-    },
-    "eoctl.runs.report": {
-        "eoctl", "eoctl.face", "eoctl.report", "eoctl.runs", "eoctl.runs.checking",
-        "eoctl.runs.groups", "eoctl.runs.reports", "eoctl.runs.txn", "recovery.*",
-        "recovery.changes.*",
-    },
-    "eoctl.runs.serving": {
-        "eoctl", "eoctl.clients.*", "eoctl.face", "eoctl.runs", "eoctl.serve",
-        "eoctl.serve.state", "recovery.*",
-    },
-    "eoctl.runs.txn": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.clients",
-        "eoctl.runs.reports", "recovery.*", "recovery.changes.*",
-    },
     "eoctl.commands": {
-        "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*",
-        "eoctl.lab.bench", "eoctl.lab.sim", "eoctl.lab.world",
-        "eoctl.serve.state", "eoctl.spark", "recovery.*", "recovery.changes.*",
+        "eoctl", "eoctl (program)", "eoctl.clients.*", "eoctl.dump", "eoctl.face",
+        "eoctl.lab.bench", "eoctl.lab.sim", "eoctl.lab.world", "eoctl.report", "eoctl.serve",
+        "eoctl.serve.state", "eoctl.spark", "recovery.*", "recovery.changes.*", "recovery.checks.*",
     },
     # The laboratory.
     "eoctl.lab.checker": {
         "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
     },
     "eoctl.lab.bench": {
-        "eoctl", "eoctl.lab.world", "eoctl.runs", "recovery.begin", "recovery.checks.grounds",
+        "eoctl", "eoctl.lab.world", "recovery.begin", "recovery.checks.grounds",
         "recovery.duplicates",
     },
     "eoctl.lab.nodes": {
@@ -254,11 +217,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.lab.sim": {
         "eoctl", "eoctl.clients.partitions", "eoctl.face", "eoctl.lab", "eoctl.lab.checker",
-        "eoctl.lab.guarantees", "eoctl.lab.nodes", "eoctl.lab.world", "eoctl.runs",
-    },
-    "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},
-    "eoctl.commands.txn": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",
+        "eoctl.lab.guarantees", "eoctl.lab.nodes", "eoctl.lab.world",
     },
     "eoctl (program)": {"eoctl", "eoctl.help"},
 }  # fmt: skip
@@ -268,6 +227,8 @@ def room_of(module: str) -> str:
     """Return the room that a module stands in."""
     if module in APART:
         return APART[module]
+    if module.startswith("eoctl.commands."):
+        return "eoctl.commands"
     is_package = PATHS[module].name == "__init__.py"
     return module if is_package else module.rpartition(".")[0]
 

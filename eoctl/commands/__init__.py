@@ -4,5 +4,5 @@
 
 From the entry down: adopt, advise, apply, bench, check, cluster_state, consume, copy, describe,
 dump_segment, duplicates, export, init, journal, lease_pid, locate, loss, produce, producers,
-rebuild, recover_state, repair, replicas, report, serve, sim, spark_audit, truncate, undo.
+recover_state, repair, rebuild, replicas, report, serve, sim, spark_audit, truncate, undo.
 """

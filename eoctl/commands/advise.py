@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from fnmatch import fnmatchcase
+from itertools import chain
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from eoctl.clock import resolve_now
 from eoctl.declared import argument, option
+from eoctl.face.style import screen_size
+from eoctl.messages import LABEL_WIDTH, MAX_NAMES, Said, counted, listing, span
 from eoctl.options import (
     TERMINAL_ROWS,
     Limit,
@@ -15,11 +21,23 @@ from eoctl.options import (
     TopicPatterns,
 )
 from eoctl.output import OutputFormat
-from storage.errors import UsageError
+from eoctl.progress import Progress
+from recovery.cluster.clusters import Clusters
+from recovery.cluster.placement import find_held_back
+from recovery.elections.advice import TopicClaims, advise, claims_of, how_led, steps_of
+from recovery.elections.copies import UNREAD, read_cut
+from recovery.elections.nodes import find_dead_cluster
+from recovery.elections.orders import NEVER
+from recovery.replay.snapshots import Clock
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, pasted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
     from eoctl.output import Report
-    from eoctl.runs.reports.advise import AdvisedRow, AdviseRun, SettingsRun
+    from recovery.elections.advice import Advice, Advised
+    from recovery.elections.copies import CutContents
+    from recovery.elections.orders import OrderSum
 
 
 def command(
@@ -58,7 +76,6 @@ def command(
         if running or gone:
             raise UsageError("--settings looks at no broker: without --running and --gone")
         return _settings(paths, topic or (), metadata_dir, limit, output)
-    from eoctl.runs.reports.advise import AdviseRun
 
     run = AdviseRun(
         paths,
@@ -69,8 +86,7 @@ def command(
         now=now,
         expiration_ms=producer_expiry_ms,
     )
-    from eoctl.runs.reports.advise_words import answer
-    from eoctl.runs.told import is_for_people, said_line, tell
+    from eoctl.messages import is_for_people, said_line, tell
 
     if is_for_people(output):
         tell(map(said_line, answer(run)))
@@ -87,10 +103,8 @@ def _settings(
     limit: int | None,
     output: OutputFormat,
 ) -> int:
+    from eoctl.messages import is_for_people, said_line, tell
     from eoctl.output import Report
-    from eoctl.runs.reports.advise import SettingsRun
-    from eoctl.runs.reports.advise_words import settings_answer
-    from eoctl.runs.told import is_for_people, said_line, tell
     from recovery.elections.advice import TopicClaims
 
     run = SettingsRun(paths, topics=topics, metadata_dir=metadata_dir)
@@ -106,7 +120,6 @@ def _settings(
 
 def _reports(run: AdviseRun, limit: int | None) -> list[Report]:
     from eoctl.output import Report
-    from eoctl.runs.reports.advise import AdvisedRow, LeaderRow, OrderRow, StepRow
 
     partitions = sorted(run.partitions, key=_gravity) if limit is not None else run.partitions
     shown = {(each.topic, each.partition) for each in partitions[:limit]}
@@ -140,14 +153,14 @@ def _gravity(row: AdvisedRow) -> tuple[bool, bool, bool, bool, str, int]:
 
 
 def _left(count: int, what: str) -> list[str]:
-    from eoctl.runs.told import counted
+    from eoctl.messages import counted
 
     return [f"{counted(count, f'more {what}')} not printed (--limit)"] if count else []
 
 
 def _print(reports: list[Report], output: OutputFormat) -> None:
+    from eoctl.messages import is_for_people
     from eoctl.output import emit, line
-    from eoctl.runs.told import is_for_people
 
     begun = is_for_people(output)
     for number, each in enumerate(reports):
@@ -161,3 +174,594 @@ def _tell(run: AdviseRun | SettingsRun) -> None:
 
     for note in run.notes:
         message(note)
+
+
+# -- from the options of `advise` to rows: who may lead, what orders of starting come to
+
+
+VERIFIED = (
+    "verified: ends, high watermarks and leader epochs of the copies, and what a cut takes; not"
+    " the batches below (eoctl replicas compare)"
+)
+NOT_KNOWN = (
+    "a server.properties is not known: where settings_from says default, a broker may have another"
+)
+
+
+class OrderRow(NamedTuple):
+    """An order of starting, over all partitions, at its worst."""
+
+    order: str
+    is_recommended: bool
+    led_at_first_count: int
+    waits_count: int
+    unclean_count: int
+    leaderless_count: int
+    lost_acknowledged_offsets_count: int
+    lost_offsets_count: int
+    lost_partitions_count: int
+    unknown_partitions_count: int
+
+
+class StepRow(NamedTuple):
+    """What is led, and accepts acks=all, after each start of the recommended order."""
+
+    step: int
+    up: tuple[int, ...]
+    led_count: int
+    writable_count: int
+    asked_count: int
+
+
+class AdvisedRow(NamedTuple):
+    """A partition: before, who may lead, who does by the recommended order."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    leader_before: int
+    at_once: tuple[int, ...]
+    perhaps: tuple[int, ...]
+    unclean_only: tuple[int, ...]
+    leads: int | None
+    how: str
+    step: int | None
+    writable_step: int | None
+    hidden_offsets_count: int | None
+    min_insync_replicas: int
+    lower_to: int | None
+
+
+class LeaderRow(NamedTuple):
+    """What is lost when a broker leads: of the copy that loses most. None: not known."""
+
+    topic: str
+    partition: int
+    broker: int
+    how: str
+    from_broker: int | None
+    start_offset: int | None
+    end_offset: int | None
+    lost_acknowledged_offsets_count: int | None
+    lost_offsets_count: int | None
+    lost_records_count: int | None
+    lost_transactions_count: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+
+
+class AdviseRun:
+    """Looks at dead brokers; rows are complete once it is made."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        topics: Sequence[str],
+        metadata_dir: str | None,
+        running: Sequence[int],
+        gone: Sequence[int],
+        now: str | None,
+        expiration_ms: int | None,
+    ) -> None:
+        moment = resolve_now(now, paths)
+        self._clock = Clock.at(moment.ms, expiration_ms)
+        cluster = find_dead_cluster(paths, metadata_dir)
+        image = cluster.metadata.image
+        _require_known([*running, *gone], image.brokers, cluster.metadata.voters)
+        is_wanted = _wanted(topics)
+        if topics and not any(map(is_wanted, image.topics)):
+            raise UsageError(f"no topic {', '.join(topics)} in {cluster.metadata.path}")
+        given = [each for node in cluster.nodes.values() for each in node.log_dirs]
+        self.held_back = [
+            each for each in find_held_back(given, Clusters(given)) if is_wanted(each.key.topic)
+        ]
+        with Progress("reading"):
+            self.advice: Advice = advise(cluster, running=running, gone=gone, is_wanted=is_wanted)
+            self.notes = [f"{each.path}: {each.key}: {each.missing}" for each in self.held_back]
+            self.notes += self.advice.notes
+            self.partitions = [_partition_row(each, self.advice) for each in self.advice.partitions]
+            self.choices = [row for each in self.advice.partitions for row in self._choices(each)]
+        self.orders = [
+            _order_row(each, is_recommended=not number)
+            for number, each in enumerate(self.advice.orders)
+        ]
+        self.steps = [
+            StepRow(
+                step=each.step,
+                up=each.up,
+                led_count=each.led_count,
+                writable_count=each.writable_count,
+                asked_count=len(each.asked),
+            )
+            for each in steps_of(self.advice)
+        ]
+        self.notes += (
+            f"metadata: {cluster.metadata.path}, up to offset {image.end_offset}",
+            VERIFIED,
+            moment.describe(),
+        )
+        self.notes = list(dict.fromkeys(self.notes))
+
+    @property
+    def status(self) -> int:
+        """1: something is lost or not served, needs an unclean election, or stays as it is."""
+        best = self.advice.orders[0] if self.advice.orders else None
+        partitions = [each.outcome for each in self.advice.partitions if each.outcome is not None]
+        is_dear = best is not None and bool(
+            best.lost_acknowledged_offsets_count or best.unclean_partitions_count
+        )
+        if (
+            is_dear
+            or self.held_back
+            or self.advice.plan.missing_votes
+            or any(not each.is_led or each.is_asked_for for each in partitions)
+            or any(each.lower_to is not None for each in self.partitions)
+        ):
+            return EXIT_FINDINGS
+        is_unknown = any(each.price.is_unknown for each in partitions)
+        return EXIT_SKIPPED if self.advice.is_short or is_unknown else EXIT_OK
+
+    def _choices(self, each: Advised) -> Iterator[LeaderRow]:
+        plan = self.advice.plan
+        running = [broker for broker in each.before.replicas if broker in plan.running]
+        leading = [
+            broker for broker in running if any(s.leader == broker for s in each.case.states)
+        ]
+        kinds = (
+            ("leads", sorted(leading)),
+            ("at once", each.at_once),
+            ("perhaps", each.perhaps),
+            ("unclean", each.unclean),
+        )
+        for how, brokers in kinds:
+            for broker in brokers:
+                cost = each.costs[broker]
+                contents: CutContents | None = None
+                if cost.cut is not None:
+                    contents = read_cut(cost.cut, self._clock)
+                    self.notes += contents.notes
+                yield _choice_row(each, broker, how, contents)
+
+
+def _choice_row(each: Advised, broker: int, how: str, contents: CutContents | None) -> LeaderRow:
+    cost = each.costs[broker]
+    cut, is_unknown = cost.cut, cost.price.is_unknown
+    none = None if is_unknown else 0
+    found = contents or UNREAD
+    return LeaderRow(
+        topic=each.key.topic,
+        partition=each.key.partition,
+        broker=broker,
+        how=how,
+        from_broker=None if cut is None else cut.copy.broker,
+        start_offset=None if cut is None else cut.start_offset,
+        end_offset=None if cut is None else cut.copy.end_offset,
+        lost_acknowledged_offsets_count=cost.price.acknowledged_count or none,
+        lost_offsets_count=cost.price.offsets_count or none,
+        lost_records_count=none if cut is None else found.records_count,
+        lost_transactions_count=none if cut is None else found.transactions_count,
+        first_timestamp_ms=found.first_timestamp_ms,
+        last_timestamp_ms=found.last_timestamp_ms,
+    )
+
+
+def _partition_row(each: Advised, advice: Advice) -> AdvisedRow:
+    outcome, before = each.outcome, each.before
+    is_led = outcome is not None and outcome.is_led
+    most = each.most_in_sync(advice.plan)
+    return AdvisedRow(
+        topic=each.key.topic,
+        partition=each.key.partition,
+        replicas=before.replicas,
+        isr=before.isr,
+        elr=before.elr,
+        last_known_elr=before.last_known_elr,
+        leader_before=before.leader,
+        at_once=each.at_once,
+        perhaps=each.perhaps,
+        unclean_only=each.unclean,
+        leads=outcome.leader if outcome is not None and is_led else None,
+        how=how_led(each),
+        step=outcome.step if outcome is not None and is_led else None,
+        writable_step=None
+        if outcome is None or outcome.write_step == NEVER
+        else outcome.write_step,
+        hidden_offsets_count=each.hidden_offsets_count,
+        min_insync_replicas=each.terms.min_insync,
+        lower_to=most if 0 < most < each.terms.min_insync else None,
+    )
+
+
+def _order_row(each: OrderSum, *, is_recommended: bool) -> OrderRow:
+    return OrderRow(
+        order=",".join(map(str, each.order)),
+        is_recommended=is_recommended,
+        led_at_first_count=each.first_partitions_count,
+        waits_count=each.waits_count,
+        unclean_count=each.unclean_partitions_count,
+        leaderless_count=each.leaderless_partitions_count,
+        lost_acknowledged_offsets_count=each.lost_acknowledged_offsets_count,
+        lost_offsets_count=each.lost_offsets_count,
+        lost_partitions_count=each.lost_partitions_count,
+        unknown_partitions_count=each.unknown_partitions_count,
+    )
+
+
+class SettingsRun:
+    """Looks at what the topics claim to survive."""
+
+    def __init__(
+        self, paths: Sequence[str], *, topics: Sequence[str], metadata_dir: str | None
+    ) -> None:
+        cluster = find_dead_cluster(paths, metadata_dir, takes_beginning=True)
+        image, is_wanted = cluster.metadata.image, _wanted(topics)
+        self.rows: list[TopicClaims] = list(claims_of(image, is_wanted))
+        if topics and not self.rows:
+            raise UsageError(f"no topic {', '.join(topics)} in {cluster.metadata.path}")
+        self._is_short = not image.is_complete
+        self.notes = [
+            *(each for each in cluster.notes if cluster.metadata.path in each),
+            f"metadata: {cluster.metadata.path}, up to offset {image.end_offset}",
+            NOT_KNOWN,
+        ]
+
+    @property
+    def status(self) -> int:
+        """1: a topic does not survive what it should."""
+        if any(each.faults for each in self.rows):
+            return EXIT_FINDINGS
+        return EXIT_SKIPPED if self._is_short else EXIT_OK
+
+
+def _require_known(ids: Sequence[int], brokers: Collection[int], voters: Sequence[int]) -> None:
+    for each in ids:
+        if each not in brokers and each not in voters:
+            told = ", ".join(map(str, sorted({*brokers, *voters})))
+            raise UsageError(f"{each}: no node of that id; the metadata know {told}")
+
+
+def _wanted(topics: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a topic was asked for: by its name, or by a pattern."""
+    return lambda name: not topics or any(fnmatchcase(name, each) for each in topics)
+
+
+# -- what `advise` says first: which broker, why, what is lost, what is typed next
+
+
+GRAVE, BAD = 1, 2
+MIN_ROOM = 40  # columns, however narrow a terminal is
+TOLD_REQUESTS = 2  # partitions whose unclean election is spelled out
+
+
+def answer(run: AdviseRun) -> Iterator[Said]:
+    """Say which broker to start first, and what comes of it."""
+    advice = run.advice
+    yield from _wrapped(_held_back(run), _start(advice), _why(advice), _lost(run), _doubt(advice))
+    yield from _wrapped(_disks(advice))
+    yield from _wrapped(_writes(run), _reads(run))
+    yield from _requests(advice)
+    if run.held_back:
+        text = "rename as First says, before you start another broker; then run this again"
+        yield from _wrapped([Said("Next", text)])
+    else:
+        yield from _wrapped(_next(advice))
+
+
+def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
+    """Break lines between words where the terminal has no room."""
+    room = screen_size()[0] - LABEL_WIDTH
+    for said in chain(*parts):
+        lines = wrap(said.text, max(room, MIN_ROOM), break_long_words=False) or [""]
+        yield said._replace(text=lines[0])
+        for each in lines[1:]:
+            yield Said("", each)
+
+
+def _held_back(run: AdviseRun) -> Iterator[Said]:
+    """Name the records that only a directory with a suffix has: they come back before a start."""
+    for each in run.held_back[:MAX_NAMES]:
+        what = f"It alone has {each.missing.offsets} of {each.key}"
+        yield Said("First", f"{each.way_back} {what}", BAD)
+    if (more := len(run.held_back) - MAX_NAMES) > 0:
+        yield Said("", f"{more:,} more of these: see the notes", BAD)
+
+
+def _doubt(advice: Advice) -> Iterator[Said]:
+    if advice.unseen:
+        nodes = _ids(advice.unseen)
+        text = f"controller {nodes} was not given, and may know of later elections: who leads may"
+        yield Said("Doubt", f"{text} be another one. Give its log dir, or --metadata-dir", GRAVE)
+
+
+def _disks(advice: Advice) -> Iterator[Said]:
+    if emptied := sorted({broker for each in advice.partitions for broker in each.case.emptied}):
+        have = "has a new disk" if len(emptied) == 1 else "have new disks"
+        text = f"broker {_ids(emptied)} {have}: start it once another one leads, or all is lost"
+        yield Said("Disk", text, BAD)
+
+
+def _start(advice: Advice) -> Iterator[Said]:
+    plan = advice.plan
+    if plan.missing_votes:
+        more = counted(plan.missing_votes, "more controller")
+        yield Said("Quorum", f"NO: {more} must run before anybody is elected", BAD)
+    elif plan.controllers:
+        nodes = ", ".join(map(str, plan.controllers))
+        yield Said("Quorum", f"controller {nodes} first: without a majority nobody is elected")
+    if not advice.orders:
+        why = "none of these brokers is stopped and can come back"
+        if plan.unknown:
+            why = f"the metadata know no broker {_ids(plan.unknown)}: they are damaged or older"
+        yield Said("Start", f"nothing: {why}", GRAVE)
+        return
+    best = advice.orders[0].order
+    first, *rest = best
+    if len(best) == 1:
+        text = f"broker {first}"
+    elif _is_any(advice):
+        text = f"brokers {_ids(best)}, in any order"
+    elif plan.needed > 1:
+        together = plan.setting.together(best)
+        text = f"brokers {_ids(best[:together])} together, as they are the controllers"
+        text += f", then {_ids(best[together:])}" if best[together:] else ""
+    else:
+        text = f"broker {first} first, then {_ids(rest)}"
+    yield Said("Start", text)
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def _is_any(advice: Advice) -> bool:
+    """Whether all orders that were tried are as good as the best one."""
+    first = advice.orders[0]
+    return all(each.weight[:-1] == first.weight[:-1] for each in advice.orders)
+
+
+def _why(advice: Advice) -> Iterator[Said]:
+    if not advice.orders:
+        return
+    best, count = advice.orders[0], len(advice.partitions)
+    if not count:
+        yield Said("Why", "there is no topic")
+        return
+    if all(map(_leads_now, advice.partitions)):
+        yield Said("Why", f"{counted(count, 'partition')}, all led already by brokers that run")
+        return
+    yield Said("Why", f"{_told_of_first(best, count)}{_told_of_others(advice, count)}")
+    if known := _known_leader(advice):
+        yield Said("", known)
+
+
+def _told_of_first(best: OrderSum, count: int) -> str:
+    what = counted(count, "partition")
+    if best.first_partitions_count < count:
+        led = best.first_partitions_count
+        return f"with {best.order[0]} up, {led:,} of {what} {'is' if led == 1 else 'are'} led"
+    all_are = f"all {what} are" if count > 1 else "the partition is"
+    asked = best.asked_partitions_count
+    request = ", once you ask for it" if asked == count else f", {asked:,} on request" * bool(asked)
+    return f"with {best.order[0]} up, {all_are} led{request}"
+
+
+def _told_of_others(advice: Advice, count: int) -> str:
+    """What another broker first would come to: the worst of them."""
+    best = advice.orders[0]
+    others = [each for each in advice.orders if each.order[0] != best.order[0]]
+    if not others or _is_any(advice):
+        return ""
+    worst = max(others, key=lambda each: each.weight)
+    lost = worst.lost_acknowledged_offsets_count - best.lost_acknowledged_offsets_count
+    if lost > 0:
+        return f"; {worst.order[0]} first loses {counted(lost, 'acknowledged offset')} more"
+    if worst.unclean_partitions_count > best.unclean_partitions_count:
+        more = counted(worst.unclean_partitions_count, "partition")
+        return f"; {worst.order[0]} first leads {more} uncleanly"
+    waiting = count - worst.first_partitions_count
+    return f"; {worst.order[0]} first: {waiting:,} wait" + ("s" if waiting == 1 else "")
+
+
+def _known_leader(advice: Advice) -> str:
+    """Why the first one may lead: of the partition that is led at once, if there is one."""
+    first = advice.orders[0].order[0]
+    for each in advice.partitions:
+        if first in each.at_once and each.outcome is not None and each.outcome.leader == first:
+            how = {
+                "elr": "in the ELR, and stopped cleanly",
+                "last known": "the last leader, with ISR and ELR empty",
+            }.get(how_led(each), "the last one in the ISR")
+            return f"{each.key}: broker {first} is {how}"
+    return ""
+
+
+def _leads_now(each: Advised) -> bool:
+    return all(state.has_leader for state in each.case.states)
+
+
+def _lost(run: AdviseRun) -> Iterator[Said]:
+    best = run.advice.orders[0] if run.advice.orders else None
+    if best is None:
+        return
+    if best.lost_acknowledged_offsets_count:
+        text = counted(best.lost_acknowledged_offsets_count, "acknowledged offset")
+        text += f" at least, {best.lost_offsets_count:,} at most"
+        text += f", in {counted(best.lost_partitions_count, 'partition')}"
+        yield Said("Lost", text, BAD)
+    elif best.lost_offsets_count:
+        text = counted(best.lost_offsets_count, "offset")
+        text += f" in {counted(best.lost_partitions_count, 'partition')}"
+        yield Said("Lost", f"{text}, none known to be acknowledged", GRAVE)
+    elif best.unknown_partitions_count:
+        what = counted(best.unknown_partitions_count, "partition")
+        yield Said(
+            "Lost", f"not known of {what}: not every live copy is in the given log dirs", GRAVE
+        )
+    else:
+        yield Said("Lost", "nothing: no copy that was given has what its leader has not")
+    worst = max(_chosen(run), key=lambda each: each.lost_offsets_count or 0, default=None)
+    if worst is not None and worst.lost_offsets_count:
+        yield Said("", _told_of_cut(worst))
+
+
+def _chosen(run: AdviseRun) -> list[LeaderRow]:
+    """What is lost by the leaders of the best order."""
+    leaders = {(each.topic, each.partition): each.leads for each in run.partitions}
+    return [each for each in run.choices if leaders[each.topic, each.partition] == each.broker]
+
+
+def _told_of_cut(row: LeaderRow) -> str:
+    text = f"{row.topic}-{row.partition}: {row.start_offset}..{(row.end_offset or 0) - 1}"
+    text += f" of broker {row.from_broker}"
+    if row.lost_transactions_count:
+        text += f", {counted(row.lost_transactions_count, 'transaction')}"
+    if row.first_timestamp_ms is not None and row.last_timestamp_ms is not None:
+        text += f", {span(row.first_timestamp_ms, row.last_timestamp_ms)}"
+    return text
+
+
+def _writes(run: AdviseRun) -> Iterator[Said]:
+    count = len(run.partitions)
+    if not count or not run.advice.orders:
+        return
+    short = [each for each in run.partitions if each.lower_to is not None]
+    if short:
+        names = listing([f"{each.topic}-{each.partition}" for each in short], "partitions")
+        yield Said("Writes", f"acks=all refused by {names}: too few replicas come back", BAD)
+        first = short[0]
+        yield Said(
+            "", f"lower min.insync.replicas of {first.topic} to {first.lower_to}, or add replicas"
+        )
+        return
+    steps = [each.writable_step for each in run.partitions]
+    last = max((each for each in steps if each is not None), default=0)
+    if None not in steps:
+        text = "acks=all now" if not last else _told_of_step(run, last)
+        yield Said("Writes", f"{text}; min.insync.replicas may stay")
+
+
+def _reads(run: AdviseRun) -> Iterator[Said]:
+    """Say what a leader does not show until there are enough in the ISR."""
+    hidden = [each for each in run.partitions if each.hidden_offsets_count]
+    count = sum(each.hidden_offsets_count or 0 for each in hidden)
+    if not count:
+        return
+    what = f"{counted(count, 'offset')} of {counted(len(hidden), 'partition')}"
+    below = "below the high watermark on its disk until acks=all is accepted"
+    yield Said("Reads", f"a leader shows what is {below}: {what} later")
+
+
+def _told_of_step(run: AdviseRun, step: int) -> str:
+    order = run.advice.orders[0].order[:step]
+    if step == 1:
+        return f"acks=all with broker {order[0]} up"
+    return f"acks=all once {_ids(order)} are up and in sync"
+
+
+def _requests(advice: Advice) -> Iterator[Said]:
+    asked = [
+        each for each in advice.partitions if each.outcome is not None and each.outcome.is_asked_for
+    ]
+    if not asked:
+        return
+    names = listing([str(each.key) for each in asked], "partitions")
+    missed = sorted({broker for each in asked for broker in each.missed})
+    better = f": bring back broker {_ids(missed)}, if you can" if missed else ""
+    yield from _wrapped([Said("Unclean", f"none of these may lead {names}{better}", BAD)])
+    for each in asked[:TOLD_REQUESTS]:
+        assert each.outcome is not None
+        up = advice.orders[0].order[: each.outcome.step]
+        when = f"with {_ids(up)} up, and no other" if up else "now"
+        yield Said("", f"{when}, broker {each.outcome.leader} leads once you ask for it:")
+        yield Said("", "kafka-leader-election.sh --bootstrap-server HOST:PORT \\")
+        topic = pasted(each.key.topic)
+        yield Said(
+            "", f"  --election-type UNCLEAN --topic {topic} --partition {each.key.partition}"
+        )
+
+
+def _next(advice: Advice) -> Iterator[Said]:
+    best = advice.orders[0] if advice.orders else None
+    if best is None or best.unknown_partitions_count:
+        absent = [*advice.plan.absent][:MAX_NAMES]
+        if absent:
+            others = f"# with the log dirs of broker {_ids(absent)}, too"
+            yield Said("Next", f"eoctl advise LOG-DIR...   {others}")
+            return
+    if best is None:
+        return
+    first = [each.outcome for each in advice.partitions if each.outcome is not None]
+    by_first = sum(each.step == 1 for each in first)
+    waiting = [each.step for each in first if 1 < each.step <= len(best.order)]
+    if not waiting:
+        text = f"start {_controllers_first(advice)}broker {best.order[0]}"
+        if any(each.is_asked_for and each.step == 1 for each in first):
+            text += ", ask for it"
+        if by_first:
+            text += ", and see that it leads before the next one"
+        yield Said("Next", text)
+        return
+    together = _ids(best.order[: max(waiting)])
+    text = f"start {_controllers_first(advice)}brokers {together} one after the other"
+    text += ": only with all of them up"
+    are = "is" if len(waiting) == 1 else "are"
+    yield Said("Next", f"{text} {are} {counted(len(waiting), 'more partition')} led")
+
+
+def _controllers_first(advice: Advice) -> str:
+    """Name what must run before anybody is elected."""
+    plan = advice.plan
+    parts = [f"controller {_ids(plan.controllers)}"] if plan.controllers else []
+    if plan.missing_votes:
+        parts.append(counted(plan.missing_votes, "more controller"))
+    return f"{' and '.join(parts)}, then " if parts else ""
+
+
+def settings_answer(run: SettingsRun) -> Iterator[Said]:
+    """Say how many topics do not survive what they should."""
+    return _wrapped(_settings_lines(run))
+
+
+def _settings_lines(run: SettingsRun) -> Iterator[Said]:
+    bad = [each for each in run.rows if each.faults]
+    count = counted(len(run.rows), "topic")
+    if not bad:
+        yield Said("Topics", f"{count}, and each survives that any one broker is lost")
+        return
+    yield Said("Topics", f"{len(bad):,} of {count} do not claim to survive any one failure", BAD)
+    lossy = [each.topic for each in bad if not each.survives_for_data]
+    if lossy:
+        yield Said(
+            "Data", f"one lost disk may lose what was acknowledged: {listing(lossy, 'topics')}"
+        )
+    stopped = [each.topic for each in bad if not each.survives_for_writes]
+    if stopped:
+        yield Said("Writes", f"stop when one broker is away: {listing(stopped, 'topics')}")
+    if any(not each.has_elr for each in bad):
+        yield Said(
+            "Power", "kafka-features.sh upgrade --feature eligible.leader.replicas.version=1"
+        )

@@ -27,9 +27,9 @@ def command(
     directory of a journal stands for the plan in it: what was interrupted is completed.
     """
     from eoctl.changing import apply_one, how_to_undo, show_price
+    from eoctl.commands.shared.changes import applied_lines
+    from eoctl.messages import is_for_people, tell
     from eoctl.output import Report, emit, line, message
-    from eoctl.runs.changes.plan_words import applied_lines
-    from eoctl.runs.told import is_for_people, tell
     from recovery.changes.apply import begun_by, begun_log_dirs, finish
     from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
     from recovery.changes.plans.plan import read_plan

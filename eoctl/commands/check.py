@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import textwrap
+from contextlib import nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
+from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
 from eoctl.declared import option
+from eoctl.face.style import screen_size
+from eoctl.messages import MAX_NAMES, counted, is_for_people, tell
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -17,9 +25,26 @@ from eoctl.options import (
     given_paths,
     process_count,
 )
-from eoctl.output import OutputFormat
-from recovery.rules.findings import Severity
-from storage.errors import UsageError
+from eoctl.output import OutputFormat, Report, emit, line, message, row_writer, while_read
+from recovery.checks.log_dirs.reclaim import (
+    Reclaimable,
+    find_reclaimable,
+    find_reclaimable_beside,
+    find_uncompacted,
+)
+from recovery.fsck.one_pass import PartitionRow
+from recovery.rules.catalogue import Explanation, explain, find_rules, near_names
+from recovery.rules.findings import Finding, Severity
+from recovery.start.files import StartChange
+from storage.dirs.acknowledged import InCluster, in_cluster
+from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.file_names import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from eoctl.commands.shared.check_run import CheckRequest
+
 
 CheckExpiryMs = Annotated[
     int | None,
@@ -90,15 +115,13 @@ def command(
             raise UsageError(
                 "--explain takes no PATH", next_step=f"eoctl check --explain {explain}"
             )
-        from eoctl.runs.checking.explain import explain_rules
 
         return explain_rules(explain, output)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl check PATH...")
     if deep and fast:
         raise UsageError("--deep and --fast exclude each other")
-    from eoctl.runs.checking.check import run_check
-    from eoctl.runs.checking.run import CheckRequest
+    from eoctl.commands.shared.check_run import CheckRequest
 
     return run_check(
         CheckRequest(
@@ -122,3 +145,204 @@ def command(
         ),
         output,
     )
+
+
+# -- `eoctl check --explain`: what the book of rules says of an id, for people and programs
+
+
+_WIDTH = 80
+_PARTS = (
+    ("broker_action", "A broker"),
+    ("fix", "To put it right"),
+    ("excused", "Excused"),
+    ("kafka_class", "In Kafka"),
+    ("page", "See"),
+)
+
+
+def explain_rules(name: str, output: OutputFormat) -> int:
+    """Print one rule, or a family of them. UsageError: there is none of this name."""
+    rules = find_rules(name)
+    if not rules:
+        near = near_names(name)
+        next_step = f"did you mean {', '.join(near)}?" if near else "see docs/rules/README.md"
+        raise UsageError(f"no rule has the id {name!r}", next_step=next_step)
+    explanations = [explain(rule) for rule in rules]
+    if output is OutputFormat.TEXT:
+        line("\n\n".join(map(_text, explanations)))
+        return EXIT_OK
+    put = row_writer(output)
+    for each in explanations:
+        put({"kind": "rule", **each._asdict()})
+    return EXIT_OK
+
+
+def _text(rule: Explanation) -> str:
+    head = f"{rule.check_id}  {rule.severity}".rstrip()
+    lines = [head, *textwrap.wrap(rule.title, _WIDTH, break_on_hyphens=False)]
+    said = rule._asdict()
+    for name, words in _PARTS:
+        if said[name]:
+            first = f"{words}: "
+            lines += textwrap.wrap(
+                said[name],
+                _WIDTH,
+                initial_indent=f"  {first}",
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+    return "\n".join(lines)
+
+
+# -- where the copies that a check has read stood in their cluster: beside its rows, not in them
+#
+# What is kept of a check holds for the files; who led them is asked anew each time.
+
+
+PLACED_COLUMNS = ("leader", "isr", "min_insync_replicas", "min_insync_from", "standing")
+PARTITION_COLUMNS = (*PartitionRow._fields[:-1], *PLACED_COLUMNS, PartitionRow._fields[-1])
+
+
+class CheckedCluster:
+    """What the metadata say of the rows of a check; not to be asked before it has ended."""
+
+    def __init__(self, run: CheckRun) -> None:
+        self._run = run
+
+    @cached_property
+    def placed(self) -> list[tuple[PartitionRow, InCluster]]:
+        """Each row, and what is known of its directory."""
+        return [
+            (row, in_cluster(*job.selected, job.image))
+            for row, job in zip(self._run.rows, self._run.jobs, strict=False)
+        ]
+
+    def rows(self, output: OutputFormat) -> Iterator[tuple[Any, ...]]:
+        """Give the rows with `PARTITION_COLUMNS`."""
+        for row, placed in self.placed:
+            known = [getattr(placed, each) for each in PLACED_COLUMNS]
+            if output is OutputFormat.TEXT and placed.leader == -1:
+                known[0] = NO_LEADER
+            yield (*row[:-1], *known, row[-1])
+
+    def words(self) -> str:
+        """Sum up in a line; "": nothing is known."""
+        return state_words([placed for _, placed in self.placed])
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """From which metadata that is, and what is not as it should be."""
+        told = ClusterNotes()
+        told.add_unread(self._run.clusters.unread)
+        for job, (row, placed) in zip(self._run.jobs, self.placed, strict=False):
+            if row.topic != METADATA_TOPIC:
+                told.add_image(job.image)
+                told.add(f"{row.topic}-{row.partition}", row.path, placed)
+        return [*told.notes()]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether metadata that were used cannot be read as a whole, and no finding says so."""
+        jobs = self._run.jobs
+        images = {id(each.image): each.image for each in jobs if each.image is not None}
+        doubtful = [each.path for each in images.values() if not each.is_complete]
+        checked = {os.path.realpath(each.selected.partition.path) for each in jobs}
+        is_found = all(os.path.realpath(each) in checked for each in doubtful)
+        return not is_found or bool(self._run.clusters.unread)
+
+
+# -- a run of `eoctl check`: what is checked and how, and what is said at the end
+
+
+def run_check(request: CheckRequest, output: OutputFormat) -> int:
+    """Check, print, and return the exit status.
+
+    A person is told what it comes to, then a line for each finding; a program, and who asks for
+    it, gets all fields.
+    """
+    is_told = is_for_people(output) and not request.is_verbose
+    run, end_notes = prepared(request, CheckRun, keeps=is_told)
+    cluster = CheckedCluster(run)
+    reports: list[Report] = []
+    if not is_told:
+        reports.append(Report("finding", Finding._fields, run.findings()))
+        reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
+    if request.predicts:
+        reports.append(Report("start_change", StartChange._fields, run.changes))
+    if request.reclaims:
+        found = _reclaimable(run, request)
+        rows = _by_pattern(found) if is_told else found
+        fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
+        reports.append(Report("reclaimable", fields, rows))
+    if is_told:
+        _tell(run, request, cluster)
+    for place, report in enumerate(reports):
+        if (place or is_told) and output is OutputFormat.TEXT:
+            line("")
+        is_first = not place and not is_told
+        with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
+            emit(report, output)
+    if request.reclaims:
+        for job in run.jobs:
+            run.notes += find_uncompacted(job.selected, job.image)
+    notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
+    summary = () if is_told else (run.summary(),)
+    retention = () if is_told else _retention_notes(run)
+    for note in (*notes, *retention, *cluster.notes, *end_notes(), *summary):
+        message(note)
+    # A verdict on files that does not know all of the metadata is not on all that was looked at.
+    return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
+
+
+def _retention_notes(run: CheckRun) -> Iterator[str]:
+    """Say what retention deletes soon after the start."""
+    if not run.retention:
+        return
+    from eoctl.commands.shared.check_verdict import retention_text
+
+    yield from map(retention_text, run.retention[:MAX_NAMES])
+    more = len(run.retention) - MAX_NAMES
+    if more > 0:
+        yield f"retention then deletes segments of {counted(more, 'more partition')}"
+
+
+def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> None:
+    """Say what a check comes to, on a terminal."""
+    from eoctl.commands.shared.check_verdict import lines, verdict_of_run
+
+    with while_read(lambda: run.status, is_verdict=True):
+        for _ in run.findings():
+            pass
+        tell(lines(verdict_of_run(run, request), screen_size()[0], cluster.words()))
+
+
+class ReclaimableFiles(NamedTuple):
+    """Files that may go for one reason while the broker is stopped; `path` names no others."""
+
+    size_bytes: int
+    files_count: int
+    path: str
+    why: str
+
+
+def _by_pattern(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
+    """Sum up for people, what frees most first; what goes as a whole directory counts as one."""
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        sizes.setdefault((each.pattern, each.why), []).append(each.size_bytes)
+    rows = [
+        ReclaimableFiles(size_bytes=sum(each), files_count=len(each), path=place, why=why)
+        for (place, why), each in sizes.items()
+    ]
+    return sorted(rows, reverse=True)
+
+
+def _reclaimable(run: CheckRun, request: CheckRequest) -> Iterator[Reclaimable]:
+    """Of some topics only what is in their directories; never what nothing else has."""
+    for log_dir in () if request.topics else run.found.log_dirs:
+        yield from find_reclaimable_beside(log_dir)
+    held_back = {each.path for each in run.held_back}
+    for selected in of_topics(run.found, request):
+        if selected.partition.path not in held_back:
+            yield from find_reclaimable(selected)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from eoctl import options
+from eoctl import options, output
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from eoctl.clients.partitions.interrupts import Interrupts
 from eoctl.clients.text.inputs import BytesAs
+from eoctl.clients.text.record_text import TextOptions
+from eoctl.clients.text.record_writers import record_encoder
+from eoctl.commands.shared.consume_notes import _summary, tell_after, tell_before, tell_skipped
 from eoctl.declared import argument, option
 from eoctl.options import Commit
 from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eoctl.clients.log.consumer import AnyRecords
+    from eoctl.commands.shared.consume_exec import GroupOptions
+    from storage.files.fsio import Bytes
 
 
 def command(
@@ -99,7 +111,6 @@ def command(
     """
     from eoctl.clients.log.consumer import ConsumeOptions, parse_end, parse_start
     from eoctl.clients.text.record_text import TextOptions
-    from eoctl.runs.clients.consume import PrintOptions, consume
 
     if raw:
         pass_escapes()
@@ -119,7 +130,7 @@ def command(
     of_group = None
     if group is not None:
         from eoctl.change_options import ChangeOptions
-        from eoctl.runs.clients.group_position import GroupOptions
+        from eoctl.commands.shared.consume_exec import GroupOptions
 
         change = ChangeOptions(
             apply=apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped
@@ -130,7 +141,7 @@ def command(
     elif apply:
         raise UsageError("--apply: there is nothing to change", next_step="--group GROUP --apply")
     if program is not None:
-        from eoctl.runs.clients.consume_exec import ExecOptions, consume_with_program
+        from eoctl.commands.shared.consume_exec import ExecOptions, consume_with_program
 
         _check_position(checkpoint, commit, group, is_applied=apply)
         execution = ExecOptions(program, checkpoint, bytes_as=bytes_as)
@@ -185,3 +196,71 @@ def _check_position(
         raise UsageError("--commit atomic: an offset has no state", next_step="--checkpoint FILE")
     if not is_applied:
         raise UsageError("--exec with --group commits offsets", next_step="--apply")
+
+
+# -- one run of `eoctl consume`: records to stdout, and what people should know of it to stderr
+
+
+class PrintOptions(NamedTuple):
+    """How records are printed."""
+
+    output: OutputFormat = OutputFormat.TEXT
+    bytes_as: BytesAs = BytesAs.TEXT
+    text: TextOptions = TextOptions()
+
+
+def consume(
+    path: str,
+    options: ConsumeOptions,
+    printing: PrintOptions,
+    group: GroupOptions | None = None,
+) -> int:
+    """Print the records of a partition; returns the exit status.
+
+    With a group from its committed offset on; what all was printed is committed in the end.
+
+    Raises:
+        UsageError, AccessError: nothing was printed; records have no columns to choose from.
+        DamageError: all records before the damage were printed.
+    """
+    if output.look().columns:
+        raise UsageError("--columns: records are printed whole", next_step="--print-key and so on")
+    consumer = Consumer(path, options, output.message)
+    text = printing.text._replace(partition=max(consumer.partition.partition, 0))
+    encode = record_encoder(printing.output, printing.bytes_as, text)
+    if group is None:
+        consumer.start()
+        return _print(consumer, options, encode)
+    from eoctl.clients.programs.position_file import Position
+    from eoctl.commands.shared.consume_exec import GroupPosition, start_group
+
+    with GroupPosition(consumer.partition, group) as position:
+        if options.follow:
+            position.refuse_following()
+        start_group(consumer, position)
+        status = _print(consumer, options, encode)
+        position.save(Position(consumer.consumed.next_offset))
+        return status
+
+
+def _print(
+    consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Iterator[Bytes]]
+) -> int:
+    tell_before(consumer, options)
+    with Interrupts() as interrupts, output.while_read(lambda: consumer.status(())):
+        try:
+            for records in consumer.records():
+                if records is None:
+                    with interrupts.held():
+                        output.flush()
+                    continue
+                with interrupts.held():
+                    for data in encode(records):
+                        output.write(data)
+        except KeyboardInterrupt as exc:
+            exc.add_note(_summary(consumer))
+            raise
+        finally:
+            tell_skipped(consumer)
+        output.flush()
+    return tell_after(consumer, options)

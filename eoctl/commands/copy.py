@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.clients.copying.copier import ComparisonOutcome, Copier, CopyComparison, compare
+from eoctl.clients.copying.session import CopySessionKeeper, PartitionOf, default_path
+from eoctl.clients.log.batch_reader import BatchConsumer
+from eoctl.clients.log.consumer import ConsumeOptions
+from eoctl.clients.log.log_walk import POLL_S
+from eoctl.clients.partitions.identity import OwnIds
+from eoctl.clients.partitions.interrupts import run_held
+from eoctl.clients.partitions.open_partition import (
+    WriteOptions,
+    appending,
+    notes_of,
+    open_partition,
+)
+from eoctl.clients.partitions.target import (
+    TargetOptions,
+    require_apart,
+    require_legal,
+    resolve_target,
+)
+from eoctl.clock import resolve_now
+from eoctl.commands.produce import first_error
+from eoctl.commands.shared.appended import AppendAnswer, places_text
 from eoctl.declared import argument, option
+from eoctl.messages import counted
 from eoctl.options import Compare
 from eoctl.output import OutputFormat
+from eoctl.progress import Progress
+from recovery.cluster.clusters import Clusters
+from recovery.cluster.placement import lost_partitions, not_understood
+from recovery.replay.recover_state import exposed_text
 from recovery.transactions.isolation import Isolation
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import read_log_dir
+from storage.dirs.partition import Partition
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
+from storage.file_names import DirState
 from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
-    from eoctl.runs.clients.copy import CopyResult
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.clients.partitions.interrupts import Interrupts
+    from eoctl.clients.partitions.target import WriteTarget
+    from recovery.changes.append_journal import AppendJournal
+    from recovery.changes.plans.plan import Plan
+    from storage.writing.partition_store import FileChange
 
 
 @with_change(without=("save_plan",))
@@ -94,7 +134,6 @@ def command(
     from eoctl.clients.log.consumer import ConsumeOptions, EndKind, parse_end, parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.runs.clients.copy import CopyOptions, copy
     from storage.errors import UsageError
     from storage.writing.partition_store import FlushPolicy
 
@@ -126,9 +165,8 @@ def command(
 
 
 def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> None:
+    from eoctl.commands.shared.appended import AppendedRows, show_appended
     from eoctl.output import Report
-    from eoctl.runs.appended import AppendedRows, show_appended
-    from eoctl.runs.clients.copy import CopyReport, answer_of
 
     report = Report("copy", CopyReport._fields, result.reports)
     show_appended(
@@ -144,3 +182,338 @@ def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> No
         ),
         output,
     )
+
+
+# -- one run of `eoctl copy`: the same steps for a plan and for the real thing
+
+
+SHOWN_TRANSACTIONS = 10
+
+
+class CopyOptions(NamedTuple):
+    """What the command line says; None: what the session, the topic or the log says."""
+
+    consume: ConsumeOptions = ConsumeOptions()
+    target: TargetOptions = TargetOptions()
+    write: WriteOptions = WriteOptions()
+    topic: str | None = None
+    now: str | None = None
+    session: str | None = None
+    producer_id: int | None = None
+    compare: Compare = Compare.RUN
+
+
+class CopyReport(NamedTuple):
+    """The row that is printed of a partition.
+
+    Attributes:
+        source_start_offset, source_end_offset: what of the source was gone through, half open.
+        base_offset, last_offset: in the destination.
+        bytes: of the batches there.
+        encoded_batches: those that could not go as bytes.
+        verified_records: that the destination had already, and that were compared again.
+        open_transactions: without an end in the source; None: not looked for.
+        compared: how the comparison came out; None: there was none.
+    """
+
+    topic: str
+    partition: int
+    applied: bool
+    source_start_offset: int
+    source_end_offset: int
+    base_offset: int | None
+    last_offset: int | None
+    records: int
+    batches: int
+    bytes: int
+    compared: str | None
+    compared_records: int | None
+    aborted_batches: int
+    aborted_records: int
+    control_batches: int
+    open_transactions: int | None
+    encoded_batches: int
+    verified_records: int
+    segments_rolled: int
+    producer_id: int
+    producer_epoch: int | None
+    source: str
+    path: str
+    session: str
+
+
+class DifferenceError(EoctlError):
+    """The destination has not what the source has."""
+
+    exit_status = EXIT_FINDINGS
+
+
+class CopyResult(NamedTuple):
+    """What came of a run. `error` ended it early; what the report says was done all the same.
+
+    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    """
+
+    reports: tuple[CopyReport, ...]
+    recoveries: tuple[Plan, ...]
+    changes: tuple[FileChange, ...]
+    notes: tuple[str, ...]
+    error: BaseException | None
+    status: int = EXIT_OK
+    journal: AppendJournal | None = None
+
+
+class Pair(NamedTuple):
+    """Directories of a source and of a destination."""
+
+    source: str
+    destination: str
+
+
+def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
+    """Copy a partition, or those of a topic, or plan to.
+
+    Raises:
+        RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
+    """
+    pairs, doubts = _pairs(source, destination, options.topic)
+    if options.consume.follow and not options.write.change.apply:
+        raise UsageError("--follow goes with --apply: a plan has an end")
+    targets = [resolve_target(each.destination, options.target) for each in pairs]
+    if not options.write.change.apply:
+        return _CopyRun(pairs, targets, options, None, doubts).run()
+    log_dirs = sorted({each.log_dir_path for each in targets})
+    with appending(log_dirs, options.write.change, "copy") as journal:
+        # A broker may have run since we looked.
+        targets = [resolve_target(each.path, options.target) for each in targets]
+        run = _CopyRun(pairs, targets, options, journal, doubts)
+        return run.run()._replace(journal=journal)
+
+
+def answer_of(reports: Sequence[CopyReport]) -> AppendAnswer:
+    """Tell what a copy comes to."""
+    copied = [each for each in reports if each.records]
+    if not copied:
+        return AppendAnswer(("copy", "copied"), ())
+    records = counted(sum(each.records for each in copied), "record")
+    place = places_text([f"{each.topic}-{each.partition}" for each in copied])
+    short = f"{records} to {place}"
+    if len(copied) > 1:
+        return AppendAnswer(("copy", "copied"), (short,))
+    (only,) = copied
+    where = f"{short}, offsets {only.base_offset}..{only.last_offset}"
+    return AppendAnswer(("copy", "copied"), (f"{where}, from {only.source}", where, short))
+
+
+def _pairs(source: str, destination: str, topic: str | None) -> tuple[list[Pair], list[str]]:
+    """Pair the partitions; tell what the source has lost of the topic, and what is unknown."""
+    doubts: list[str] = []
+    if topic is None:
+        pairs = [Pair(source, destination)]
+    else:
+        require_legal(topic)
+        log_dir = read_log_dir(source)
+        clusters = Clusters([log_dir])
+        absent = lost_partitions([log_dir], clusters)
+        doubts = [str(each) for each in absent if each.key.topic == topic]
+        doubts += not_understood([log_dir], clusters)
+        numbers = sorted(
+            each.name.partition
+            for each in log_dir.partitions
+            if each.name.topic == topic and each.name.state is DirState.LIVE
+        )
+        if not numbers:
+            more = "".join(f"; {each}" for each in doubts)
+            raise UsageError(f"{source}: has no partition of {topic}{more}")
+        names = [f"{topic}-{number}" for number in numbers]
+        pairs = [Pair(str(Path(source, each)), str(Path(destination, each))) for each in names]
+    for each in pairs:
+        require_apart(Partition.of(select_partition(each.source)), each.destination)
+    return pairs, doubts
+
+
+class _CopyRun:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        targets: Sequence[WriteTarget],
+        options: CopyOptions,
+        journal: AppendJournal | None,
+        doubts: Sequence[str],
+    ) -> None:
+        self.options = options
+        self.journal = journal
+        self.notes: list[str] = []
+        self.doubts = doubts
+        self.is_applied = options.write.change.apply
+        log_dirs = sorted({each.log_dir_path for each in targets})
+        # An append happens now, whatever the directory's age.
+        self.now = resolve_now(options.now, log_dirs)
+        self.own_ids: dict[str, OwnIds] = {}
+        self.copiers = [
+            self._copier(pair, target) for pair, target in zip(pairs, targets, strict=True)
+        ]
+        self.compared: list[CopyComparison | None] = [None] * len(self.copiers)
+
+    def _copier(self, pair: Pair, target: WriteTarget) -> Copier:
+        options = self.options
+        consumer = BatchConsumer(pair.source, options.consume, self.notes.append)
+        opened = open_partition(target, options.write, self.now, self.journal)
+        log_dir = consumer.partition.log_dir
+        if log_dir is not None and log_dir.lock.is_held and log_dir.path != target.log_dir_path:
+            self.notes.append(
+                f"{log_dir.path}: in use by {log_dir.lock.holder}; its log may grow while it is"
+                " copied"
+            )
+        name = Path(target.path).name
+        path = default_path(target.log_dir_path, name, PartitionOf.of(consumer.partition))
+        if options.session is not None:
+            path = options.session
+            if options.topic is not None:
+                path = str(Path(path, name))
+        keeper = CopySessionKeeper(self.journal, path, target.log_dir_path)
+        own_ids = self.own_ids.get(target.log_dir_path)
+        if own_ids is None:
+            own_ids = OwnIds([target.log_dir_path], target.next_broker_id, self.notes)
+            self.own_ids[target.log_dir_path] = own_ids
+        return Copier(consumer, options.consume, opened, keeper, options.producer_id, own_ids)
+
+    # --- copying ---
+
+    def run(self) -> CopyResult:
+        """Copy everything, and close the partitions whatever happens.
+
+        An interruption comes between two blocks, or while more is waited for.
+        """
+        return run_held(self._run)
+
+    def _run(self, interrupts: Interrupts) -> CopyResult:
+        error: BaseException | None = None
+        try:
+            with Progress("copying", self._source_bytes()) as progress:
+                self._copy(interrupts, progress)
+        except (EoctlError, OSError, KeyboardInterrupt) as exc:
+            error = exc
+        for each in self.copiers:
+            error = first_error(error, each.close)
+        if error is None and self.is_applied and self.options.compare is not Compare.NONE:
+            try:
+                self._compare(interrupts)
+            except (EoctlError, KeyboardInterrupt) as exc:
+                error = exc
+        opened = [each.opened for each in self.copiers]
+        return CopyResult(
+            reports=tuple(map(self._report, range(len(self.copiers)))),
+            recoveries=tuple(each.recovery for each in opened if each.recovery is not None),
+            changes=tuple(change for each in opened for change in each.store.changes.values()),
+            notes=tuple(
+                notes_of(opened, self.now, is_applied=self.is_applied, more=self._more_notes())
+            ),
+            error=error,
+            status=self._status(),
+        )
+
+    def _source_bytes(self) -> int | None:
+        """How much there is to read at most; what is followed has no end."""
+        if self.options.consume.follow:
+            return None
+        return sum(
+            each.consumer.partition.files.log_bytes_from(each.consumer.consumed.next_offset)
+            for each in self.copiers
+        )
+
+    def _copy(self, interrupts: Interrupts, progress: Progress) -> None:
+        for each in self.copiers:
+            if self.options.topic is not None and each.opened.target.partition is None:
+                each.opened.store.begin()  # so that the topic is whole
+            self._catch_up(each, interrupts, progress)
+        while self.options.consume.follow:
+            with interrupts.released():
+                time.sleep(POLL_S)
+            for each in self.copiers:
+                if each.has_more():
+                    self._catch_up(each, interrupts, progress)
+        for each in self.copiers:
+            each.consumer.finish()
+
+    @staticmethod
+    def _catch_up(copier: Copier, interrupts: Interrupts, progress: Progress) -> None:
+        before_bytes = copier.copied.bytes
+        for block in copier.blocks():
+            copier.take(block)
+            progress.advance(copier.copied.bytes - before_bytes)
+            before_bytes = copier.copied.bytes
+            with interrupts.released():
+                pass
+
+    # --- comparing ---
+
+    def _compare(self, interrupts: Interrupts) -> None:
+        error: EoctlError | None = None
+        for number, each in enumerate(self.copiers):
+            with interrupts.released():
+                pass
+            part = each.part(is_all=self.options.compare is Compare.ALL)
+            found = compare(each.consumer, each.closed_log(), part, each.producer_ids)
+            self.compared[number] = found
+            if found.outcome is ComparisonOutcome.DIFFERENT:
+                what = f"{each.opened.target.path}: differs from {each.consumer.partition.path}"
+                error = error or DifferenceError(f"{what}: {found.words}")
+            elif found.outcome is ComparisonOutcome.UNKNOWN:
+                self.notes.append(f"{each.opened.target.path}: not compared: {found.words}")
+        if error is not None:
+            raise error
+
+    # --- telling ---
+
+    def _report(self, number: int) -> CopyReport:
+        each, found = self.copiers[number], self.compared[number]
+        target, done, view = each.opened.target, each.copied, each.consumer.view
+        return CopyReport(
+            topic=target.name.topic,
+            partition=target.name.partition,
+            applied=self.is_applied,
+            source_start_offset=each.began.source_offset,
+            source_end_offset=each.source_offset,
+            base_offset=done.base_offset,
+            last_offset=done.last_offset,
+            records=done.records,
+            batches=done.batches,
+            bytes=done.bytes,
+            compared=None if found is None else str(found.outcome),
+            compared_records=None if found is None else found.records,
+            **done.left_out._asdict(),
+            open_transactions=None if view is None else len(view.open_transactions),
+            encoded_batches=done.encoded_batches,
+            verified_records=each.resumed.verified_records,
+            segments_rolled=each.opened.writer.rolled_count,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch if done.batches else None,
+            source=each.consumer.partition.path,
+            path=target.path,
+            session=each.keeper.path,
+        )
+
+    def _status(self) -> int:
+        found = {each.consumer.status(each.consumer.not_given()) for each in self.copiers}
+        if self.doubts or EXIT_SKIPPED in found:
+            return EXIT_SKIPPED
+        return max(found, default=EXIT_OK)
+
+    def _more_notes(self) -> Iterator[str]:
+        yield from self.notes
+        yield from self.doubts
+        for each in self.copiers:
+            partition = each.consumer.partition
+            yield from each.consumer.told(each.consumer.not_given())
+            view = each.consumer.view
+            for found in [] if view is None else view.exposed[:SHOWN_TRANSACTIONS]:
+                yield f"{partition.path}: {exposed_text(*found)}"
+            transactions = [] if view is None else view.open_transactions
+            for found in transactions[:SHOWN_TRANSACTIONS]:
+                yield (
+                    f"{partition.path}: open transaction: producer id {found.producer_id} from"
+                    f" offset {found.first_offset}"
+                )
+            if len(transactions) > SHOWN_TRANSACTIONS:
+                yield f"and {len(transactions) - SHOWN_TRANSACTIONS} more open transactions"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import option
+from eoctl.messages import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import OutputFormat
-from eoctl.runs.notes import notes_in_use
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -59,8 +59,8 @@ def command(
             wanted, tuple(topic or ()), metadata_dir, server_properties,
             output, max_lanes, is_picture=picture,
         )  # fmt: skip
+    from eoctl.commands.shared.cluster_rows import with_words
     from eoctl.output import Report, emit, line, while_read
-    from eoctl.runs.in_cluster import with_words
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
     from recovery.look.describe import PartitionDescription, SegmentSummary
@@ -105,8 +105,8 @@ def _picture(
 ) -> int:
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl describe PATH... --picture")
-    from eoctl.runs.report.pictures import show_offsets
-    from eoctl.runs.report.request import ReportRequest
+    from eoctl.commands.reporting.audited import show_offsets
+    from eoctl.commands.reporting.calls import ReportRequest
 
     request = ReportRequest(
         wanted,
@@ -122,7 +122,7 @@ class _DescribeRun:
     """Describes one partition after the other and keeps what is said at the end."""
 
     def __init__(self, found: Discovery, clusters: Any) -> None:
-        from eoctl.runs.in_cluster import ClusterNotes
+        from eoctl.commands.shared.cluster_rows import ClusterNotes
         from recovery.cluster.placement import lost_partitions
 
         self._in_cluster = ClusterNotes()

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.clients.partitions.target import require_legal
+from eoctl.clock import wall_ms
+from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.declared import argument, option
-from eoctl.output import OutputFormat
-from storage.errors import UsageError
+from eoctl.messages import counted
+from eoctl.output import OutputFormat, Report, emit
+from recovery.begin.adopted_topics import INTERNAL_TOPICS, MAX_PARTITIONS
+from recovery.begin.records import (
+    NewLogDir,
+    NodeIdentity,
+    TopicStart,
+    beginning_steps,
+    require_begins,
+    require_free,
+)
+from recovery.changes.plans.plan import absolute_path, make_plan
+from recovery.checks.grounds.broker_version import NEWEST, BrokerVersion, parse_broker_version
+from storage.dirs.topic_settings import require_topic_setting
+from storage.errors import FormatError, UsageError
+from storage.file_names import METADATA_TOPIC
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_uuid
 from storage.limits import INT32_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from eoctl.commands.shared.changes import Done
 
 
 @with_change()
@@ -53,8 +78,7 @@ def command(
     What is written there by produce, copy, txn run and lease-pid needs no further option, and a
     broker that starts there serves it.
     """
-    from eoctl.runs.begin.init import InitOptions, init_command, show_ids
-    from eoctl.runs.changes.change_command import run_change
+    from eoctl.commands.shared.changes import run_change
 
     if ids:
         if path is not None:
@@ -72,3 +96,256 @@ def command(
         has_internal_topics=not no_internal_topics,
     )
     return run_change(init_command(path, wanted, is_kept=change.is_kept), change, output)
+
+
+# -- from the options of `init` to a plan
+
+
+CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class InitOptions(NamedTuple):
+    """What the command line says."""
+
+    topics: tuple[str, ...] = ()
+    node_id: int = 1
+    cluster_id: str | None = None
+    directory_id: str | None = None
+    configs: tuple[str, ...] = ()
+    broker_version: str | None = None
+    has_internal_topics: bool = True
+
+
+class TopicRow(NamedTuple):
+    """A topic of the new log dir."""
+
+    topic: str
+    partitions_count: int
+    topic_id: str | None  # None: it is drawn when the log dir is made
+    settings: str
+    applied: bool
+
+
+def show_ids(output: OutputFormat) -> int:
+    """Print ids that nobody has: for a topic, a cluster, a log dir."""
+    ids = {"topic_id": new_topic_id(), "cluster_id": new_topic_id(), "directory_id": _fresh_id()}
+    emit(Report("ids", tuple(ids), [tuple(ids.values())]), output)
+    return 0
+
+
+def _fresh_id() -> str:
+    while True:
+        found = new_topic_id()
+        if int.from_bytes(parse_uuid(found), "big") >= RESERVED_DIRECTORY_IDS:
+            return found
+
+
+def init_command(path: str, options: InitOptions, *, is_kept: bool) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call; `is_kept`: it applies or saves the plan."""
+    nothing = Planned(show=lambda _done, _output: None, nothing="it is a log dir already")
+    return ChangeCommand(
+        name="init",
+        selected=list,
+        arguments=lambda: [_arguments_of(path, options)],
+        plan=lambda: _planned(path, options, is_kept=is_kept),
+        if_done=nothing,
+        begins=absolute_path(path),
+        shows_steps=False,
+    )
+
+
+def _arguments_of(path: str, options: InitOptions) -> dict[str, Any]:
+    return {
+        "log_dir": absolute_path(path),
+        **{
+            name: list(each) if isinstance(each, tuple) else each
+            for name, each in options._asdict().items()
+        },
+    }
+
+
+def _planned(path: str, options: InitOptions, *, is_kept: bool) -> Planned:
+    beginning = plan_beginning(path, options)
+    require_free(path)
+    timestamp_ms = wall_ms()
+    steps = beginning_steps(beginning, timestamp_ms=timestamp_ms)
+    partitions = sum(len(each.leader_epochs) for each in beginning.topics)
+    price = {
+        "cluster_id": beginning.node.cluster_id,
+        "node_id": beginning.node.node_id,
+        "directory_id": format_uuid(beginning.node.directory_id),
+        "broker_version": str(beginning.version),
+        "topics_count": len(beginning.topics),
+        "partitions_count": partitions,
+    }
+    plan = make_plan("init", _arguments_of(path, options), steps, price)
+
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [
+            TopicRow(
+                topic=each.name,
+                partitions_count=len(each.leader_epochs),
+                topic_id=format_uuid(each.topic_id) if is_kept else None,
+                settings=",".join(f"{key}={value}" for key, value in each.settings.items()),
+                applied=done.is_applied,
+            )
+            for each in beginning.topics
+        ]
+        emit(Report("topic", TopicRow._fields, rows), output)
+
+    does = (
+        f"{path} with {counted(len(beginning.topics), 'topic')}, {counted(partitions, 'partition')}"
+    )
+    return Planned(
+        plans=(plan,),
+        show=show,
+        notes=[
+            *node_notes(
+                path,
+                beginning.node,
+                beginning.version,
+                is_cluster_shown=is_kept or options.cluster_id is not None,
+                is_drawn_again=not is_kept,
+            )
+        ],
+        answer=lambda: PlanAnswer(
+            verbs=("make", "made"), does=(does,), loses=("nothing: there is nothing there",)
+        ),
+    )
+
+
+def node_notes(
+    path: str,
+    node: NodeIdentity,
+    version: BrokerVersion,
+    *,
+    is_cluster_shown: bool,
+    is_drawn_again: bool,
+) -> Iterator[str]:
+    """Tell who a log dir will be of.
+
+    Args:
+        path: the log dir.
+        node: whose it is.
+        version: of the broker that will start there.
+        is_cluster_shown: the cluster's id was given, or is kept.
+        is_drawn_again: the plan is only shown, and the next call draws other ids.
+    """
+    yield (
+        f"{f'cluster {node.cluster_id}' if is_cluster_shown else 'a new cluster'}, for Kafka"
+        f" {version}; server.properties: node.id={node.node_id}, process.roles=broker,controller,"
+        f" log.dirs={absolute_path(path)}"
+    )
+    if is_drawn_again:
+        yield (
+            "ids that were not given are drawn when it is made, and then shown; a plan that is"
+            " saved (--save-plan FILE) has them, and eoctl apply writes these"
+        )
+
+
+def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
+    """Put together what the options say. UsageError, RefusedError: they cannot be carried out."""
+    version = version_of(options.broker_version)
+    topics = _topics(options)
+    return NewLogDir(
+        log_dir=path,
+        node=identity_of(options.cluster_id, options.node_id, options.directory_id),
+        version=version,
+        topics=tuple(topics),
+    )
+
+
+def version_of(option: str | None) -> BrokerVersion:
+    """The release that will start there; the newest without an option."""
+    version = NEWEST if option is None else parse_broker_version(option)
+    require_begins(version)
+    return version
+
+
+def identity_of(cluster_id: str | None, node_id: int, directory_id: str | None) -> NodeIdentity:
+    """Who the log dir is of; ids that are not given are new. UsageError: one cannot be."""
+    if cluster_id is not None and not CLUSTER_ID.fullmatch(cluster_id):
+        raise UsageError(
+            f"--cluster-id {cluster_id!r}: letters, digits, _ and -, mostly 22 of them",
+            next_step="eoctl init --ids   # shows new ones",
+        )
+    if directory_id is None:
+        directory_id = _fresh_id()
+    try:
+        parsed = parse_uuid(directory_id)
+    except FormatError as exc:
+        raise UsageError(f"--directory-id: {exc.message}: {directory_id}") from exc
+    if int.from_bytes(parsed, "big") < RESERVED_DIRECTORY_IDS:
+        raise UsageError(f"--directory-id {directory_id}: is one that Kafka has reserved")
+    return NodeIdentity(cluster_id or new_topic_id(), node_id, parsed)
+
+
+def _topics(options: InitOptions) -> list[TopicStart]:
+    counts = _counts(options.topics)
+    internal = INTERNAL_TOPICS if options.has_internal_topics else {}
+    for name, (count, _) in internal.items():
+        counts.setdefault(name, count)
+    total = sum(counts.values())
+    if total > MAX_PARTITIONS:
+        raise UsageError(f"{total} partitions: at most {MAX_PARTITIONS} in one log dir")
+    settings = _settings(options.configs, counts)
+    return [
+        TopicStart(
+            name=name,
+            topic_id=parse_uuid(new_topic_id()),
+            leader_epochs=dict.fromkeys(range(count), 0),
+            settings={**INTERNAL_TOPICS.get(name, (0, {}))[1], **settings.get(name, {})},
+        )
+        for name, count in counts.items()
+    ]
+
+
+def _counts(topics: Sequence[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for text in topics:
+        name, has_count, number = text.partition(":")
+        require_legal(name)
+        if name == METADATA_TOPIC:
+            raise UsageError(f"--topic {text}: the controller makes {METADATA_TOPIC} itself")
+        if name in counts:
+            raise UsageError(f"--topic {name}: is there twice")
+        is_number = number.isdecimal() and number.isascii() and 1 <= int(number) <= INT32_MAX
+        if has_count and not is_number:
+            raise UsageError(
+                f"--topic {text}: {number!r} is no number of partitions",
+                next_step=f"--topic {name}:12, or --topic {name} for one",
+            )
+        counts[name] = int(number) if has_count else 1
+    _require_apart(counts)
+    return counts
+
+
+def _require_apart(names: Mapping[str, int]) -> None:
+    """Names that only differ in . and _ are refused: one in metrics (Topic.hasCollision)."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.replace(".", "_"), name)
+        if other != name:
+            raise UsageError(
+                f"--topic {name}: collides with {other}, as . and _ are one in metrics"
+            )
+
+
+def _settings(configs: Sequence[str], counts: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for text in configs:
+        topic, has_topic, rest = text.partition(":")
+        key, has_value, value = rest.partition("=")
+        if not has_topic or not has_value:
+            raise UsageError(
+                f"--config {text}: TOPIC:KEY=VALUE is needed",
+                next_step="such as --config orders:retention.ms=-1",
+            )
+        if topic not in counts:
+            raise UsageError(
+                f"--config {text}: {topic} is none of the topics",
+                next_step=f"--topic {topic}" if topic else "name a topic before the colon",
+            )
+        require_topic_setting(key, value)
+        found.setdefault(topic, {})[key] = value
+    return found

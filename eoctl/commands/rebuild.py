@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
+from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.clock import resolve_now
+from eoctl.commands.shared.changes import ChangeCommand, Planned, compared_lines, derived_answer
 from eoctl.declared import argument, option
-from eoctl.output import OutputFormat
-from storage.errors import AccessError, UsageError
+from eoctl.messages import is_for_people, tell
+from eoctl.output import OutputFormat, Report, emit, error, flush, while_read
+from eoctl.progress import Progress, log_bytes
+from recovery.changes.plans.plan import absolute_path
+from recovery.rebuild.derive import RebuildSettings
+from recovery.rebuild.diff import FileState
+from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES, DEFAULT_INTERVAL_BYTES
+from recovery.rebuild.many import Derived, RebuildJob, derived_plan, rebuild_many, write_elsewhere
+from recovery.replay.recover_state import recovery_price
+from storage.dirs.discovery import discover
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
+from storage.file_names import METADATA_TOPIC, DirState
+from storage.files import fsio
+from storage.kernels.protocol import VerdictKind
 from storage.limits import INT32_MAX
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from eoctl.commands.shared.changes import Done, PlanAnswer
+    from recovery.changes.plans.plan import Plan
+    from recovery.cluster.clusters import Clusters
+    from recovery.rebuild.diff import FileDifference
+    from recovery.rebuild.many import RebuildResult
+    from recovery.replay.recover_state import RecoveryPrice
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Discovery, Selected
+    from storage.dirs.log_dir import LogDir
 
 
 @with_change()
@@ -59,9 +91,7 @@ def command(
 
     Nothing is written without --apply or --to.
     """
-    from eoctl.runs.changes.change_command import run_change
-    from eoctl.runs.changes.rebuild import RebuildRun
-    from eoctl.runs.changes.rebuild_jobs import rebuild_jobs
+    from eoctl.commands.shared.changes import run_change
     from recovery.cluster.placement import lost_partitions
     from storage.dirs.discovery import discover
 
@@ -97,3 +127,416 @@ def command(
     if change.is_kept:
         return run_change(run.change(is_saved=not apply), change, output)
     return run.show(to, output)
+
+
+# -- from the options of `rebuild` to one job a partition: whose settings hold for it
+
+
+# As a topic has it, and as a broker has it for all topics.
+INTERVAL_SETTINGS = ("index.interval.bytes", "log.index.interval.bytes")
+INDEX_SIZE_SETTINGS = ("segment.index.bytes", "log.index.size.max.bytes")
+
+
+def rebuild_jobs(
+    paths: Sequence[str],
+    *,
+    interval_bytes: int | None,
+    index_max_bytes: int | None,
+    preallocate: bool,
+    expiration_ms: int | None,
+    now: str | None,
+    metadata_dir: str | None,
+    is_applied: bool = False,
+) -> tuple[list[RebuildJob], list[str]]:
+    """Make the jobs, and notes that say where the clock and the settings come from.
+
+    Directories that are being deleted are passed over, and so is the metadata log if it would be
+    changed, unless it is asked for by its name: that is refused.
+
+    Raises:
+        UsageError: no partition there.
+    """
+    found = discover(paths)
+    clusters = _clusters(found, metadata_dir)
+    log_dirs = [each.path for each in found.log_dirs]
+    moment = resolve_now(now, log_dirs)
+    notes = [moment.describe(), *map(str, found.problems)]
+    jobs = []
+    named = named_directories(paths)
+    for selected in found.selected:
+        if selected.partition.name.state is DirState.DELETE:
+            notes.append(f"{selected.partition.path}: passed over, it is being deleted")
+            continue
+        is_metadata = selected.partition.name.topic == METADATA_TOPIC
+        if is_applied and is_metadata and not is_named(selected.partition.path, named):
+            notes.append(f"{selected.partition.path}: passed over, it is never changed")
+            continue
+        image = None if clusters is None else clusters.image_for(selected.log_dir)
+        topic = selected.partition.name.topic
+        interval = interval_bytes
+        if interval is None:
+            interval = _setting(image, topic, *INTERVAL_SETTINGS, DEFAULT_INTERVAL_BYTES)
+            notes += _doubts_of_interval(selected.partition.path, image, interval)
+        settings = RebuildSettings(
+            now_ms=moment.ms,
+            interval_bytes=interval,
+            expiration_ms=DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms,
+        )
+        largest = index_max_bytes or _setting(
+            image, topic, *INDEX_SIZE_SETTINGS, DEFAULT_INDEX_MAX_BYTES
+        )
+        jobs.append(
+            RebuildJob(
+                selected=selected,
+                settings=settings,
+                index_max_bytes=largest,
+                preallocate=preallocate,
+            )
+        )
+    if not jobs:
+        raise UsageError(
+            "no partition there that can be changed", next_step="eoctl describe PATH..."
+        )
+    return jobs, notes
+
+
+def _doubts_of_interval(
+    path: str, image: ClusterImage | None, interval_bytes: int
+) -> Iterator[str]:
+    """Say why `index.interval.bytes` may be another than what is taken for it."""
+    if image is None:
+        yield (
+            f"{path}: no cluster metadata: index.interval.bytes taken as {DEFAULT_INTERVAL_BYTES}"
+        )
+    elif image.problems:
+        yield (
+            f"{path}: the cluster metadata cannot be read in full, so index.interval.bytes may be"
+            f" another than {interval_bytes}: {image.problems[0]}"
+        )
+
+
+def named_directories(paths: Iterable[str]) -> frozenset[Path]:
+    """Return the real paths of the PATHs and of all directories around them."""
+    real = [Path(os.path.realpath(each)) for each in paths]
+    return frozenset(around for each in real for around in (each, *each.parents))
+
+
+def is_named(partition_path: str, named: Collection[Path]) -> bool:
+    """Whether one of the PATHs is the directory itself, or lies in it.
+
+    Args:
+        partition_path: the directory.
+        named: `named_directories` of the PATHs, made once for all partitions.
+    """
+    return Path(os.path.realpath(partition_path)) in named
+
+
+def _clusters(found: Discovery, metadata_dir: str | None) -> Clusters | None:
+    """Return what knows the topics' settings; None without any cluster metadata."""
+    has_metadata = any(
+        each.name.topic == METADATA_TOPIC
+        for log_dir in found.log_dirs
+        for each in log_dir.partitions
+    )
+    if metadata_dir is None and not has_metadata:
+        return None
+    from recovery.cluster.clusters import Clusters, find_metadata
+
+    metadata = None if metadata_dir is None else find_metadata(metadata_dir)
+    return Clusters(found.log_dirs, metadata)
+
+
+def _setting(
+    image: ClusterImage | None, topic: str, topic_key: str, broker_key: str, default: int
+) -> int:
+    """Return the topic's setting, else the broker's dynamic one, else Kafka's default."""
+    if image is None:
+        return default
+    for value in (image.topic_config(topic, topic_key), image.broker_config(broker_key)):
+        if value is not None and value.isdecimal():
+            return int(value)
+    return default
+
+
+# -- one call of `rebuild`: results of partitions become rows, files elsewhere, or plans
+
+
+# What a crash leaves at the end of a log; anything else is damage.
+TAILS = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+
+
+class DerivedFileRow(NamedTuple):
+    """A row: one file that a broker derives. Sizes of what is not there are 0."""
+
+    partition: str
+    file: str
+    state: str
+    disk_bytes: int
+    rebuilt_bytes: int
+    written: bool
+    reason: str
+
+
+class _PlannedFile(NamedTuple):
+    """A row before anything is written, and whether the plan writes that file."""
+
+    path: str
+    row: DerivedFileRow
+    is_written: bool
+
+
+class RebuildRun:
+    """Rebuilds the files of the partitions of a call, and keeps rows, notes and the status."""
+
+    def __init__(
+        self, work: Sequence[RebuildJob], processes: int, notes: Sequence[str], *, is_short: bool
+    ) -> None:
+        """Take the jobs of `rebuild_jobs`; `is_short`: not all partitions are among them."""
+        self._work = work
+        self._processes = processes
+        self._notes = [*notes]
+        self._has_findings = False
+        self._has_failed = is_short
+        self._damaged: list[str] = []  # whose files are not written in place
+        self._planned: list[_PlannedFile] = []
+        self._prices: dict[str, RecoveryPrice] = {}  # by log dir
+
+    @property
+    def status(self) -> int:
+        """The exit status, by what has been seen until now."""
+        if self._has_failed:
+            return EXIT_SKIPPED
+        return EXIT_FINDINGS if self._has_findings else EXIT_OK
+
+    # -- nothing is changed in place
+
+    def show(self, to: str | None, output: OutputFormat) -> int:
+        """Print what differs, and write all files below `to` if it is given.
+
+        Raises:
+            AccessError, RefusedError: as `write_elsewhere`.
+        """
+        reading = while_read(lambda: self.status, is_verdict=True) if to is None else nullcontext()
+        with reading:
+            rows = self._rows(to)
+            if is_for_people(output):
+                rows = self._told(list(rows), to)
+            report = Report(
+                kind="derived_file",
+                columns=DerivedFileRow._fields,
+                rows=rows,
+                notes=self._notes,
+            )
+            emit(report, output)
+        return self.status
+
+    def _told(self, rows: list[DerivedFileRow], to: str | None) -> Iterator[DerivedFileRow]:
+        """Say what was found, and how to go on; give the rows that say more than equal."""
+        others = [each for each in rows if each.state != str(FileState.EQUAL)]
+        damaged = [each for each in self._damaged if Path(each).name != f"{METADATA_TOPIC}-0"]
+        call_next = ("eoctl", "repair", *damaged) if damaged else None
+        is_changeable = any(each.partition != f"{METADATA_TOPIC}-0" for each in others)
+        if to is None:
+            tell(compared_lines(len(others), len(rows), call_next, is_changeable=is_changeable))
+        yield from others
+
+    def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
+        flush()  # processes are started now
+        for result in self._results():
+            self._note(result)
+            if result.error is not None:
+                self._has_failed = True
+                error(result.error)
+                continue
+            names = [] if to is None else _written_elsewhere(result, to)
+            for each in result.differences:
+                # Without --apply what differs is a finding; a file written elsewhere is not.
+                # An empty .txnindex that is not there says the same as one that is.
+                self._has_findings |= bool(each.content) or bool(
+                    each.content is not None and each.disk_bytes
+                )
+                yield _row(result, each, is_written=each.name in names)
+
+    def _selected(self) -> list[Selected]:
+        return [each.selected for each in self._work]
+
+    def _results(self) -> Iterator[RebuildResult]:
+        with Progress("rebuilding", lambda: log_bytes(self._selected())) as progress:
+            for result in rebuild_many(self._work, self._processes):
+                progress.advance(result.log_bytes)
+                yield result
+
+    # -- files are written in place
+
+    def change(self, *, is_saved: bool) -> ChangeCommand:
+        """Return what `run_change` needs to know; a plan that is saved is one for all partitions.
+
+        A plan that is applied is one for each partition: what was written stays, whatever is found
+        in the next one.
+        """
+
+        def plan() -> Planned:
+            return Planned(
+                plans=self._one_plan() if is_saved else self._plans(),
+                show=lambda done, output: self._print(done, output, is_applied=not is_saved),
+                notes=self._notes,
+                nothing="there is nothing to write",
+                status=lambda: self.status,
+                answer=self._answer,
+            )
+
+        return ChangeCommand(
+            name="rebuild",
+            selected=self._selected,
+            arguments=lambda: [_arguments(each.selected.partition.path) for each in self._work],
+            plan=plan,
+            is_by_partition=len(self._work) > 1,
+            shows_steps=False,
+            applied_noun="partitions rebuilt",
+        )
+
+    def _answer(self) -> PlanAnswer:
+        written = [each for each in self._planned if each.is_written]
+        partitions_count = len({each.row.partition for each in written})
+        return derived_answer(len(written), partitions_count)
+
+    def _plans(self) -> Iterator[Plan]:
+        log_dirs = self._log_dirs()
+        for derived in self._derived():
+            path = derived.partition_path
+            price = self._price(log_dirs[path])
+            yield derived_plan("rebuild", _arguments(path), [derived], price)
+
+    def _one_plan(self) -> Iterator[Plan]:
+        derived = list(self._derived())
+        if derived:
+            paths = [absolute_path(each.selected.partition.path) for each in self._work]
+            log_dir = self._log_dirs()[derived[0].partition_path]
+            price = None if len(derived) > 1 else self._price(log_dir)
+            yield derived_plan("rebuild", {"partitions": paths}, derived, price)
+
+    def _log_dirs(self) -> dict[str, LogDir | None]:
+        return {each.selected.partition.path: each.selected.log_dir for each in self._work}
+
+    def _derived(self) -> Iterator[Derived]:
+        """What is to be written, by partition.
+
+        Raises:
+            RefusedError: damage.
+            EoctlError: a partition cannot be read.
+        """
+        for result in self._results():
+            self._note(result)
+            if result.error is not None:
+                raise result.error
+            _refuse_damage(result)
+            changed = ((each.name, each.content) for each in result.differences)
+            files = [(name, content) for name, content in changed if content is not None]
+            # Their contents are not kept: there may be thousands of partitions.
+            self._planned += [
+                _PlannedFile(
+                    path=f"{result.path}/{each.name}",
+                    row=_row(result, each, is_written=False),
+                    is_written=each.content is not None,
+                )
+                for each in result.differences
+            ]
+            if files:
+                yield Derived(result.path, files, result.logs)
+
+    def _print(self, done: Done, output: OutputFormat, *, is_applied: bool) -> None:
+        rows = (
+            each.row._replace(
+                written=(is_applied and each.is_written) or done.was_resumed(each.path)
+            )
+            for each in self._planned
+        )
+        emit(Report("derived_file", DerivedFileRow._fields, rows), output)
+
+    def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
+        """What the broker recovers at its next start in a log dir; None: unknown.
+
+        Worked out once for a log dir, and told.
+        """
+        if log_dir is None:
+            return None
+        if log_dir.path not in self._prices:
+            found = self._prices[log_dir.path] = recovery_price(log_dir)
+            self._notes.append(
+                f"{log_dir.path}: without the clean-shutdown marker, which goes before the first"
+                f" change, the next start of the broker recovers {found.partitions_count}"
+                f" partitions, {found.log_bytes} bytes of log"
+            )
+        return self._prices[log_dir.path]
+
+    def _note(self, result: RebuildResult) -> None:
+        self._notes += result.notes
+        self._has_failed |= bool(result.unread) or result.is_short
+        cut = result.cut
+        is_split = cut is not None and cut.verdict.check_id == "SEG-3"  # no repair does that
+        if result.unread or (cut is not None and cut.verdict.kind not in TAILS and not is_split):
+            self._damaged.append(result.path)
+        if cut is not None and is_split:
+            self._has_findings = True
+            self._notes.append(
+                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: a broker"
+                f" splits the segment here when it recovers it ({cut.verdict.reason})"
+            )
+        elif cut is not None:
+            self._has_findings = True
+            self._notes.append(
+                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: recovery"
+                f" would cut {cut.log_bytes - cut.valid_bytes} bytes here and drop all later"
+                f" segments ({cut.verdict.kind.replace('_', ' ')}: {cut.verdict.reason})"
+            )
+
+
+def _arguments(partition_path: str) -> dict[str, Any]:
+    """What tells an unfinished rebuild of a partition from other plans."""
+    return {"partition": absolute_path(partition_path)}
+
+
+def _refuse_damage(result: RebuildResult) -> None:
+    """A derived file must not lie about bytes that are still in the log."""
+    lacking = [
+        Lacking(
+            why=f"{problem}; the rebuilt files would lack what is in it",
+            first="--to DIR, and decide what becomes of that file first",
+        )
+        for problem in result.unread
+    ]
+    cut = result.cut
+    if cut is not None and cut.verdict.kind not in TAILS:
+        lacking.append(
+            Lacking(
+                why=f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"
+                f" {cut.base_offset}; files for the part before it would hide that",
+                first="--to DIR, and decide what becomes of the log first",
+            )
+        )
+    require_given("", lacking)
+
+
+def _written_elsewhere(result: RebuildResult, directory: str) -> list[str]:
+    rebuilt = [(each.name, each.rebuilt) for each in result.differences]
+    files = [(name, content) for name, content in rebuilt if content is not None]
+    return write_elsewhere(fsio.FileSystem(), directory, _name_of(result), files)
+
+
+def _name_of(result: RebuildResult) -> str:
+    return Path(os.path.realpath(result.path)).name
+
+
+def _row(result: RebuildResult, each: FileDifference, *, is_written: bool) -> DerivedFileRow:
+    reason = each.reason
+    if each.first_pos is not None and not reason:
+        reason = f"from byte {each.first_pos} on"
+    return DerivedFileRow(
+        partition=_name_of(result),
+        file=each.name,
+        state=str(each.state),
+        disk_bytes=each.disk_bytes or 0,
+        rebuilt_bytes=each.rebuilt_bytes or 0,
+        written=is_written,
+        reason=reason,
+    )

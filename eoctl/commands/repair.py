@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
+from eoctl.call import Lacking, refusal
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.commands.rebuild import is_named, named_directories, rebuild_jobs
+from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.declared import argument, option
-from eoctl.output import OutputFormat
+from eoctl.messages import LABEL_WIDTH, Said, counted, fitting, is_for_people, listing, said_line
+from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.progress import Progress
+from recovery.changes.journals.losses import Lost
+from recovery.changes.plans.plan import absolute_path
+from recovery.cluster.clusters import Clusters, find_metadata, image_around
+from recovery.cluster.placement import lost_partitions
+from recovery.repair.plan import RepairJob, plan_repair, repair_many
+from recovery.repair.repaired import assigned_topic_id, mend_checkpoints
 from recovery.repair.strategies import Strategy
+from recovery.replay.recover_state import recovery_price
+from recovery.rules.findings import Severity
+from storage.dirs.discovery import discover
+from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError, call_text
+from storage.file_names import DirState
 from storage.limits import INT32_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from eoctl.commands.shared.changes import Done
+    from eoctl.messages import Line
+    from recovery.changes.plans.plan import Plan
+    from recovery.rebuild.many import RebuildJob
+    from recovery.repair.repaired import MendedCheckpoints, Repaired
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.errors import EoctlError
 
 
 @with_change()
@@ -49,14 +80,8 @@ def command(
 
     Without --apply the plan is shown: every step, and what is lost.
     """
-    from eoctl.runs.changes.change_command import run_change
-    from eoctl.runs.changes.repair import (
-        RepairOptions,
-        RepairRun,
-        no_strategy,
-        repair_command,
-    )
-    from eoctl.runs.told import is_for_people
+    from eoctl.commands.shared.changes import run_change
+    from eoctl.messages import is_for_people
 
     wanted = RepairOptions(
         strategy=strategy,
@@ -74,3 +99,705 @@ def command(
     compares = strategy is None and is_for_people(output)
     run = RepairRun(wanted_paths, wanted, compares=compares)
     return run_change(repair_command(run, options.process_count(jobs)), change, output)
+
+
+# -- what a repair comes to, and the strategies beside each other; for a terminal
+
+
+# More than so much is not read once more only to compare.
+MAX_COMPARED_BYTES = 4 << 30
+
+
+class ComparedStrategy(NamedTuple):
+    """What one strategy makes of one directory. Offsets are at most so many; None is unknown.
+
+    Attributes:
+        is_proposed: it is the one to go on with.
+    """
+
+    partition: str
+    strategy: str
+    kept_offsets_count: int | None
+    lost_offsets_count: int | None
+    acknowledged_lost_count: int | None
+    is_proposed: bool
+
+
+class RepairCost(NamedTuple):
+    """What a repair of some directories costs.
+
+    Attributes:
+        names: of those that are changed.
+        opened_count: transactions that have no marker afterwards.
+    """
+
+    names: tuple[str, ...] = ()
+    lost: Lost = Lost()
+    opened_count: int = 0
+
+    def plus(self, name: str, repaired: Repaired) -> RepairCost:
+        """Add a directory."""
+        lost = self.lost
+        for each in repaired.lost:
+            lost = lost.plus(each.cost(repaired.high_watermark))
+        return RepairCost(
+            names=(*self.names, name),
+            lost=lost,
+            opened_count=self.opened_count + len(repaired.open_transactions),
+        )
+
+
+class StrategyComparison(NamedTuple):
+    """The strategies beside each other, and how to go on.
+
+    Attributes:
+        rows: of the damaged directories.
+        costs: by strategy.
+        call: words to go on with; none: there is no way to.
+        remark: what has to be true for it.
+    """
+
+    rows: tuple[ComparedStrategy, ...]
+    costs: Mapping[str, RepairCost]
+    call: tuple[str, ...]
+    remark: str
+
+
+def cost_of(repaired: Iterable[Repaired]) -> RepairCost:
+    """Add up what repairs cost."""
+    cost = RepairCost()
+    for each in repaired:
+        cost = cost.plus(Path(each.path).name, each)
+    return cost
+
+
+def compare(
+    selected: Sequence[Selected],
+    by_strategy: Mapping[Strategy, Mapping[str, Repaired]],
+    proposed: Mapping[str, str],
+) -> StrategyComparison:
+    """Put the strategies beside each other, without a call to go on with.
+
+    Args:
+        selected: the damaged partitions.
+        by_strategy: what each makes of them, by path.
+        proposed: the strategy for each, by path. Where it is to move all of it away, nobody here
+            knows how much another replica has.
+    """
+    rows = []
+    for each in selected:
+        path = each.partition.path
+        results = {name: found.get(path) for name, found in by_strategy.items() if path in found}
+        if proposed[path] == Strategy.MOVE_AWAY:
+            results[Strategy.MOVE_AWAY] = None
+        rows += [
+            _compared(each, found, name, is_proposed=name == proposed[path])
+            for name, found in results.items()
+        ]
+    costs = {str(name): cost_of(found.values()) for name, found in by_strategy.items() if found}
+    return StrategyComparison(rows=tuple(rows), costs=costs, call=(), remark="")
+
+
+def _compared(
+    selected: Selected, repaired: Repaired | None, strategy: Strategy, *, is_proposed: bool
+) -> ComparedStrategy:
+    kept = lost = acknowledged = None
+    if repaired is not None:
+        kept, lost = repaired.kept_offsets_count, repaired.lost_offsets_count
+        acknowledged = repaired.acknowledged_lost_count(repaired.high_watermark)
+    return ComparedStrategy(
+        partition=Path(selected.partition.path).name,
+        strategy=str(strategy),
+        kept_offsets_count=kept,
+        lost_offsets_count=lost,
+        acknowledged_lost_count=acknowledged,
+        is_proposed=is_proposed,
+    )
+
+
+def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
+    """Tell what a plan comes to."""
+    names = listing(cost.names, "partitions") or "the checkpoints of the log dir"
+    if strategy is Strategy.MOVE_AWAY:
+        return PlanAnswer(
+            verbs=("move", "moved"),
+            does=(f"{names} away as a whole, for the broker to fetch anew", f"{names} away"),
+            loses=("nothing that another replica has in sync; all of it if there is none",),
+            is_loss=True,
+        )
+    return PlanAnswer(
+        verbs=("mend", "mended"),
+        does=(f"{names}, strategy {strategy}", names),
+        loses=_loses(cost),
+        is_loss=cost.lost.is_something,
+    )
+
+
+def _loses(cost: RepairCost) -> tuple[str, ...]:
+    text = cost.lost.text
+    opened = f"; {counted(cost.opened_count, 'transaction')} without a marker"
+    return (f"{text}{opened}" if cost.opened_count else text, text, text.partition(";")[0])
+
+
+def compared_lines(
+    compared: StrategyComparison, total_count: int, nothing: str, width: int
+) -> Iterator[Line]:
+    """Tell what is damaged, what each strategy loses, and how to go on."""
+    room = width - LABEL_WIDTH
+    if not compared.rows:
+        yield said_line(Said("Found", fitting([nothing], room)))
+        return
+    names = list(dict.fromkeys(each.partition for each in compared.rows))
+    found = f"{len(names)} of {counted(total_count, 'partition')} to repair"
+    texts = [f"{found}: {listing(names, 'partitions')}", found]
+    yield said_line(Said("Found", fitting(texts, room), Severity.ERROR.rank))
+    for strategy, cost in compared.costs.items():
+        loses = [f"by {strategy}: {each}" for each in _loses(cost)]
+        yield said_line(Said("Loses", fitting(loses, room), Severity.WARNING.rank))
+    if compared.call:
+        command = call_text(compared.call)
+        texts = [f"{command}   # {compared.remark}"] if compared.remark else []
+        yield said_line(Said("Next", next((e for e in texts if len(e) <= room), command)))
+
+
+# -- from the options of `repair` to plans: which partitions, their other replicas, what it costs
+
+
+NO_STRATEGY = "none"  # nothing to be done, or nothing to be done it with
+NO_WAY_BACK = (
+    "what is missing cannot be made from what is here; a backup or another replica may have it"
+)
+
+
+class RepairOptions(NamedTuple):
+    """What the command line says; without a strategy one is proposed for what is damaged."""
+
+    strategy: Strategy | None
+    single_copy: bool = False
+    interval_bytes: int | None = None
+    expiration_ms: int | None = None
+    now: str | None = None
+    metadata_dir: str | None = None
+    replicated: bool = False
+
+    def check(self) -> None:
+        """Refuse combinations that mean nothing.
+
+        Raises:
+            UsageError: for each of them.
+        """
+        if self.single_copy and self.strategy is Strategy.MOVE_AWAY:
+            raise UsageError(
+                "--single-copy: what is moved away is fetched again from another replica",
+                next_step="--strategy salvage or as-broker for the only copy",
+            )
+        if self.replicated and self.single_copy:
+            raise UsageError("--replicated and --single-copy contradict each other")
+        if self.replicated and self.strategy not in {None, Strategy.MOVE_AWAY}:
+            raise UsageError(
+                "--replicated: only what is moved away is fetched again from another replica",
+                next_step="--strategy move-away",
+            )
+
+
+class RepairReport(NamedTuple):
+    """A row: one directory. What is not known is None; `log_end_offset` is that afterwards.
+
+    `lost_records_count` are records of intact batches that no file has afterwards.
+    """
+
+    path: str
+    strategy: str
+    log_start_offset: int | None
+    log_end_offset: int | None
+    lost_offsets_count: int | None
+    lost_records_count: int
+    lost_ranges_count: int
+    lost_bytes: int
+    open_transactions_count: int
+    steps_count: int
+    applied: bool
+
+
+class PlannedRepair(NamedTuple):
+    """A plan for each log dir that has something to repair, rows, errors, and notes for people.
+
+    `is_needed`: something is to be done, whether there is a plan or only a proposal.
+    `is_short`: what was acknowledged is not there, and no plan here brings it back.
+    `is_unread`: something in the log dirs could not be read or used, and no plan mends it.
+    `cost`: of the plans. `comparison`: of the strategies, where none is chosen and a person asks.
+    """
+
+    plans: tuple[Plan, ...]
+    rows: tuple[RepairReport, ...]
+    errors: tuple[EoctlError, ...]
+    notes: tuple[str, ...]
+    is_needed: bool
+    is_short: bool = False
+    is_unread: bool = False
+    cost: RepairCost = RepairCost()
+    comparison: StrategyComparison | None = None
+
+
+class RepairRun:
+    """Plans the repair of the partitions of a call, again and again as they are then."""
+
+    def __init__(
+        self, paths: Sequence[str], options: RepairOptions, *, compares: bool = False
+    ) -> None:
+        """Find them; `compares`: strategies, where none is chosen. UsageError if there is none."""
+        self._options = options
+        self._compares = compares
+        self._paths = tuple(paths)
+        found, notes = rebuild_jobs(
+            paths,
+            interval_bytes=options.interval_bytes,
+            index_max_bytes=None,
+            preallocate=False,
+            expiration_ms=options.expiration_ms,
+            now=options.now,
+            metadata_dir=options.metadata_dir,
+            is_applied=True,
+        )
+        self._found: list[RebuildJob] = []
+        self._work = self._found
+        discovered = discover(paths)
+        whole = discovered.whole
+        self._problems = discovered.problems
+        metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
+        self._absent = lost_partitions(whole, Clusters(whole, metadata))
+        self._mended: dict[str, MendedCheckpoints] = {}
+        self._images: dict[str, ClusterImage | None] = {}
+        self.notes = notes
+        for each in found:
+            if each.selected.partition.name.state is DirState.LIVE:
+                self._found.append(each)
+            else:
+                self.notes.append(f"{each.selected.partition.path}: passed over, not a live one")
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """That of the call."""
+        return self._options.strategy
+
+    @property
+    def selected(self) -> list[Selected]:
+        """The partitions."""
+        return [each.selected for each in self._work]
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the `.log` files of all of them."""
+        total = 0
+        for each in self._work:
+            for path in Path(each.selected.partition.path).glob("*.log"):
+                with suppress(OSError):  # a link that leads nowhere is told when it is planned
+                    total += path.stat().st_size
+        return total
+
+    def arguments(self) -> dict[str, dict[str, Any]]:
+        """What tells an unfinished plan of the same call from others, by log dir."""
+        by_log_dir: dict[str, list[str]] = {}
+        for each in self._work:
+            name = Path(absolute_path(each.selected.partition.path)).name
+            by_log_dir.setdefault(_parent_of(each), []).append(name)
+        strategy = None if self._options.strategy is None else str(self._options.strategy)
+        return {
+            log_dir: {"log_dir": log_dir, "strategy": strategy, "partitions": sorted(names)}
+            for log_dir, names in by_log_dir.items()
+        }
+
+    def plan(self, jobs: int, on_bytes: Callable[[int], None]) -> PlannedRepair:
+        """Look at all of them, and plan a repair for each log dir.
+
+        Raises:
+            RefusedError, AccessError: of the only partition, or of what its log dir needs.
+        """
+        # What is damaged shows best where every good batch counts.
+        strategy = self._options.strategy or Strategy.SALVAGE
+        if strategy is Strategy.SALVAGE:
+            self._mend_checkpoints()
+        work = self._jobs_of(self._work, strategy)
+        done = repair_many(work, jobs, on_done=lambda each: on_bytes(each.log_bytes))
+        checked = [self._checked(job, each) for job, each in zip(self._work, done, strict=True)]
+        errors = tuple(each.error for each in checked if each.error is not None)
+        if errors and len(checked) == 1 and not self._has_mended:
+            raise errors[0]
+        good = [each for each in checked if each.error is None]
+        notes = [*self.notes, *(note for each in good for note in each.notes)]
+        notes += (note for each in self._mended.values() for note in each.notes)
+        notes += map(str, self._absent)
+        is_short = bool(self._absent) or any(map(_has_no_way, good))
+        if self._options.strategy is None:
+            rows = tuple(self._proposals(done))
+            is_needed = self._has_mended or any(row.strategy != NO_STRATEGY for row in rows)
+            notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
+            return PlannedRepair(
+                plans=(),
+                rows=rows,
+                errors=errors,
+                notes=tuple(notes),
+                is_needed=is_needed,
+                is_short=is_short,
+                is_unread=self._is_unread,
+                comparison=self._comparison(done, rows, jobs) if self._compares else None,
+            )
+        if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
+            notes.append(
+                f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
+                " nevertheless if its own directory is given"
+            )
+        plans = tuple(self._plans(good))
+        rows = tuple(_row(each) for each in good)
+        return PlannedRepair(
+            plans=plans,
+            rows=rows,
+            errors=errors,
+            notes=tuple(notes),
+            is_needed=bool(plans),
+            is_short=is_short,
+            is_unread=self._is_unread,
+            cost=cost_of([e for e in good if e.steps or e.limits is not None]),
+        )
+
+    def _jobs_of(self, work: Iterable[RebuildJob], strategy: Strategy) -> list[RepairJob]:
+        named = named_directories(self._paths)
+        return [
+            RepairJob(
+                each.selected,
+                each.settings,
+                strategy,
+                is_named=is_named(each.selected.partition.path, named),
+                topic_id=assigned_topic_id(each.selected, self._image(each.selected)),
+            )
+            for each in work
+        ]
+
+    # -- for people
+
+    def _comparison(
+        self, salvaged: Sequence[Repaired], rows: Sequence[RepairReport], jobs: int
+    ) -> StrategyComparison:
+        """Work out as-broker too, of what is damaged; it is read once more for it."""
+        proposed = {row.path: row.strategy for row in rows if row.strategy != NO_STRATEGY}
+        work = [each for each in self._work if each.selected.partition.path in proposed]
+        found = {each.path: each for each in salvaged if each.path in proposed}
+        by_strategy = {Strategy.SALVAGE: found}
+        if sum(each.log_bytes for each in found.values()) <= MAX_COMPARED_BYTES:
+            wanted = self._jobs_of(work, Strategy.AS_BROKER)
+            cut = repair_many(wanted, jobs, on_done=lambda _: None)
+            by_strategy[Strategy.AS_BROKER] = {e.path: e for e in cut if e.error is None}
+        call, remark = self._way_on(work, proposed, found)
+        selected = [each.selected for each in work]
+        return compare(selected, by_strategy, proposed)._replace(call=call, remark=remark)
+
+    def _way_on(
+        self,
+        work: Sequence[RebuildJob],
+        proposed: Mapping[str, str],
+        salvaged: Mapping[str, Repaired],
+    ) -> tuple[tuple[str, ...], str]:
+        """Put the next call together: that of the first proposal, for all who share it."""
+        if not work:
+            return (), ""
+        strategy = Strategy(next(iter(proposed.values())))
+        alike = [each for each in work if proposed[each.selected.partition.path] == strategy]
+        paths = [each.selected.partition.path for each in alike]
+        if len(alike) == len(proposed) and len(alike) > 1:
+            paths = [*self._paths]
+        words = ["eoctl", "repair", *paths, "--strategy", str(strategy)]
+        if self._options.metadata_dir is not None:
+            words += ["--metadata-dir", self._options.metadata_dir]
+        remark = "shows the plan; --apply does it"
+        if strategy is Strategy.MOVE_AWAY:
+            if any(self._is_only_copy(each.selected) is None for each in alike):
+                words.append("--replicated")
+                remark = "if another broker has it in sync"
+        elif any(self._why_not_here(e, salvaged[e.selected.partition.path]) for e in alike):
+            words.append("--single-copy")
+            remark = "if this is the only copy"
+        elif self._options.single_copy:
+            words.append("--single-copy")
+        return tuple(words), remark
+
+    def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
+        jobs = {each.selected.partition.path: each.selected for each in self._work}
+        known = {_parent_of(each): each.selected.log_dir for each in self._work}
+        by_log_dir: dict[str, list[Repaired]] = {each: [] for each in known}
+        for each in repaired:
+            by_log_dir[str(Path(absolute_path(each.path)).parent)].append(each)
+        arguments = self.arguments()
+        for log_dir, parts in by_log_dir.items():
+            around = known[log_dir]
+            lowered = {
+                jobs[each.path].partition.name: each.limits.recovery_point
+                for each in parts
+                if each.limits is not None
+            }
+            price = None if around is None else recovery_price(around, lowered=lowered)
+            mended = self._mended.get(os.path.realpath(log_dir))
+            contents = None if mended is None else mended.contents
+            plan = plan_repair(log_dir, parts, arguments[log_dir], price, contents)
+            if plan is not None:
+                yield plan
+
+    # -- checkpoints that do not parse
+
+    @property
+    def _has_mended(self) -> bool:
+        return any(each.contents for each in self._mended.values())
+
+    @property
+    def _is_unread(self) -> bool:
+        """Whether a problem of the log dirs is left: checkpoints are mended, others only told."""
+        mended = {
+            os.path.join(real, name)  # noqa: PTH118 - a path is not looked at again
+            for real, each in self._mended.items()
+            for name in each.contents
+        }
+        return any(os.path.realpath(each.path) not in mended for each in self._problems)
+
+    def _mend_checkpoints(self) -> None:
+        """Go on as if those of the log dirs that were given were mended already.
+
+        Lines of all partitions of a log dir are lost with one, so it must be meant as a whole.
+        """
+        wanted = [os.path.realpath(each) for each in self._paths]
+        self._mended, self._work = {}, []
+        for each in self._found:
+            log_dir = each.selected.log_dir
+            real = None if log_dir is None else os.path.realpath(log_dir.path)
+            if log_dir is not None and real in wanted:
+                if real not in self._mended:
+                    self._mended[real] = mend_checkpoints(log_dir)
+                selected = each.selected._replace(log_dir=self._mended[real].log_dir)
+                self._work.append(each._replace(selected=selected))
+            else:
+                self._work.append(each)
+
+    def _told_of_salvage(self) -> Iterable[str]:
+        for each in self._mended.values():
+            for name in each.contents:
+                yield (
+                    f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} anew, and"
+                    " comes before anything else"
+                )
+
+    # -- other replicas
+
+    def _checked(self, job: RebuildJob, repaired: Repaired) -> Repaired:
+        """Refuse what would make replicas diverge, or leave none of them."""
+        if repaired.error is not None or self._options.strategy is None:
+            return repaired
+        error = (
+            self._why_not_away(job, repaired)
+            if repaired.strategy is Strategy.MOVE_AWAY
+            else self._why_not_here(job, repaired)
+        )
+        return repaired._replace(error=error) if error is not None else repaired
+
+    def _why_not_here(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
+        log_dir = job.selected.log_dir
+        watermark = None if log_dir is None else log_dir.high_watermark(job.selected.partition)
+        factor = self._replication_factor(job.selected)
+        if self._options.single_copy or factor == 1 or not repaired.loses_below(watermark):
+            return None
+        where = "where its high watermark is unknown"
+        if watermark is not None:
+            where = f"below its high watermark {watermark}"
+        has = "an unknown number of" if factor is None else str(factor)
+        return refusal(
+            repaired.path,
+            [
+                Lacking(
+                    why=f"would lose offsets {where}, and has {has} replicas: they would diverge"
+                    " where Kafka cannot see it",
+                    options=("--single-copy",),
+                    meaning="this directory is the only one that survives",
+                    first="--strategy move-away, so that the broker fetches it again;"
+                    " --metadata-dir DIR if it is the only one",
+                )
+            ],
+        )
+
+    def _why_not_away(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
+        is_only = self._is_only_copy(job.selected) if repaired.steps else False
+        if is_only:
+            return RefusedError(
+                f"{repaired.path}: no other replica is in sync: moved away, it could not be fetched"
+                " again",
+                next_step="--strategy salvage",
+            )
+        if is_only is None and not self._options.replicated:
+            return refusal(
+                repaired.path,
+                [
+                    Lacking(
+                        why="nothing is known of other replicas: moved away, it may be gone",
+                        options=("--replicated",),
+                        meaning="another broker has a replica that is in sync",
+                        first="--metadata-dir DIR with the cluster's metadata",
+                    )
+                ],
+            )
+        return None
+
+    def _told_of_replicas(self, rows: Iterable[RepairReport]) -> Iterable[str]:
+        """What move-away, where it is proposed, has to be told."""
+        jobs = {each.selected.partition.path: each for each in self._work}
+        for each in rows:
+            if each.strategy != Strategy.MOVE_AWAY or self._options.replicated:
+                continue
+            if self._is_only_copy(jobs[each.path].selected) is None:
+                yield (
+                    f"{each.path}: nothing is known of other replicas: move-away needs"
+                    " --metadata-dir DIR, or --replicated"
+                )
+
+    def _image(self, selected: Selected) -> ClusterImage | None:
+        """The cluster's state that holds for the log dir of a partition."""
+        log_dir = selected.log_dir
+        key = "" if log_dir is None else log_dir.path
+        if key not in self._images:
+            self._images[key] = image_around(log_dir, self._options.metadata_dir)
+        return self._images[key]
+
+    def _replication_factor(self, selected: Selected) -> int | None:
+        image = self._image(selected)
+        if image is None or image.problems:
+            return None
+        name = selected.partition.name
+        return image.replication_factor(name.topic, name.partition)
+
+    def _is_only_copy(self, selected: Selected) -> bool | None:
+        """Whether no other node is known to be in sync; None: not known."""
+        image = self._image(selected)
+        if image is None or image.problems:
+            return None
+        name = selected.partition.name
+        found = image.partition(name.topic, name.partition)
+        meta = None if selected.log_dir is None else selected.log_dir.meta
+        if found is None or meta is None:
+            return None
+        return not {*found.isr} - {meta.node_id}
+
+    def _proposals(self, repaired: Iterable[Repaired]) -> Iterable[RepairReport]:
+        for job, each in zip(self._work, repaired, strict=True):
+            if each.error is not None:
+                continue
+            row = _row(each)
+            if not each.lost:
+                is_good = not each.steps and each.limits is None
+                strategy = NO_STRATEGY if is_good else str(Strategy.SALVAGE)
+            else:
+                is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
+                strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)
+                if is_only and _has_no_way(each):
+                    strategy = NO_STRATEGY  # nothing of it is left
+            yield row._replace(strategy=strategy)
+
+
+def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> UsageError:
+    """Return the error of a call that is to change something and does not say how: what would do.
+
+    Raises:
+        RefusedError, AccessError, UsageError: nothing can be proposed.
+    """
+    run = RepairRun(paths, options, compares=True)
+    with Progress("reading", run.log_bytes) as progress:
+        found = run.plan(jobs, progress.advance).comparison
+    next_step = "the same without --apply and --save-plan compares them"
+    if found is not None and found.call:
+        remark = f"{found.remark}: " if found.remark.startswith("if ") else ""
+        next_step = f"{next_step}; {remark}{call_text([*found.call, '--apply'])}"
+    return UsageError("no strategy: it must be said what is to be done", next_step=next_step)
+
+
+def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+
+    def plan() -> Planned:
+        with Progress("reading", run.log_bytes) as progress:
+            return _planned(run.plan(jobs, progress.advance), run.strategy)
+
+    return ChangeCommand(
+        name="repair",
+        selected=lambda: run.selected,
+        arguments=lambda: [*run.arguments().values()],
+        plan=plan,
+        applied_noun="log dirs repaired",
+    )
+
+
+def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
+    is_open = found.is_short and not found.plans
+    is_left = bool(found.errors) or is_open or found.is_unread
+    notes, nothing = found.notes, ""
+    if not found.plans and found.is_needed:
+        notes += ("nothing was changed: --strategy shows the plan of one",)
+    elif is_open:
+        notes += (f"nothing was changed: {NO_WAY_BACK}",)
+    else:
+        where = " in what could be read and mended here" if found.is_unread else ""
+        where = " in the other partitions" if found.errors else where
+        nothing = f"there is nothing to repair{where}"
+
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [
+            each._replace(
+                applied=(done.is_applied and each.steps_count > 0) or done.was_resumed(each.path)
+            )
+            for each in found.rows
+        ]
+        if found.comparison is not None:
+            if found.comparison.rows:
+                rows_of = ComparedStrategy._fields
+                emit(Report("strategy", rows_of, found.comparison.rows), output)
+            return
+        told = rows
+        if is_for_people(output):
+            told = [each for each in rows if each.steps_count or each.lost_ranges_count]
+        if told or not rows:
+            emit(Report("repair", RepairReport._fields, told), output)
+        if len(told) < len(rows):
+            line(f"{counted(len(rows) - len(told), 'partition')} with nothing to repair")
+
+    def opening(width: int) -> Iterator[Line]:
+        if found.comparison is not None:
+            yield from compared_lines(found.comparison, len(found.rows), nothing, width)
+
+    return Planned(
+        plans=found.plans,
+        show=show,
+        notes=notes,
+        nothing=nothing,
+        errors=found.errors,
+        status=lambda: EXIT_SKIPPED if is_left else EXIT_OK,
+        answer=lambda: None if strategy is None else repair_answer(strategy, found.cost),
+        opening=opening if found.comparison is not None else None,
+    )
+
+
+def _has_no_way(repaired: Repaired) -> bool:
+    """Whether something was acknowledged that is not there, and nothing is left to change."""
+    return repaired.is_short and not repaired.steps and repaired.limits is None
+
+
+def _parent_of(job: RebuildJob) -> str:
+    return str(Path(absolute_path(job.selected.partition.path)).parent)
+
+
+def _row(repaired: Repaired) -> RepairReport:
+    return RepairReport(
+        path=repaired.path,
+        strategy=str(repaired.strategy),
+        log_start_offset=repaired.log_start_offset,
+        log_end_offset=repaired.end_offset,
+        lost_offsets_count=repaired.lost_offsets_count,
+        lost_records_count=repaired.lost_records_count,
+        lost_ranges_count=len(repaired.lost),
+        lost_bytes=repaired.lost_bytes,
+        open_transactions_count=len(repaired.open_transactions),
+        steps_count=len(repaired.steps),
+        applied=False,
+    )

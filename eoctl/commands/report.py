@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
-from typing import Annotated
+from errno import EACCES
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from eoctl.commands.reporting.gather import gather
 from eoctl.declared import option
 from eoctl.options import (
     Jobs,
@@ -18,9 +22,17 @@ from eoctl.options import (
     given_paths,
     process_count,
 )
-from eoctl.output import OutputFormat
-from storage.errors import UsageError
+from eoctl.output import OutputFormat, Report, emit, message
+from eoctl.report.redaction import KEY_BYTES
+from storage.dirs.discovery import require_outside_log_dirs
+from storage.errors import AccessError, RefusedError, UsageError, pasted
+from storage.files import fsio
+from storage.files.fsio import FileAttributes, own_attributes
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.report.model import Model
 
 
 class Redacted(StrEnum):
@@ -87,8 +99,7 @@ def command(
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl report PATH... --to report.html")
     from eoctl.clock import parse_time_ms
-    from eoctl.runs.report.request import ReportRequest
-    from eoctl.runs.report.run import run_report
+    from eoctl.commands.reporting.calls import ReportRequest
 
     return run_report(
         ReportRequest(
@@ -114,3 +125,111 @@ def command(
         ),
         output,
     )
+
+
+# -- the key of pseudonyms: drawn for one report, or kept in a file for several
+
+
+def read_key(path: str | None) -> bytes:
+    """Return the key of a file, which is made if it is not there; without a file draw one.
+
+    Raises:
+        AccessError: it cannot be read, or written.
+        UsageError: it is no such key.
+        RefusedError: it would lie in a log dir.
+    """
+    if path is None:
+        return os.urandom(KEY_BYTES)
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        require_outside_log_dirs(path, "name a file elsewhere")
+        data = os.urandom(KEY_BYTES)
+        private = FileAttributes(os.geteuid(), os.getegid(), 0o600)
+        fsio.replace_file(fsio.FileSystem(), path, data.hex().encode() + b"\n", attributes=private)
+        return data
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    try:
+        key = bytes.fromhex(data.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise UsageError(f"--key-file {path}: no key of eoctl", next_step="name a file to be made")
+    return key
+
+
+# -- a run of `eoctl report`: what may be written where, the rows, the page
+
+
+def run_report(request: ReportRequest, output: OutputFormat) -> int:
+    """Read, write the page, print rows to programs; returns the exit status."""
+    is_for_programs = output is not OutputFormat.TEXT
+    if request.to is None and not is_for_programs:
+        raise UsageError(
+            "--to is missing: what is the file to be called?",
+            next_step=f"eoctl report {' '.join(map(pasted, request.paths))} --to report.html",
+        )
+    if request.key_file is not None and not request.redacts:
+        raise UsageError("--key-file goes with --redact names")
+    if (
+        request.from_ms is not None
+        and request.to_ms is not None
+        and request.from_ms > request.to_ms
+    ):
+        raise UsageError("--from-time is later than --to-time")
+    if request.to is not None:
+        require_target(request.to, is_forced=request.is_forced)
+    # Pseudonyms may be in another order, and so may the lanes.
+    model = gather(request._replace(draws_only=not (is_for_programs or request.redacts)))
+    if request.redacts:
+        from eoctl.report.redaction import redacted
+
+        model = redacted(model, read_key(request.key_file))
+    if is_for_programs:
+        for kind, columns, rows in model.tables():
+            emit(Report(kind, columns, rows), output)
+    if request.to is not None:
+        write_page(request.to, model, max_lanes=request.max_lanes)
+    return model.status
+
+
+def write_page(to: str, model: Model, *, max_lanes: int) -> None:
+    """Draw the page and put it in its place at once. Raises AccessError."""
+    from eoctl.face.columns import size_text
+    from eoctl.report.page import page_of
+
+    data = page_of(model, max_lanes=max_lanes)
+    fsio.replace_file(fsio.FileSystem(), to, data, attributes=own_attributes())
+    message(f"{to}: {size_text(len(data))}")
+    for said in model.verdict:
+        message(f"{said.label}: {said.text}")
+
+
+def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
+    """See that a file may be put there, before the work begins.
+
+    Raises:
+        UsageError: it has no name.
+        RefusedError: it is there, or it would lie in a log dir.
+        AccessError: nothing can be written there.
+    """
+    if not to or to.endswith("/"):
+        raise UsageError(f"{option}: no file is named", next_step=f"{option} report.html")
+    if to == "-":
+        raise UsageError(
+            f"{option} -: a page goes into a file, not to standard output",
+            next_step=f"{option} report.html",
+        )
+    require_outside_log_dirs(to, "name a file elsewhere")
+    if os.path.lexists(to):
+        if Path(to).is_dir():
+            raise UsageError(
+                f"{option} {pasted(to)}: is a directory", next_step=f"{option} report.html"
+            )
+        if not is_forced:
+            raise RefusedError(f"{to}: is there already", next_step="--force, or another name")
+    fsio.require_replaceable(to)
+    directory = Path(to).parent
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise AccessError(OSError(EACCES, os.strerror(EACCES)), str(directory))

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import ipaddress
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from eoctl import options
+from eoctl import options, output, progress
+from eoctl.clients.log.log_walk import DamageError
 from eoctl.declared import argument, option
+from eoctl.face.columns import duration_text, printable, size_text
+from eoctl.messages import first_of
 from eoctl.options import OfferUntil, OnDamage
-from eoctl.output import OutputFormat
-from storage.errors import UsageError
+from eoctl.output import OutputFormat, Report, emit
+from eoctl.progress import Progress
+from eoctl.serve.server import Address, Server
+from eoctl.serve.state.catalogue import Catalogue, ServeRules
+from eoctl.serve.state.members import CommitFile, Members
+from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.cluster.placement import not_understood_of
+from storage.dirs.discovery import discover, is_foreign
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_BUG,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    EoctlError,
+    RefusedError,
+    UsageError,
+    pasted,
+)
+from storage.file_names import METADATA_TOPIC, DirState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eoctl.serve.connection import Connection
+    from eoctl.serve.state.catalogue import ServedPartition
+    from storage.dirs.discovery import Discovery, Selected
+    from storage.file_names import TopicPartition
 
 
 def command(
@@ -72,7 +106,6 @@ def command(
     Clients list topics, fetch, search by time, and read groups and transactions as they were. What
     they commit is kept in memory; what else would write is refused.
     """
-    from eoctl.runs.serving.serve import ServeOptions, serve
     from eoctl.serve.state.catalogue import Preferences, ServeRules
 
     given = options.given_paths(paths, server_properties)
@@ -97,3 +130,422 @@ def command(
         offsets_to=offsets_to,
     )
     return serve(given, wanted, output)
+
+
+# -- what is told of each partition that is served
+
+
+VERIFIED = "verified: headers and checksums of all batches that are offered"
+READ_BYTES = 8 << 20
+
+
+class ServedRow(NamedTuple):
+    """A partition that is served. What is not known without reading all of it is None.
+
+    Attributes:
+        high_watermark: as checkpointed.
+        last_stable_offset: where a read_committed consumer stops.
+        end_offset: what is offered ends there.
+        damaged_places: how many were met so far.
+        notes: what is missing; not a column.
+    """
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    high_watermark: int | None
+    last_stable_offset: int | None
+    end_offset: int
+    damaged_places: int | None
+    path: str
+    notes: tuple[str, ...] = ()
+    is_lacking: bool = False
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """Names of what is shown."""
+        return cls._fields[:-2]
+
+    def values(self) -> tuple[Any, ...]:
+        """What is shown."""
+        return tuple(self)[:-2]
+
+
+def partition_row(served: ServedPartition) -> ServedRow:
+    """Look at a partition, at its ends only."""
+    topic, number = served.key
+    try:
+        log = served.log
+        bounds = log.bounds()
+    except AccessError as exc:
+        return ServedRow(
+            topic=topic,
+            partition=number,
+            log_start_offset=-1,
+            high_watermark=None,
+            last_stable_offset=None,
+            end_offset=-1,
+            damaged_places=None,
+            path=served.copies[0].partition.path,
+            notes=(str(exc),),
+            is_lacking=True,
+        )
+    remote = log.partition.remote_range
+    # As with `consume` and `export`, what is remote is no part of what is here, and sound.
+    notes = [] if remote is None else [f"{remote}: they are not served"]
+    lacking = [*map(str, log.missing), *map(str, log.partition.problems)]
+    try:
+        stable = log.known_stable_offset()
+    except AccessError as exc:
+        stable = -1
+        lacking.append(str(exc))
+    lacking += map(str, log.unknown)
+    return ServedRow(
+        topic=topic,
+        partition=number,
+        log_start_offset=bounds.start_offset,
+        high_watermark=bounds.high_watermark,
+        last_stable_offset=None if stable < 0 else stable,
+        end_offset=bounds.end_offset,
+        damaged_places=log.damaged_count if log.is_verified else None,
+        path=log.partition.path,
+        notes=(*notes, *lacking),
+        is_lacking=bool(lacking or log.damaged_count or served.is_lacking),
+    )
+
+
+def verify(catalogue: Catalogue) -> None:
+    """Walk all that is offered, and its transactions, before anybody is given anything."""
+    selected = [copy for each in catalogue.partitions() for copy in each.copies[:1]]
+    total = sum(each.log_bytes() for each in selected)
+    with Progress("verifying", total):
+        for each in catalogue.partitions():
+            try:
+                each.log.verify()
+            except (AccessError, DamageError) as exc:
+                catalogue.tell_once(str(exc))
+
+
+# -- one run of `eoctl serve`: what is served, where, to whom, and what they met
+
+
+MAX_PORT = 65_535
+SOME = 3  # of many partitions are named
+GIVE_WAY_S = 2.0
+DEFAULT_LISTEN = "127.0.0.1:0"
+
+
+class ServeOptions(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        listen: HOST:PORT.
+        for_seconds: None: until it is interrupted.
+        follows: what brokers append meanwhile is served, too.
+        verifies: everything is read before anything is served.
+        offsets_to: a file that commits are written to.
+    """
+
+    rules: ServeRules
+    listen: str = DEFAULT_LISTEN
+    allows_remote: bool = False
+    for_seconds: float | None = None
+    follows: bool = False
+    verifies: bool = False
+    metadata_dir: str | None = None
+    offsets_to: str | None = None
+
+
+class PortError(EoctlError):
+    """It cannot be listened there."""
+
+    exit_status = EXIT_ACCESS
+
+
+def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> int:
+    """Serve log dirs until it is time, or interrupted; returns the exit status.
+
+    Raises:
+        UsageError, RefusedError: the call cannot be meant like that.
+        NotKafkaError, AccessError: a directory, or the port, cannot be had.
+    """
+    address = parse_address(options.listen)
+    require_allowed(address, options)
+    found = discover(paths)
+    catalogue = open_catalogue(found, options)
+    if not catalogue.topics:
+        raise UsageError(
+            "nothing to serve: no partition of a topic that is asked for is there",
+            next_step="--topic GLOB, or --internal for the brokers' own topics",
+        )
+    run = _Run(catalogue, options, form)
+    problems = [str(each) for each in found.problems if not is_foreign(each)]
+    problems += not_understood_of([catalogue.image])
+    run.notes += first_of(problems, "problems")
+    run.is_lacking = bool(problems)
+    for each in found.log_dirs:
+        if each.lock.is_held:
+            how = "is followed" if options.follows else "is served as it is now; see --follow"
+            run.notes.append(f"{each.path}: in use by {each.lock.holder}; it {how}")
+    try:
+        run.live(address)
+    except KeyboardInterrupt as exc:
+        exc.add_note(run.summary())
+        raise
+    output.message(run.summary())
+    return run.status
+
+
+def parse_address(text: str) -> Address:
+    """Read HOST:PORT. Raises UsageError."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
+        raise UsageError(f"--listen {text}: not HOST:PORT", next_step="--listen 127.0.0.1:9092")
+    return Address(host, int(port))
+
+
+def require_allowed(address: Address, options: ServeOptions) -> None:
+    """Whoever reaches the port reads everything. Raises RefusedError."""
+    if options.allows_remote or address.host == "localhost":
+        return
+    try:
+        is_loopback = ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise RefusedError(
+            f"--listen {address}: whoever reaches that address could read everything that is"
+            " served; nobody is asked for a password",
+            next_step=f"--listen {address} --allow-remote, or --listen 127.0.0.1:{address.port}",
+        )
+
+
+def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
+    """Gather what is served. Raises UsageError: it is of several clusters."""
+    ids = {each.meta.cluster_id for each in found.log_dirs if each.meta is not None} - {None}
+    if len(ids) > 1:
+        names = " and ".join(sorted(map(str, ids)))
+        raise UsageError(
+            f"log dirs of clusters {names}: one broker is of one cluster",
+            next_step="a call for each cluster",
+        )
+    metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
+    clusters = Clusters(found.log_dirs, metadata)
+    image = clusters.image_for(found.log_dirs[0] if found.log_dirs else None)
+    copies: dict[TopicPartition, tuple[Selected, ...]] = {}
+    quorum = [] if metadata is None else [metadata]
+    for each in found.selected:
+        name = each.partition.name
+        if name.topic == METADATA_TOPIC:
+            quorum += [each] if metadata is None else []
+        elif name.state is DirState.LIVE and name.partition >= 0:
+            key = each.partition.topic_partition
+            copies[key] = (*copies.get(key, ()), each)
+    return Catalogue(
+        copies,
+        found.log_dirs,
+        image,
+        metadata=quorum,
+        rules=options.rules,
+        tell=lambda _: None,
+    )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _names_of(rows: Sequence[ServedRow]) -> str:
+    """Name some partitions, and count the others."""
+    names = ", ".join(f"{row.topic}-{row.partition}" for row in rows[:SOME])
+    return names if len(rows) <= SOME else f"{names} and {len(rows) - SOME} more partitions"
+
+
+class _Run:
+    """What happens while it is served."""
+
+    def __init__(self, catalogue: Catalogue, options: ServeOptions, form: OutputFormat) -> None:
+        self.notes: list[str] = []
+        self.is_lacking = False
+        self._catalogue = catalogue
+        self._options = options
+        self._form = form
+        self._commits = None if options.offsets_to is None else CommitFile(options.offsets_to)
+        self._members = Members(None if self._commits is None else self._commits.add)
+        self._server: Server | None = None
+        self._clients_count = 0
+        self._has_failed = False
+        self._gives_way = True
+        self._sent_bytes = 0
+
+    # --- life
+
+    def live(self, address: Address) -> None:
+        """Serve; raises KeyboardInterrupt where it is asked to end, in whichever way."""
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            asyncio.run(self._main(address))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    @staticmethod
+    def _end_when_asked(loop: asyncio.AbstractEventLoop) -> None:
+        """End as at Ctrl-C when a service manager, or `kill`, says so: once is enough.
+
+        The loop's own handlers would be gone before it has ended.
+        """
+        main = asyncio.current_task()
+        assert main is not None
+
+        def end(*_: object) -> None:
+            if not main.done() and not main.cancelling():
+                main.cancel()
+                loop.call_soon_threadsafe(lambda: None)  # it may be waiting
+
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, end)
+
+    async def _main(self, address: Address) -> None:
+        """Listen, tell what is served, and wait."""
+        loop = asyncio.get_running_loop()
+        self._end_when_asked(loop)
+        self._catalogue.tell = lambda words: self._tell_from(loop, words)
+        self._server = server = Server(self._catalogue, self._members, on_end=self._take_leave)
+        try:
+            if self._options.verifies:
+                await server.broker.apart(verify, self._catalogue)
+            progress.stop()
+            await server.listen(address)
+            if self._options.follows:
+                server.follow()
+            began_s = time.monotonic()
+            await self._tell_all(server)
+            seconds = self._options.for_seconds
+            left_s = None if seconds is None else began_s + seconds - time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await asyncio.Event().wait()
+        finally:
+            await server.close()
+            if self._commits is not None:
+                self._commits.close()
+
+    async def _tell_all(self, server: Server) -> None:
+        """Say where it listens, and what is served: all of it, whenever it is asked to end."""
+        self._tell_where(server.address)
+        telling = asyncio.create_task(self._tell_rows(server))
+        try:
+            await asyncio.shield(telling)
+        except asyncio.CancelledError:
+            self._gives_way = False
+            await telling  # a second Ctrl-C ends that, too
+            raise
+
+    def _tell_where(self, address: Address) -> None:
+        if self._form is OutputFormat.TEXT:
+            output.line(f"bootstrap {address}")
+        else:
+            output.row_writer(self._form)({"kind": "bootstrap", "bootstrap": str(address)})
+        output.flush()
+        topic = next(iter(self._catalogue.topics))
+        output.message(f"read it: kcat -b {address} -C -e -t {pasted(topic)}")
+        output.message(
+            f"read it: kafka-console-consumer.sh --bootstrap-server {address} --from-beginning"
+            f" --topic {pasted(topic)}"
+        )
+
+    async def _tell_rows(self, server: Server) -> None:
+        """Say what is served, while it is served already."""
+        rows = []
+        until_s = asyncio.get_running_loop().time() + GIVE_WAY_S
+        for each in self._catalogue.partitions():
+            if self._gives_way:
+                await server.broker.give_way(until_s)  # to clients that are there already
+            rows.append(await server.broker.apart(partition_row, each))
+        self.is_lacking = self.is_lacking or any(each.is_lacking for each in rows)
+        if self._options.verifies:
+            self.notes.append(VERIFIED)
+        emit(
+            Report(
+                kind="served_partition",
+                columns=ServedRow.columns(),
+                rows=[each.values() for each in rows],
+                notes=[*self.notes, *self._notes_of(rows)],
+            ),
+            self._form,
+        )
+        output.flush()
+
+    def _notes_of(self, rows: Sequence[ServedRow]) -> list[str]:
+        notes = [f"{row.topic}-{row.partition}: {each}" for row in rows for each in row.notes]
+        above = [
+            row for row in rows
+            if row.high_watermark is not None and row.end_offset > row.high_watermark
+        ]  # fmt: skip
+        unknown = [row for row in rows if row.high_watermark is None]
+        found = first_of(notes, "notes")
+        if above:
+            count = sum(row.end_offset - (row.high_watermark or 0) for row in above)
+            found.append(
+                f"{count} offsets above the checkpointed high watermark are offered, of"
+                f" {_names_of(above)}; --until hw leaves them out"
+            )
+        if unknown:
+            offered = "nothing" if self._options.rules.is_until_hw else "everything"
+            found.append(
+                f"no checkpoint names a high watermark of {_names_of(unknown)}: {offered} of it is"
+                " offered"
+            )
+        return found
+
+    # --- what people are told
+
+    @staticmethod
+    def _tell_from(loop: asyncio.AbstractEventLoop, words: str) -> None:
+        """Say something from any thread."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(lambda: output.message(words, level="warning"))
+
+    def _take_leave(self, client: Connection) -> None:
+        self._clients_count += 1
+        self._has_failed |= client.is_our_bug
+        self._sent_bytes += client.sent_bytes
+        name = f" ({printable(client.name)})" if client.name else ""
+        seconds = duration_text(round((time.monotonic() - client.began_s) * 1000))
+        many = len(client.partitions)
+        of_what = f" of {_counted(many, 'partition')}" if many else ""
+        end = f"; cut off: {client.problem}" if client.problem else ""
+        output.message(
+            f"client {client.address}{name}: {_counted(client.requests_count, 'request')},"
+            f" {size_text(client.sent_bytes)}{of_what}, {seconds}{end}",
+            address=client.address,
+            client_id=client.name,
+            requests_count=client.requests_count,
+            sent_bytes=client.sent_bytes,
+        )
+
+    def summary(self) -> str:
+        """Say what it came to."""
+        damage = sum(
+            each.log.damaged_count for each in self._catalogue.partitions() if each.is_open
+        )
+        met = f"; {_counted(damage, 'damaged place')} met" if damage else ""
+        away = 0 if self._server is None else self._server.turned_away_count
+        more = f"; {_counted(away, 'client')} turned away" if away else ""
+        return (
+            f"served {size_text(self._sent_bytes)} over"
+            f" {_counted(self._clients_count, 'connection')}{more}{met}"
+        )
+
+    @property
+    def status(self) -> int:
+        """Exit status: whether all that should be there was given, as far as anybody asked."""
+        if self._has_failed:
+            return EXIT_BUG
+        logs = [each.log for each in self._catalogue.partitions() if each.is_open]
+        is_damaged = any(each.skipped or each.met or each.missing or each.unknown for each in logs)
+        is_lacking = self.is_lacking or self._catalogue.is_lacking
+        return EXIT_SKIPPED if is_damaged or is_lacking else EXIT_OK

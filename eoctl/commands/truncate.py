@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
+from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.clock import resolve_now
+from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.declared import argument, option
-from eoctl.output import OutputFormat
-from storage.errors import UsageError
+from eoctl.output import OutputFormat, Report, emit
+from eoctl.progress import Progress
+from eoctl.replica_paths import require_known_bounds, select_replicas
+from recovery.changes.journals.listing import unfinished_path
+from recovery.changes.plans.changeable import require_same_segments
+from recovery.changes.plans.plan import absolute_path, make_plan
+from recovery.cluster.clusters import image_around
+from recovery.replay.recover_state import bytes_to_replay
+from recovery.replay.snapshots import Clock
+from recovery.truncate.plan import plan_truncation
+from recovery.truncate.price import cut_parts, price_truncation
+from recovery.truncate.target import TargetKind, TargetRequest
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import StoppedState, read_log_dir
+from storage.dirs.partition import Partition
+from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.limits import INT32_MAX, MAX_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.commands.shared.changes import Done, PlanAnswer
+    from recovery.changes.plans.plan import Plan
+    from recovery.truncate.plan import Truncation
+    from recovery.truncate.price import TruncationPrice
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
 
 
 @with_change()
@@ -73,8 +103,7 @@ def command(
     shown: every step, and what is lost.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.runs.changes.change_command import run_change
-    from eoctl.runs.changes.truncate import TruncateOptions, truncate_command
+    from eoctl.commands.shared.changes import run_change
     from recovery.truncate.target import TargetKind
 
     targets: dict[TargetKind, int | None] = {}
@@ -106,3 +135,308 @@ def command(
         expiration_ms=producer_expiry_ms,
     )
     return run_change(truncate_command(path, wanted), change, output)
+
+
+# -- from the options of `truncate` to a plan: the partition, its other replicas, what it costs
+
+
+class TruncateOptions(NamedTuple):
+    """What the command line says of the target and of what is known of the cluster."""
+
+    kind: TargetKind
+    value: int | None
+    assume_hw: int | None = None
+    exact: bool = False
+    replicas: tuple[str, ...] = ()
+    all_replicas: tuple[str, ...] = ()
+    single_copy: bool = False
+    coordinator_dirs: tuple[str, ...] = ()
+    metadata_dir: str | None = None
+    now: str | None = None
+    expiration_ms: int | None = None
+
+
+class TruncationReport(NamedTuple):
+    """A row: one directory. Offsets that are not known, or not asked for, are None."""
+
+    path: str
+    target_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    end_after_restart: int
+    high_watermark: int | None
+    applied: bool
+
+
+class PlannedTruncation(NamedTuple):
+    """The plan (None: nothing to cut), a row for each directory, and notes for people.
+
+    `is_short`: what was acknowledged is not there, and there is nothing to cut.
+    """
+
+    plan: Plan | None
+    rows: tuple[TruncationReport, ...]
+    notes: tuple[str, ...]
+    is_short: bool = False
+
+
+def _require_others(selected: Selected, compared: Sequence[Selected]) -> None:
+    """What is compared with the partition must be another one.
+
+    Raises:
+        UsageError: otherwise.
+    """
+    for each in compared:
+        if os.path.realpath(each.partition.path) == os.path.realpath(selected.partition.path):
+            raise UsageError(
+                f"{each.partition.path}: is the partition itself: there is nothing to compare",
+                next_step="--replica with a directory of another node",
+            )
+
+
+def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
+    """What tells an unfinished plan of the same call from others."""
+    return {
+        "partition": absolute_path(path),
+        "to": str(options.kind),
+        "value": options.value,
+        "assume_hw": options.assume_hw,
+        "all_replicas": [absolute_path(each) for each in options.all_replicas],
+    }
+
+
+def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+    return ChangeCommand(
+        name="truncate",
+        selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
+        arguments=lambda: [arguments_of(path, options)],
+        plan=lambda: _planned(plan_run(path, options)),
+        # In what is there now its target may mean nothing more.
+        if_done=_planned(PlannedTruncation(None, (), ())),
+    )
+
+
+def _planned(found: PlannedTruncation) -> Planned:
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [each._replace(applied=done.is_applied) for each in found.rows]
+        emit(Report("truncation", TruncationReport._fields, rows), output)
+
+    return Planned(
+        plans=() if found.plan is None else (found.plan,),
+        show=show,
+        notes=found.notes,
+        nothing="there is nothing to cut",
+        answer=lambda: _answer(found),
+        status=lambda: EXIT_SKIPPED if found.is_short else EXIT_OK,
+    )
+
+
+def _answer(found: PlannedTruncation) -> PlanAnswer | None:
+    if found.plan is None:
+        return None
+    replicas = [Path(each.path) for each in found.rows]
+    others = f", and {len(replicas) - 1} replicas" if len(replicas) > 1 else ""
+    return cut_answer(f"{replicas[0].name}{others}", found.plan.price, path=found.rows[0].path)
+
+
+def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
+    """Plan the truncation of a partition, and of all its replicas if they are given.
+
+    Raises:
+        RefusedError, UsageError, AccessError: as `plan_truncation`; also when other replicas would
+            be left that have more.
+    """
+    selected, *others = select_replicas([path, *options.all_replicas])
+    compared = [select_partition(each) for each in options.replicas]
+    _require_others(selected, compared)
+    require_known_bounds((*others, *compared))
+    image = image_around(selected.log_dir, options.metadata_dir)
+    moment = resolve_now(
+        options.now,
+        [] if selected.log_dir is None else [selected.log_dir.path],
+    )
+    clock = Clock.at(moment.ms, options.expiration_ms)
+    replicas = (*map(Partition.of, compared), *map(Partition.of, others))
+    request = TargetRequest(
+        options.kind,
+        options.value,
+        assume_hw=options.assume_hw,
+        exact=options.exact,
+        replicas=replicas,
+    )
+    partition = Partition.of(selected)
+    # Each checkpoint is a lower bound of the real one, whatever is assumed.
+    known = [options.assume_hw, *(each.high_watermark for each in (partition, *replicas))]
+    high_watermark = max((each for each in known if each is not None), default=None)
+    replicas_cut = [Partition.of(each) for each in others]
+    with Progress("planning", lambda: _bytes_to_plan([partition, *replicas_cut])):
+        truncation = plan_truncation(partition, request, clock=clock)
+        same = TargetRequest(TargetKind.OFFSET, truncation.target.offset)
+        truncations = [
+            truncation,
+            *(plan_truncation(each, same, clock=clock) for each in replicas_cut),
+        ]
+    for each in truncations:
+        if not each.cut.is_nothing:
+            _require_no_other_copy(each, image, options, high_watermark)
+    planned = _put_together(
+        truncations, arguments_of(path, options), options, image, high_watermark
+    )
+    notes = (moment.describe(), *_warnings(truncations), *planned.notes)
+    return planned._replace(notes=notes)
+
+
+def _bytes_to_plan(partitions: Sequence[Partition]) -> int:
+    """What the states at the new ends are replayed from, at most."""
+    return sum(bytes_to_replay(each, from_scratch=False, at_offset=None) for each in partitions)
+
+
+def _bytes_to_count(truncation: Truncation) -> int:
+    """What goes is read twice, and the state at the old end is replayed."""
+    partition, cut = truncation.partition, truncation.cut
+    gone = sum(files.log.file_bytes - start_pos for files, start_pos in cut_parts(truncation))
+    replayed = bytes_to_replay(partition, from_scratch=False, at_offset=cut.log_end_offset)
+    return 2 * gone + replayed
+
+
+def _warnings(truncations: Sequence[Truncation]) -> Iterator[str]:
+    """What makes a plan doubtful that is only looked at."""
+    for each in truncations:
+        log_dir = each.partition.log_dir
+        if each.partition.stopped is StoppedState.LIVE:
+            yield f"{each.partition.path}: a broker is running on it: what is said here may change"
+        unfinished = None if log_dir is None else unfinished_path(log_dir.path)
+        if unfinished is not None:
+            yield f"{each.partition.path}: an earlier change is unfinished: {unfinished}"
+
+
+def _put_together(
+    truncations: Sequence[Truncation],
+    arguments: dict[str, Any],
+    options: TruncateOptions,
+    image: ClusterImage | None,
+    high_watermark: int | None,
+) -> PlannedTruncation:
+    rows = tuple(_report(each, high_watermark) for each in truncations)
+    notes = [note for each in truncations for note in each.notes]
+    missing = [
+        f"{each.partition.path}: {found}"
+        for each in truncations
+        for found in each.partition.not_given()
+    ]
+    notes += missing
+    steps = [step for each in truncations for step in each.steps]
+    if not steps:
+        return PlannedTruncation(None, rows, tuple(notes), is_short=bool(missing))
+    log_dirs = [read_log_dir(each) for each in options.coordinator_dirs]
+    cut = [each for each in truncations if each.steps]
+    with Progress("counting what goes", lambda: sum(map(_bytes_to_count, cut))):
+        first, *others = (
+            price_truncation(
+                each,
+                log_dirs=log_dirs or _own_log_dirs(each),
+                image=image,
+                high_watermark=high_watermark,
+            )
+            for each in cut
+        )
+    price = first.to_json()
+    notes += price.pop("notes")
+    notes += _told_of_reopened(first)
+    if others:
+        price["replicas"] = [
+            _replica_price(each, found) for each, found in zip(cut[1:], others, strict=True)
+        ]
+    notes.append(
+        "verified: checksums from the recovery point to the cut, headers of what is cut; records"
+        " were not decompressed"
+    )
+    plan = make_plan("truncate", arguments, steps, price)
+    names = {
+        each.partition.path: [files.log.name.name for files in each.partition.segments]
+        for each in cut
+    }
+    require_same_segments(names, plan)
+    return PlannedTruncation(plan, rows, tuple(dict.fromkeys(notes)))
+
+
+def _told_of_reopened(price: TruncationPrice) -> Iterator[str]:
+    """What becomes of transactions whose marker goes while data of theirs stays."""
+    count = (price.transactions_count or {}).get("reopened", 0)
+    if count:
+        reopened = [each for each in price.transactions or () if each.outcome == "reopened"]
+        aborted_count = sum(each.kind == "abort" for each in reopened)
+        yield (
+            f"{count} transactions keep data and lose their marker, {aborted_count} of them an"
+            " ABORT: they hang, and read_committed stops before the first of them. The next marker"
+            " of the same producer id in this partition decides anew about their data: a commit"
+            " makes aborted data visible, an abort hides committed data. kafka-transactions.sh"
+            " abort ends them"
+        )
+
+
+def _own_log_dirs(truncation: Truncation) -> list[LogDir]:
+    log_dir = truncation.partition.log_dir
+    return [] if log_dir is None else [log_dir]
+
+
+def _replica_price(truncation: Truncation, price: TruncationPrice) -> dict[str, Any]:
+    names = (
+        *("cut_start_offset", "cut_end_offset", "records_count", "missing_offsets_count"),
+        "log_bytes",
+    )
+    values = {name: getattr(price, name) for name in names}
+    return {**values, "path": truncation.partition.path}
+
+
+def _report(truncation: Truncation, high_watermark: int | None) -> TruncationReport:
+    partition = truncation.partition
+    return TruncationReport(
+        path=partition.path,
+        target_offset=truncation.target.offset,
+        log_start_offset=truncation.log_start_offset,
+        log_end_offset=truncation.cut.log_end_offset,
+        end_after_restart=truncation.cut.end_offset,
+        high_watermark=high_watermark,
+        applied=False,
+    )
+
+
+def _require_no_other_copy(
+    truncation: Truncation,
+    image: ClusterImage | None,
+    options: TruncateOptions,
+    high_watermark: int | None,
+) -> None:
+    """What is cut below the high watermark must not live on in another replica (FIX-9)."""
+    partition = truncation.partition
+    if high_watermark is not None and truncation.cut.end_offset >= high_watermark:
+        return
+    factor = None
+    if image is not None and not image.problems:
+        factor = image.replication_factor(partition.topic, partition.partition)
+    given_count = 1 + len(options.all_replicas)
+    if options.single_copy or (factor is not None and given_count >= factor):
+        return
+    if options.all_replicas and factor is None:
+        return
+    where = (
+        "where its high watermark is unknown"
+        if high_watermark is None
+        else f"below its high watermark {high_watermark}"
+    )
+    has = "an unknown number of" if factor is None else str(factor)
+    require_given(
+        partition.path,
+        [
+            Lacking(
+                why=f"would end at {truncation.cut.end_offset}, {where}, and has {has} replicas:"
+                " they would diverge where Kafka cannot see it",
+                options=("--single-copy",),
+                meaning="this directory will be the only one that survives",
+                first="--all-replicas DIR for each other one; --metadata-dir DIR if it is the"
+                " only one",
+            )
+        ],
+    )

@@ -38,10 +38,10 @@ def command(
     Of several journals the newest comes first. Refused where anything was changed since, as a
     broker does that runs.
     """
+    from eoctl.commands.shared.changes import undone_lines
+    from eoctl.messages import is_for_people, tell
     from eoctl.output import Report, emit
     from eoctl.progress import Progress
-    from eoctl.runs.changes.plan_words import undone_lines
-    from eoctl.runs.told import is_for_people, tell
     from recovery.changes.journals.journal import read_journal
     from recovery.changes.journals.listing import all_later
     from recovery.changes.undo import check_undo, require_way_back, undo

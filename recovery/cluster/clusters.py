@@ -319,7 +319,7 @@ class CountedTo(NamedTuple):
     parted_from: str | None = None
 
 
-def counted(
+def counted_to(
     copies: Sequence[MetadataCopy],
     voters: Sequence[int],
     end_offset: int,

@@ -130,8 +130,8 @@ def segment_of(path: str) -> int | None:
 
 # -- what a check comes to: will the broker start, what goes then, what is lost, held, to be done
 #
-# Values only, nothing is printed: `eoctl.runs.checking.words` makes lines of them. Every number is
-# one of the findings and rows of the same check, or is counted in the bytes that they name.
+# Values only, nothing is printed: `eoctl.commands.shared.check_verdict` makes lines of them. Every
+# number is one of the findings and rows of the same check, or is counted in the bytes they name.
 #
 # A start is foretold only where all of it was looked at. What stands in the way of saying yes is
 # listed: a log dir of the node, or its metadata log, that was not given; files that could not be

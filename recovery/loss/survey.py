@@ -33,7 +33,7 @@ from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 from storage.places.find import open_place
-from storage.producers.transactions import NO_DATA, TransactionPairs
+from storage.producers.pairs import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

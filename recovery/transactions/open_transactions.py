@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.transaction_state import TransactionState
-    from storage.producers.transactions import EndedBlock
+    from storage.producers.pairs import EndedBlock
 
 
 _LISTING = frozenset(

@@ -37,7 +37,7 @@ from storage.formats.record_batch import MAX_SEQUENCE
 from storage.formats.transaction_state import TransactionStatus
 from storage.formats.txn_index import AbortedTxn, parse_entries, problems
 from storage.limits import INT64_MAX
-from storage.producers.transactions import NO_DATA, TransactionPairs
+from storage.producers.pairs import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
-    from storage.producers.transactions import EndedBlock
+    from storage.producers.pairs import EndedBlock
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]

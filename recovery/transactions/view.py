@@ -31,7 +31,8 @@ from recovery.transactions.unknown_ends import UnknownEnds, find_ends, log_files
 from storage.errors import AccessError
 from storage.formats.control_record import NO_MARKER
 from storage.limits import INT64_MAX
-from storage.producers.transactions import NO_DATA, OpenTransaction, TransactionPairs
+from storage.producers.pairs import NO_DATA, TransactionPairs
+from storage.producers.transactions import OpenTransaction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,4 +1,4 @@
 """What a broker knows of producers and transactions: the definition, batch by batch.
 
-From the entry down: transaction_metadata, producer_state, java_hash_map, transactions.
+From the entry down: transaction_metadata, producer_state, java_hash_map, transactions, pairs.
 """

@@ -1,123 +1,30 @@
 """Open transactions and the last stable offset of a partition, from batch headers alone.
 
-An end marker ends what its producer has written since its last one (TXN-1, TXN-2), so markers and
-transactional data batches of a partition, in log order and in blocks of any size, are enough. This
-is what consumers see. A broker that recovers its producer state (`recovery.replay`, Kafka's
-ProducerStateManager) judges epochs as well, and begins with what a snapshot says.
+Rules
+  TXN-1  a transaction opens with the first transactional data batch of a producer without an open
+         one, at that batch's base offset
+  TXN-2  a control batch of the producer ends it, COMMIT or ABORT; without an open one it ends
+         nothing. An empty control batch (compacted) has no effect (PROD-9)
+  TXN-3  ongoing: no marker yet; unreplicated: the marker's offset is at or above the high watermark
+  TXN-4  first unstable offset: the smallest first offset of both, not below the log start;
+         last stable offset: that, if there is one and it is below the high watermark, else the
+         high watermark
+
+Only batches at or above the log start count, as when a broker rebuilds its state by a scan. What
+is known from snapshots alone (all data of the transaction below the log start) is not seen here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from storage.formats.control_record import ABORT, NO_MARKER, UNKNOWN
-from storage.limits import INT64_MAX, MAX_OFFSET
+from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
-
-    Ints = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
-    Kinds = NDArray[np.int8]
-
-
-NO_DATA = INT64_MAX  # as the first offset of a transaction
-
-
-class EndedBlock(NamedTuple):
-    """End markers in log order; `first_offset` is NO_DATA where one ends nothing."""
-
-    producer_id: Ints
-    epoch: NDArray[np.int16]  # of the marker
-    first_offset: Ints
-    marker_offset: Ints
-    timestamp_ms: Ints  # of the marker; -1: there is none
-    is_abort: Flags
-    is_unknown: Flags  # no marker: it ended, or may have, where the log is damaged or absent
-
-
-class TransactionPairs:
-    """Follows the transactions of a partition.
-
-    Attributes:
-        open: first offset by producer id, of those without a marker yet.
-    """
-
-    def __init__(self, open_before: dict[int, int] | None = None) -> None:
-        """`open_before` is kept, and changed."""
-        self.open = {} if open_before is None else open_before
-
-    def take(self, table: HeaderTable, marker: Kinds) -> EndedBlock:
-        """Take the next data batches of transactions and end markers; returns what they end.
-
-        `marker` tells which they are: NO_MARKER of data, else what it says.
-        """
-        row, first_offset = self.pair(table.producer_id, table.base_offset, marker)
-        in_order = np.argsort(table.base_offset[row])
-        row, first_offset = row[in_order], first_offset[in_order]
-        return EndedBlock(
-            producer_id=table.producer_id[row],
-            epoch=table.producer_epoch[row],
-            first_offset=first_offset,
-            marker_offset=table.base_offset[row],
-            timestamp_ms=table.max_timestamp_ms[row],
-            is_abort=marker[row] == ABORT,
-            is_unknown=marker[row] == UNKNOWN,
-        )
-
-    def pair(self, producer_id: Ints, base_offset: Ints, marker: Kinds) -> tuple[Ints, Ints]:
-        """Take the next events by their columns; returns the rows of end markers, in any order.
-
-        With each of them the first offset of what it ends, NO_DATA where that is nothing.
-        """
-        order = np.argsort(producer_id, kind="stable")
-        producer_id, offset, kinds = producer_id[order], base_offset[order], marker[order]
-        groups = np.flatnonzero(np.r_[True, producer_id[1:] != producer_id[:-1]])
-        ends = np.flatnonzero(kinds != NO_MARKER)
-        group_of_end = groups[np.searchsorted(groups, ends, "right") - 1]
-        behind_last = np.r_[-1, ends[:-1]][: len(ends)] + 1
-        starts = np.maximum(group_of_end, behind_last)
-        first_offset = np.where(starts < ends, offset[starts], NO_DATA)
-        for place in np.flatnonzero(starts == group_of_end).tolist():  # may have begun earlier
-            known = self.open.pop(int(producer_id[ends[place]]), None)
-            if known is not None:
-                first_offset[place] = known
-        self._keep_open(producer_id, offset, kinds, groups)
-        return order[ends], first_offset
-
-    def _keep_open(self, producer_id: Ints, offset: Ints, kinds: Kinds, groups: Ints) -> None:
-        """Note the first data behind the last marker of each producer."""
-        rows = np.arange(len(offset))
-        last_marker = np.maximum.reduceat(np.where(kinds != NO_MARKER, rows, -1), groups)
-        first_open = np.maximum(last_marker + 1, groups)
-        group_ends = np.r_[groups[1:], len(offset)]
-        for row in first_open[first_open < group_ends].tolist():
-            self.open.setdefault(int(producer_id[row]), int(offset[row]))
-
-
-# -- open transactions and the last stable offset of a partition, from batch headers alone
-#
-# Rules
-#   TXN-1  a transaction opens with the first transactional data batch of a producer without an open
-#          one, at that batch's base offset
-#   TXN-2  a control batch of the producer ends it, COMMIT or ABORT; without an open one it ends
-#          nothing. An empty control batch (compacted) has no effect (PROD-9)
-#   TXN-3  ongoing: no marker yet; unreplicated: the marker's offset is at or above the high
-#     watermark
-#   TXN-4  first unstable offset: the smallest first offset of both, not below the log start;
-#          last stable offset: that, if there is one and it is below the high watermark, else the
-#          high watermark
-#
-# Only batches at or above the log start count, as when a broker rebuilds its state by a scan. What
-# is known from snapshots alone (all data of the transaction below the log start) is not seen here.
-
 
 DEFAULT_MAX_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 LATE_BUFFER_MS = 300_000  # so much longer a broker waits before it calls a transaction late (5.8)
@@ -164,6 +71,7 @@ class OpenTransactions:
 
         from storage.formats.control_record import COMMIT, NO_MARKER
         from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
+        from storage.producers.pairs import NO_DATA, TransactionPairs
 
         is_control = (table.attributes & CONTROL_MASK) != 0
         is_data = ~is_control & ((table.attributes & TRANSACTIONAL_MASK) != 0)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.runs.checking.standing import PARTITION_COLUMNS
+from eoctl.commands.check import PARTITION_COLUMNS
 from recovery.rules.findings import Finding
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.runs.checking.run import CheckRequest, CheckRun, prepared
-from eoctl.runs.checking.verdict import verdict_of_run
-from eoctl.runs.checking.words import top
-from eoctl.runs.told import said_line
+from eoctl.commands.shared.check_run import CheckRequest, CheckRun, prepared
+from eoctl.commands.shared.check_verdict import top, verdict_of_run
+from eoctl.messages import said_line
 from recovery.fsck.verdict import Answer
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition

@@ -20,8 +20,8 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
+from eoctl.commands.shared.engine import ChosenEngine, EngineRun
 from eoctl.libraries import install_call
-from eoctl.runs.reports.engine import ChosenEngine, EngineRun
 from recovery.export.piece import PieceResult
 from recovery.pool import Worker
 from tests.audit_logs import Batch, write_segments
@@ -439,8 +439,8 @@ def test_a_directory_that_is_not_shared(
                         path.write_bytes(b"other")
                 yield number, result
 
-    monkeypatch.setattr("eoctl.runs.reports.engine.EngineRun", Elsewhere)
-    monkeypatch.setattr("eoctl.runs.reports.export.PATIENCE_S", (0.0, 0.0))
+    monkeypatch.setattr("eoctl.commands.shared.engine.EngineRun", Elsewhere)
+    monkeypatch.setattr("eoctl.commands.export.PATIENCE_S", (0.0, 0.0))
     for gone, what in ((True, "is not there"), (False, "has 5 bytes")):
         outcome = eoctl("export", kafka / "txn-0", "--to", "out", *([] if gone else ["--resume"]))
         assert (outcome.status, outcome.stdout) == (3, b"")

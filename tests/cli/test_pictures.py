@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.commands.reporting.calls import ReportRequest
+from eoctl.commands.reporting.gather import gather
 from eoctl.face.style import Color, Look
 from eoctl.report.offsets_picture import draw_offsets
 from eoctl.report.terminal import UNICODE, Canvas, Scale
 from eoctl.report.transactions_picture import draw_transactions
-from eoctl.runs.report.gather import gather
-from eoctl.runs.report.request import ReportRequest
 from tests.changes import rows_of
 from tests.kafka.broker import copy_log_dir
 
@@ -338,7 +338,7 @@ def test_a_picture_takes_one_pass(
     crash: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What lies around, or is read once more for a page, is not asked for."""
-    import eoctl.runs.report.gather as gathering
+    import eoctl.commands.reporting.gather as gathering
 
     def asked(*_: Any) -> None:
         raise AssertionError

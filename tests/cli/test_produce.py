@@ -17,7 +17,7 @@ import msgpack
 import pytest
 
 from eoctl.clients.partitions.identity import choose_identity, run_ids
-from eoctl.runs.clients.produce_report import ProduceReport
+from eoctl.commands.produce import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.log.segment import LogRecord, open_segment

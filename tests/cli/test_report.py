@@ -630,7 +630,7 @@ def test_torn_transactions_of_random_partitions(
 
 @pytest.fixture
 def no_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eoctl.runs.txn import reports
+    from eoctl.commands.txn import reports
 
     def asked(*_: Any) -> None:
         raise AssertionError
@@ -729,8 +729,8 @@ def state_of(**changed: Any) -> TransactionState:
     ],
 )
 def test_what_is_an_event(before: dict[str, Any], after: dict[str, Any], event: str) -> None:
-    from eoctl.runs.report.around import StatesSeen
-    from eoctl.runs.report.request import ReportRequest
+    from eoctl.commands.reporting.around import StatesSeen
+    from eoctl.commands.reporting.calls import ReportRequest
     from recovery.cluster.coordinator_log import IdRecord
 
     seen = StatesSeen()

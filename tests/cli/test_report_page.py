@@ -382,9 +382,9 @@ def test_hostile_names_do_nothing(
     browser: Any, eoctl: Callable[..., Outcome], crash: Path, tmp_path: Path
 ) -> None:
     """Topics of a broker are tame; directories, ids and titles need not be."""
+    from eoctl.commands.reporting.calls import ReportRequest
+    from eoctl.commands.reporting.gather import gather
     from eoctl.report.page import page_of
-    from eoctl.runs.report.gather import gather
-    from eoctl.runs.report.request import ReportRequest
 
     model = gather(ReportRequest([str(crash)], now="dir", topics=("txn",)))
     bad = b"\xff\xfe</title>".decode("utf-8", "surrogateescape")

@@ -18,7 +18,7 @@ import pytest
 
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
 from eoctl.clients.log.log_walk import DamageError
-from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.connection import answer
 from eoctl.serve.logs.wire_walk import SentBytes
 from eoctl.serve.state.broker import Client, VirtualBroker

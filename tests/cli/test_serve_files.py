@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.connection import answer
 from eoctl.serve.logs import wire_walk
 from eoctl.serve.logs.wire_walk import OpenFiles, SentBatches, SentBytes

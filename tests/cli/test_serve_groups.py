@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.connection import answer
 from eoctl.serve.state.broker import Client, VirtualBroker
 from eoctl.serve.state.catalogue import ServeRules

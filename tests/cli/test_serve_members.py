@@ -10,7 +10,7 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.answers.groups import COMMITS_AT_ONCE, offset_commit
 from eoctl.serve.protocol.messages import RequestError
 from eoctl.serve.state.broker import Client, Request, VirtualBroker

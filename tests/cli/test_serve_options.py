@@ -44,7 +44,7 @@ METADATA = "__cluster_metadata-0"
 STARTING = (
     "eoctl.main",
     "eoctl.outcome",
-    "eoctl.runs.serving.serve",
+    "eoctl.commands.serve",
     "asyncio",
     "eoctl.serve.server",
     "recovery.transactions.view",

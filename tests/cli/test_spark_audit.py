@@ -15,10 +15,10 @@ import msgpack
 import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
+from eoctl.commands.shared.audit_run import TASKS_PER_CORE
+from eoctl.commands.shared.engine import EngineOptions, choose_engine
 from eoctl.options import EngineName
 from eoctl.report_files import CHUNK_ROWS
-from eoctl.runs.reports.audit import TASKS_PER_CORE
-from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
 from recovery.export.plan import split_bytes_for
@@ -435,7 +435,7 @@ def test_a_partition_without_segments_and_one_that_goes(
         return real(*arguments)
 
     real = split_places
-    monkeypatch.setattr("eoctl.runs.reports.audit.split_places", removing)
+    monkeypatch.setattr("eoctl.commands.shared.audit_run.split_places", removing)
     outcome = eoctl("spark-audit", root, "--output", "jsonl")
     assert outcome.status == 0
     assert [row["batches"] for row in rows_of(outcome)] == [0, 0, 2]

@@ -131,7 +131,7 @@ def test_a_directory_that_has_changed_is_read_again(
 def test_what_could_not_be_read_is_tried_again(
     eoctl: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import eoctl.runs.reports.audit as audit_run
+    from eoctl.commands.shared import audit_run
     from recovery.summaries.segment import read_split
     from storage.errors import AccessError
 

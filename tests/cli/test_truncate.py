@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.runs.changes import truncate as truncate_run
+from eoctl.commands import truncate as truncate_run
 from recovery.changes.journals import backups
 from storage.errors import pasted
 from tests.changes import (

@@ -120,7 +120,7 @@ WAYS = [Adopted, Linked, Moved]
 def adopted(
     golden: Callable[[str], Path], eoctl: Cli, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> Callable[[type[Adopted]], Adopted]:
-    monkeypatch.setattr("eoctl.runs.begin.adopt.wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr("eoctl.commands.adopt.wall_ms", lambda: NOW_MS)
     clean = golden("kafka-4.3.1") / "clean"
     return lambda way: way(CHANGES["rebuild"], clean, eoctl, monkeypatch, scratch / RUN_NAME)
 

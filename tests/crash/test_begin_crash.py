@@ -73,8 +73,8 @@ class Begun(Crashes):
 def begun(
     golden: Callable[[str], Path], eoctl: Cli, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> Begun:
-    monkeypatch.setattr("eoctl.runs.begin.init.new_topic_id", lambda: TOPIC_ID)
-    monkeypatch.setattr("eoctl.runs.begin.init.wall_ms", lambda: NOW_MS)
+    monkeypatch.setattr("eoctl.commands.init.new_topic_id", lambda: TOPIC_ID)
+    monkeypatch.setattr("eoctl.commands.init.wall_ms", lambda: NOW_MS)
     clean = golden("kafka-4.3.1") / "clean"
     return Begun(CHANGES["rebuild"], clean, eoctl, monkeypatch, scratch / RUN_NAME)
 

@@ -32,7 +32,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "eoctl.clients.copying.copier": {"ANCHOR_BYTES": 300},
     "eoctl.clients.log.batch_reader": {"GATHERED_BYTES": 300},
     "eoctl.commands.copy": {},
-    "eoctl.runs.clients.copy": {},
     "recovery.repair.broker_start": {},
     "recovery.transactions.view": {},
 }

@@ -26,7 +26,6 @@ EXPIRY_MS = 50
 REWRITES: dict[str, Any] = {"COMPACT_BYTES": 0, "COMPACT_RATIO": 0}
 MODULES: dict[str, dict[str, Any]] = {
     "eoctl.commands.lease_pid": {},
-    "eoctl.runs.clients.lease": {},
     "recovery.replay.recover_state": {},
 }
 

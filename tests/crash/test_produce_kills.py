@@ -33,7 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "eoctl.clients.producing.topic_producer": {"SAVE_SECONDS": 0, "RECORDS_PER_LOOK": 7},
     "eoctl.clients.text.inputs": {"BLOCK_BYTES": 300},
     "eoctl.commands.produce": {},
-    "eoctl.runs.clients.produce": {},
     "recovery.repair.broker_start": {},
 }
 SMALL = ("--batch-bytes", 200, "--segment-bytes", 900, "--index-interval-bytes", 100)

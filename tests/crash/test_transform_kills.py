@@ -28,7 +28,7 @@ PARTITIONS_COUNT = 2
 GROUP = "g"
 SETTINGS: dict[str, dict[str, Any]] = {
     "eoctl.commands.txn": {},
-    "eoctl.runs.txn.run": {},
+    "eoctl.commands.txn.run": {},
     "recovery.repair.broker_start": {},
 }
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.runs.checking.words import lines
+from eoctl.commands.shared.check_verdict import lines
 from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
 from tests.cli.test_check_verdict import ONE_LINE, top_of, verdict

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.face.columns import duration_text, size_text, time_text
-from eoctl.runs.told import moment
+from eoctl.messages import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.commands.serve import ServeOptions, open_catalogue
 from eoctl.serve.connection import ANSWERS, answer
 from eoctl.serve.protocol.messages import API_VERSIONS, CutOffError, apis
 from eoctl.serve.state.broker import Client, VirtualBroker

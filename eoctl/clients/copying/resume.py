@@ -352,7 +352,7 @@ def destination_of(partition: Partition, config: LogConfig) -> Destination:
     )
 
 
-def translate(
+def translate_offset(
     session: CopySession,
     destination: Destination,
     source: BatchConsumer,

@@ -1,17 +1,16 @@
 """`eoctl groups`: consumer groups, their committed offsets and members, of brokers that are dead.
 
-From the entry down: bring_in, translate, export, look.
+From the entry down: bring_in, translate, export, look, world.
 """
 
-from eoctl.commands.groups.bring_in import import_offsets
-from eoctl.commands.groups.export import export
-from eoctl.commands.groups.look import describe, list_groups
-from eoctl.commands.groups.translate import translate
+from eoctl.verbs import Subcommands
 
-SUBCOMMANDS = {
-    "list": list_groups,
-    "describe": describe,
-    "export": export,
-    "import": import_offsets,
-    "translate": translate,
-}
+SUBCOMMANDS = Subcommands(
+    {
+        "list": "eoctl.commands.groups.look:list_groups",
+        "describe": "eoctl.commands.groups.look:describe",
+        "export": "eoctl.commands.groups.export:export",
+        "import": "eoctl.commands.groups.bring_in:import_offsets",
+        "translate": "eoctl.commands.groups.translate:translate",
+    }
+)

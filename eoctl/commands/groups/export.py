@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options
 from eoctl.commands.groups.look import LogDirs, Now
+from eoctl.commands.groups.world import GroupWorld, WantedGroups
 from eoctl.declared import option
+from eoctl.messages import counted
 from eoctl.options import Output, given_paths
-from eoctl.output import OutputFormat
+from eoctl.output import OutputFormat, Report, draws_tables, emit, message, write
+from recovery.groups.group_log import OffsetPlace
+from recovery.groups.offset_files import csv_line, is_sayable
+from storage.dirs.discovery import require_outside_log_dirs
+from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError, pasted
+from storage.files import fsio
+from storage.files.fsio import FileAttributes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from recovery.groups.group_log import GroupCommit
+
 
 GroupGlobs = Annotated[
     list[str] | None,
@@ -35,9 +53,6 @@ def export(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Give the committed offsets, as kafka-consumer-groups --reset-offsets takes them."""
-    from eoctl.runs.groups.export import OffsetExportOptions
-    from eoctl.runs.groups.export import export as run
-
     wanted = OffsetExportOptions(
         groups=tuple(group or ()),
         topic=topic,
@@ -46,4 +61,217 @@ def export(
         to=to,
         has_group=not no_group_column,
     )
-    return run(given_paths(paths, server_properties), wanted, output)
+    return export_offsets(given_paths(paths, server_properties), wanted, output)
+
+
+# -- `groups export`: committed offsets as lines that Kafka's tool and `groups import` take
+
+
+KIND = "group_offset"
+GLOB_CHARS = frozenset("*?[")
+
+
+class OffsetExportOptions(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        groups: names or globs; empty: all.
+        topic: a name or a glob.
+        to: the file; None: standard output.
+        has_group: lines have a group column.
+    """
+
+    groups: tuple[str, ...] = ()
+    topic: str | None = None
+    metadata_dir: str | None = None
+    now: str | None = None
+    to: str | None = None
+    has_group: bool = True
+
+
+class ExportedOffset(NamedTuple):
+    """A row: a committed offset that counts."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+    commit_timestamp_ms: int
+
+
+def open_chosen(
+    paths: Sequence[str], options: OffsetExportOptions
+) -> tuple[GroupWorld, list[ExportedOffset]]:
+    """Read the groups of log dirs, and choose those of the call and their offsets.
+
+    Raises:
+        UsageError: as `GroupWorld`; or no group has such a name.
+    """
+    if not paths:
+        raise UsageError("no LOG-DIR given", next_step="eoctl groups export LOG-DIR...")
+    has_globs = any(GLOB_CHARS & {*each} for each in options.groups)
+    wanted = WantedGroups(
+        groups=() if has_globs else options.groups,
+        metadata_dir=options.metadata_dir,
+        now=options.now,
+    )
+    world = GroupWorld(paths, wanted)
+    if has_globs:
+        world.commits = {
+            name: commits
+            for name, commits in world.commits.items()
+            if any(_matches(name, each) for each in options.groups)
+        }
+        if not world.commits:
+            raise UsageError(
+                f"no group is called {' or '.join(options.groups)}",
+                next_step=f"eoctl groups list {' '.join(map(pasted, paths))}",
+            )
+    if options.topic is not None:
+        topic = options.topic
+        world.commits = {
+            name: [each for each in commits if _matches(each.key.topic, topic)]
+            for name, commits in world.commits.items()
+        }
+    return world, [_exported(each) for each in _counting(world)]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _counting(world: GroupWorld) -> Iterator[GroupCommit]:
+    for commits in world.commits.values():
+        yield from (each for each in commits if each.pending_producer_id is None)
+
+
+def _exported(commit: GroupCommit) -> ExportedOffset:
+    key, value = commit.key, commit.value
+    return ExportedOffset(
+        group=key.group,
+        topic=key.topic,
+        partition=key.partition,
+        offset=value.offset,
+        leader_epoch=None if value.leader_epoch < 0 else value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp_ms,
+    )
+
+
+def export_offsets(paths: Sequence[str], options: OffsetExportOptions, output: OutputFormat) -> int:
+    """Export, and return the exit status.
+
+    Raises:
+        UsageError, RefusedError, AccessError: as `open_chosen`; or the file cannot be made.
+    """
+    require_writable(options.to, output)
+    world, rows = open_chosen(paths, options)
+    _tell(world, rows)
+    report = OffsetReport(KIND, ExportedOffset._fields, rows)
+    left_out = give(report, options, output, world.notes)
+    for note in world.notes:
+        message(note)
+    return max(world.status, EXIT_SKIPPED if left_out and world.status == EXIT_OK else EXIT_OK)
+
+
+class OffsetReport(NamedTuple):
+    """Rows that become lines of CSV, JSON Lines or a table."""
+
+    kind: str
+    columns: tuple[str, ...]
+    rows: Sequence[Any]
+
+
+def give(
+    report: OffsetReport, options: OffsetExportOptions, output: OutputFormat, notes: list[str]
+) -> int:
+    """Write rows to the file, or print them; returns how many could not be said.
+
+    Raises:
+        UsageError: there is more than one group, and no column for them.
+        RefusedError, AccessError: the file cannot be made.
+    """
+    rows = report.rows
+    groups = {each.group for each in rows}
+    if not options.has_group and len(groups) > 1:
+        raise UsageError(
+            f"--no-group-column is for the offsets of one group: these are of {len(groups)}",
+            next_step=f"--group {pasted(min(groups))}",
+        )
+    is_csv = output is OutputFormat.TEXT and (options.to is not None or not draws_tables())
+    if not is_csv and options.to is None:
+        emit(Report(kind=report.kind, columns=report.columns, rows=rows), output)
+        return 0
+    said = list(rows)
+    if is_csv:
+        said = [each for each in rows if is_sayable(each.group) or not options.has_group]
+        data = "".join(_csv_lines(said, options))
+    else:
+        data = "".join(_json_line(report.kind, each._asdict()) for each in rows)
+    if options.to is None:
+        write(data.encode())
+    else:
+        _save(options.to, data.encode())
+        what = counted(len({each.group for each in said}), "group")
+        notes.append(f"{options.to}: {counted(len(said), 'offset')} of {what}")
+    if len(said) < len(rows):
+        notes.append(
+            f"{len(rows) - len(said)} offsets are left out: the names of their groups have line"
+            " breaks, which the CSV of Kafka's tool cannot say; -o jsonl has them"
+        )
+    return len(rows) - len(said)
+
+
+def _csv_lines(rows: Iterable[Any], options: OffsetExportOptions) -> Iterator[str]:
+    for each in rows:
+        group = each.group if options.has_group else None
+        yield csv_line(group, each.topic, each.partition, each.offset) + "\n"
+
+
+def _json_line(kind: str, row: dict[str, Any]) -> str:
+    return json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n"
+
+
+def require_writable(to: str | None, output: OutputFormat) -> None:
+    """Before the work begins."""
+    if to is None:
+        return
+    if output is OutputFormat.MSGPACK:
+        raise UsageError("--to writes CSV, or with -o jsonl JSON Lines; not msgpack")
+    require_outside_log_dirs(to, "name a file elsewhere")
+
+
+def _save(path: str, data: bytes) -> None:
+    """Write a new file: one that is there may hold an earlier export."""
+    fs = fsio.FileSystem()
+    private = FileAttributes(os.geteuid(), os.getegid(), 0o600)
+    fsio.create_file(fs, path, data, private)
+    fsio.sync_dir(fs, Path(path).parent)
+
+
+def _tell(world: GroupWorld, rows: Sequence[ExportedOffset]) -> None:
+    commits = [each for found in world.commits.values() for each in found]
+    pending_count = sum(each.pending_producer_id is not None for each in commits)
+    if pending_count:
+        world.notes.append(
+            f"{pending_count} offsets are pending in a transaction that is open, and left out"
+        )
+    outside: list[str] = []
+    for each in _counting(world):
+        found = world.places.of(each.place)
+        place = OffsetPlace.IN_LOG if found is None else found.place_of(each.value.offset)
+        if place is not OffsetPlace.IN_LOG and found is not None:
+            bounds = f"{found.start_offset}..{found.end_offset}"
+            outside.append(
+                f"{each.key.group}: {each.key.topic}-{each.key.partition} at {each.value.offset} is"
+                f" {place} of its log {bounds}"
+            )
+    world.tell_places()
+    world.notes += outside[:3]
+    if len(outside) > 3:
+        world.notes.append(f"and {len(outside) - 3} more outside of their logs")
+    world.tell_expired()
+    if not rows:
+        world.notes.append("no committed offset")

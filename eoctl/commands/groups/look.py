@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
 from eoctl.declared import argument, option
+from eoctl.messages import counted, listing
 from eoctl.options import Output, given_paths
 from eoctl.output import OutputFormat
+from recovery.groups.group_log import OffsetPlace
+from recovery.groups.members import assigned_names
+from storage.errors import pasted
+from storage.file_names import TopicPartition
 
 if TYPE_CHECKING:
-    from eoctl.runs.groups.world import GroupWorld
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.commands.groups.world import GroupWorld
+    from recovery.groups.group_log import GroupCommit
+    from recovery.groups.members import GroupState, Member
+
 
 LogDirs = Annotated[
     list[str] | None, argument(metavar="[LOG-DIR]...", help="Log dirs of one cluster.")
@@ -38,9 +48,8 @@ def list_groups(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """List the groups: members, committed offsets, how far behind the ends of the logs they are."""
+    from eoctl.messages import tell_first
     from eoctl.output import Report, emit
-    from eoctl.runs.groups.look import GroupRow, group_rows, list_lines
-    from eoctl.runs.told import tell_first
 
     world = _world_of(paths, group, topic, server_properties, metadata_dir, now)
     rows = group_rows(world)
@@ -59,15 +68,8 @@ def describe(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Show each committed offset of groups against its log, and the members."""
+    from eoctl.messages import tell_first
     from eoctl.output import Report, emit, line
-    from eoctl.runs.groups.look import (
-        MemberRow,
-        OffsetRow,
-        describe_lines,
-        member_rows,
-        offset_rows,
-    )
-    from eoctl.runs.told import tell_first
 
     world = _world_of(paths, group, topic, server_properties, metadata_dir, now)
     rows = offset_rows(world)
@@ -88,7 +90,7 @@ def _world_of(
     metadata_dir: str | None,
     now: str | None,
 ) -> GroupWorld:
-    from eoctl.runs.groups.world import WantedGroups, open_groups
+    from eoctl.commands.groups.world import WantedGroups, open_groups
 
     wanted = WantedGroups(
         groups=tuple(groups or ()),
@@ -97,3 +99,293 @@ def _world_of(
         now=now,
     )
     return open_groups(given_paths(paths, server_properties), wanted)
+
+
+# -- `groups list` and `groups describe`: rows, and what they come to in a sentence
+
+
+OUTSIDE = (OffsetPlace.BELOW_START, OffsetPlace.BEYOND_END)
+
+
+class GroupRow(NamedTuple):
+    """A group.
+
+    Attributes:
+        state: that it has once a broker has loaded it; None: not known.
+        offsets_count: of partitions that it has committed; those that count.
+        pending_count: committed in a transaction that is open.
+        lag_offsets: from there to the ends of the logs; None: a log is not here.
+        outside_count: offsets that are not in their log any more.
+        no_log_count: offsets whose log is not here.
+        expired_count: offsets that a broker deletes soon after its start.
+    """
+
+    group: str
+    type: str
+    state: str | None
+    protocol_type: str
+    protocol: str | None
+    epoch: int | None
+    members_count: int
+    offsets_count: int
+    pending_count: int
+    lag_offsets: int | None
+    outside_count: int
+    no_log_count: int
+    expired_count: int
+    last_commit_timestamp_ms: int | None
+    coordinator_partition: int
+
+
+class OffsetRow(NamedTuple):
+    """A partition that a group has committed an offset of, or that a member has.
+
+    Attributes:
+        status: `committed`, `pending` (its transaction is open: it does not count yet), `none`.
+        lag_offsets: from the committed offset to the log end.
+        place: where the committed offset lies (`OffsetPlace`).
+        record_offset: of the commit, in the coordinator's partition.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    status: str
+    committed_offset: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    high_watermark: int | None
+    lag_offsets: int | None
+    place: str | None
+    is_expired: bool
+    committed_leader_epoch: int | None
+    metadata: str | None
+    commit_timestamp_ms: int | None
+    pending_producer_id: int | None
+    member_id: str | None
+    instance_id: str | None
+    client_id: str | None
+    host: str | None
+    coordinator_partition: int
+    record_offset: int | None
+    path: str | None
+
+
+class MemberRow(NamedTuple):
+    """A member, with what it has."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    client_id: str | None
+    host: str | None
+    epoch: int | None
+    assigned_count: int
+    assigned_partitions: list[str]
+
+
+# --- list
+
+
+def group_rows(world: GroupWorld) -> list[GroupRow]:
+    """Return a row for each chosen group."""
+    rows = [_group_row(world, world.group(name), each) for name, each in world.commits.items()]
+    world.tell_places()
+    world.tell_expired()
+    return rows
+
+
+def _group_row(world: GroupWorld, group: GroupState, commits: Sequence[GroupCommit]) -> GroupRow:
+    counting = [each for each in commits if each.pending_producer_id is None]
+    lag_offsets: int | None = 0
+    outside_count = no_log_count = 0
+    for each in counting:
+        found = world.places.of(each.place)
+        if found is None:
+            no_log_count += 1
+            lag_offsets = None
+            continue
+        outside_count += found.place_of(each.value.offset) in OUTSIDE
+        if lag_offsets is not None:
+            lag_offsets += max(found.end_offset - each.value.offset, 0)
+    times_ms = [each.value.commit_timestamp_ms for each in counting]
+    return GroupRow(
+        group=group.group,
+        type=str(group.kind),
+        state=group.state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        epoch=group.epoch,
+        members_count=len(group.members),
+        offsets_count=len(counting),
+        pending_count=len(commits) - len(counting),
+        lag_offsets=lag_offsets if counting else None,
+        outside_count=outside_count,
+        no_log_count=no_log_count,
+        expired_count=sum(map(world.is_expired, counting)),
+        last_commit_timestamp_ms=max(times_ms, default=None),
+        coordinator_partition=group.partition,
+    )
+
+
+def list_lines(world: GroupWorld, rows: Sequence[GroupRow]) -> Iterator[str]:
+    """Say what it comes to, and the next call."""
+    if not rows:
+        yield "no group has committed an offset here, as far as it was read"
+        return
+    behind = [each for each in rows if each.lag_offsets]
+    outside = [each for each in rows if each.outside_count]
+    unknown = [each for each in rows if each.no_log_count]
+    parts = [counted(len(rows), "group")]
+    if behind:
+        total = sum(each.lag_offsets or 0 for each in behind)
+        parts.append(f"{len(behind)} behind by {counted(total, 'offset')}")
+    else:
+        parts.append("none behind" if not unknown else "none known to be behind")
+    if outside:
+        offsets = sum(each.outside_count for each in outside)
+        parts.append(f"{counted(offsets, 'committed offset')} outside of the log")
+    if unknown:
+        parts.append(f"{counted(len(unknown), 'group')} with logs that are not here")
+    yield ", ".join(parts)
+    first = (outside or sorted(behind, key=lambda each: -(each.lag_offsets or 0)) or [*rows])[0]
+    yield f"  eoctl groups describe {_paths(world)} --group {pasted(first.group)}"
+
+
+def _paths(world: GroupWorld) -> str:
+    return " ".join(pasted(each.path) for each in world.log_dirs)
+
+
+# --- describe
+
+
+def offset_rows(world: GroupWorld) -> list[OffsetRow]:
+    """Return a row for each committed offset, and each partition of a member without one."""
+    rows = []
+    for name, commits in world.commits.items():
+        group = world.group(name)
+        owners = _owners(world, group)
+        rows += [_offset_row(world, each, owners.get(each.place)) for each in commits]
+        known = {each.place for each in commits}
+        topics = world.options.topics
+        rows += [
+            _uncommitted(world, group, place, member)
+            for place, member in owners.items()
+            if place not in known and (not topics or place.topic in topics)
+        ]
+    world.tell_places()
+    world.tell_expired()
+    return sorted(rows, key=lambda each: (each.group, each.topic, each.partition, each.status))
+
+
+def _owners(world: GroupWorld, group: GroupState) -> dict[TopicPartition, Member]:
+    return {
+        TopicPartition(*each): member
+        for member in group.members.values()
+        for each in assigned_names(member, world.places.name_of)
+    }
+
+
+def _offset_row(world: GroupWorld, commit: GroupCommit, member: Member | None) -> OffsetRow:
+    found, value = world.places.of(commit.place), commit.value
+    is_pending = commit.pending_producer_id is not None
+    epoch = value.leader_epoch
+    return OffsetRow(
+        group=commit.key.group,
+        topic=commit.key.topic,
+        partition=commit.key.partition,
+        status="pending" if is_pending else "committed",
+        committed_offset=value.offset,
+        log_start_offset=None if found is None else found.start_offset,
+        log_end_offset=None if found is None else found.end_offset,
+        high_watermark=None if found is None else found.high_watermark,
+        lag_offsets=None if found is None else found.end_offset - value.offset,
+        place=str(OffsetPlace.NO_LOG if found is None else found.place_of(value.offset)),
+        is_expired=world.is_expired(commit),
+        committed_leader_epoch=None if epoch < 0 else epoch,
+        metadata=value.metadata,
+        commit_timestamp_ms=value.commit_timestamp_ms,
+        pending_producer_id=commit.pending_producer_id,
+        member_id=None if member is None else member.member_id,
+        instance_id=None if member is None else member.instance_id,
+        client_id=None if member is None else member.client_id,
+        host=None if member is None else member.host,
+        coordinator_partition=commit.partition,
+        record_offset=commit.record_offset,
+        path=None if found is None else found.path,
+    )
+
+
+def _uncommitted(
+    world: GroupWorld, group: GroupState, place: TopicPartition, member: Member
+) -> OffsetRow:
+    found = world.places.of(place)
+    return OffsetRow(
+        group=group.group,
+        topic=place.topic,
+        partition=place.partition,
+        status="none",
+        committed_offset=None,
+        log_start_offset=None if found is None else found.start_offset,
+        log_end_offset=None if found is None else found.end_offset,
+        high_watermark=None if found is None else found.high_watermark,
+        lag_offsets=None,
+        place=None,
+        is_expired=False,
+        committed_leader_epoch=None,
+        metadata=None,
+        commit_timestamp_ms=None,
+        pending_producer_id=None,
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        host=member.host,
+        coordinator_partition=group.partition,
+        record_offset=None,
+        path=None if found is None else found.path,
+    )
+
+
+def member_rows(world: GroupWorld) -> list[MemberRow]:
+    """Return a row for each member of the chosen groups."""
+    return [
+        MemberRow(
+            group=name,
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            host=member.host,
+            epoch=member.epoch,
+            assigned_count=len(assigned),
+            assigned_partitions=[f"{topic}-{number}" for topic, number in assigned],
+        )
+        for name in world.commits
+        for member in sorted(world.group(name).members.values(), key=lambda each: each.member_id)
+        for assigned in [assigned_names(member, world.places.name_of)]
+    ]
+
+
+def describe_lines(world: GroupWorld, rows: Sequence[OffsetRow]) -> Iterator[str]:
+    """Say what it comes to, and the next call."""
+    counting = [each for each in rows if each.status == "committed"]
+    outside = [each for each in counting if each.place in OUTSIDE]
+    unknown = [each for each in counting if each.place == OffsetPlace.NO_LOG]
+    pending = [each for each in rows if each.status == "pending"]
+    lag = sum(max(each.lag_offsets or 0, 0) for each in counting)
+    names = listing(list(world.commits), "groups")
+    parts = [
+        f"{names}: {counted(len(counting), 'offset')} committed, {counted(lag, 'offset')} behind"
+    ]
+    if unknown:
+        parts.append(f"{len(unknown)} without a log here")
+    if pending:
+        parts.append(f"{len(pending)} pending in an open transaction")
+    yield ", ".join(parts)
+    for each in outside[:3]:
+        is_below = each.place == OffsetPlace.BELOW_START
+        what = "below the log start" if is_below else "beyond the log end"
+        bound = each.log_start_offset if is_below else each.log_end_offset
+        yield (
+            f"{each.group}: {each.topic}-{each.partition} at {each.committed_offset} is {what}"
+            f" {bound}: auto.offset.reset decides"
+        )

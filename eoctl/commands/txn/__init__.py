@@ -2,23 +2,22 @@
 
 A module for each way to change something; `look` only reads.
 
-From the entry down: abort, commit, complete, look, run, coordinators.
+From the entry down: abort, commit, committables, complete, look, reports, run, readers,
+written_copies.
 """
 
-from eoctl.commands.txn.abort import abort
-from eoctl.commands.txn.commit import commit
-from eoctl.commands.txn.complete import complete
-from eoctl.commands.txn.look import describe, hanging, list_transactions, stats, torn
-from eoctl.commands.txn.run import run
+from eoctl.verbs import Subcommands
 
-SUBCOMMANDS = {
-    "list": list_transactions,
-    "describe": describe,
-    "hanging": hanging,
-    "torn": torn,
-    "stats": stats,
-    "abort": abort,
-    "commit": commit,
-    "complete": complete,
-    "run": run,
-}
+SUBCOMMANDS = Subcommands(
+    {
+        "list": "eoctl.commands.txn.look:list_transactions",
+        "describe": "eoctl.commands.txn.look:describe",
+        "hanging": "eoctl.commands.txn.look:hanging",
+        "torn": "eoctl.commands.txn.look:torn",
+        "stats": "eoctl.commands.txn.look:stats",
+        "abort": "eoctl.commands.txn.abort:abort",
+        "commit": "eoctl.commands.txn.commit:commit",
+        "complete": "eoctl.commands.txn.complete:complete",
+        "run": "eoctl.commands.txn.run:run",
+    }
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from eoctl import options
-from eoctl.commands.txn.coordinators import (
+from eoctl.commands.txn.readers import (
     CoordinatorDir,
     MaxTimeoutMs,
     Now,
@@ -42,8 +42,8 @@ def list_transactions(
 ) -> int:
     """List the open transactions of partitions."""
     if picture or max_lanes is not None:
-        from eoctl.runs.report.pictures import show_transactions
-        from eoctl.runs.report.request import ReportRequest
+        from eoctl.commands.reporting.audited import show_transactions
+        from eoctl.commands.reporting.calls import ReportRequest
 
         wanted = given_paths(paths, server_properties)
         if not wanted:
@@ -61,8 +61,8 @@ def list_transactions(
         return show_transactions(
             request, output, max_lanes, is_picture=picture, is_all=all_transactions
         )
+    from eoctl.commands.txn.readers import LIST_COLUMNS, list_rows
     from eoctl.output import Report, emit
-    from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
@@ -84,9 +84,15 @@ def describe(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Show what the coordinator knows of one id, and all its transactions in the partitions."""
+    from eoctl.commands.txn.readers import LIST_COLUMNS, how_to_commit, list_rows
+    from eoctl.commands.txn.reports import (
+        ID_COLUMNS,
+        find_ids,
+        id_row,
+        where_it_would_be,
+        who_has_it,
+    )
     from eoctl.output import Report, emit, line
-    from eoctl.runs.txn.readers import LIST_COLUMNS, how_to_commit, list_rows
-    from eoctl.runs.txn.reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
 
     if (transactional_id is None) == (producer_id is None):
         raise UsageError(
@@ -134,14 +140,14 @@ def hanging(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions that are open longer than any may be, and say why."""
-    from eoctl.output import Report, draws_tables, emit, line
-    from eoctl.runs.txn.readers import (
+    from eoctl.commands.txn.readers import (
         HANGING_COLUMNS,
         HOW_TO_END,
         hanging_lines,
         hanging_row,
         how_to_commit,
     )
+    from eoctl.output import Report, draws_tables, emit, line
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
@@ -188,8 +194,8 @@ def torn(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions whose partitions contradict each other, or their coordinator."""
+    from eoctl.commands.txn.reports import TORN_COLUMNS, torn_rows
     from eoctl.output import Report, emit
-    from eoctl.runs.txn.reports import TORN_COLUMNS, torn_rows
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, None, coordinator_dir, metadata_dir, *clock)
@@ -219,13 +225,13 @@ def stats(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Count the transactions of partitions, and the ids of coordinators by status."""
-    from eoctl.output import Report, emit, line
-    from eoctl.runs.txn.reports import (
+    from eoctl.commands.txn.reports import (
         COORDINATOR_COLUMNS,
         STATS_COLUMNS,
         coordinator_rows,
         stats_rows,
     )
+    from eoctl.output import Report, emit, line
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)

@@ -34,9 +34,9 @@ from eoctl.lab.sim.play import (
     require_producer,
 )
 from eoctl.lab.world.faults import CLASSES, KINDS
+from eoctl.messages import counted, is_for_people, tell_first
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.progress import Progress
-from eoctl.runs.told import counted, is_for_people, tell_first
 from storage.errors import EXIT_FINDINGS, UsageError, pasted
 
 if TYPE_CHECKING:

@@ -15,17 +15,8 @@ from eoctl.lab.checker.judge import judge
 from eoctl.lab.checker.rules import RULES, Family
 from eoctl.lab.layout import require_whole
 from eoctl.lab.sim.play import played
+from eoctl.messages import LABEL_WIDTH, Line, Said, counted, is_for_people, said_line, tell, wrapped
 from eoctl.output import OutputFormat, Report, emit, message
-from eoctl.runs.told import (
-    LABEL_WIDTH,
-    Line,
-    Said,
-    counted,
-    is_for_people,
-    said_line,
-    tell,
-    wrapped,
-)
 from storage.dirs.discovery import discover
 from storage.errors import (
     EXIT_FINDINGS,

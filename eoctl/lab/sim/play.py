@@ -28,9 +28,9 @@ from eoctl.lab.world.settings import (
     START_MS,
     RunSettings,
 )
+from eoctl.messages import Line, counted, is_for_people, tell_first, wrapped
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
-from eoctl.runs.told import Line, counted, is_for_people, tell_first, wrapped
 from storage.errors import EXIT_SKIPPED, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import METADATA_TOPIC
 from storage.files.broker_lock import take

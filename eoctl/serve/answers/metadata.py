@@ -17,7 +17,7 @@ from eoctl.serve.state.broker import (
     Request,
     VirtualBroker,
 )
-from recovery.cluster.clusters import counted, metadata_copies, voters_of
+from recovery.cluster.clusters import counted_to, metadata_copies, voters_of
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, is_topic_name
 from storage.formats.message import ZERO_UUID
@@ -178,7 +178,7 @@ def describe_quorum(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         "errorMessage": None,
         "leaderId": NO_LEADER if image.quorum_leader is None else image.quorum_leader,
         "leaderEpoch": read.epoch,
-        "highWatermark": counted(copies, voters, image.end_offset, read=read).end_offset,
+        "highWatermark": counted_to(copies, voters, image.end_offset, read=read).end_offset,
         "currentVoters": [replica(each) for each in voters],
         "observers": [replica(each) for each in sorted(image.brokers) if each not in voters],
     }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eoctl.clients.copying.resume import Exactness, Translated, destination_of, translate
+from eoctl.clients.copying.resume import Exactness, Translated, destination_of, translate_offset
 from eoctl.clients.copying.session import MAX_ANCHORS, read_session
 from eoctl.clients.log.batch_reader import BatchConsumer
 from eoctl.clients.log.consumer import ConsumeOptions
@@ -37,7 +37,7 @@ def translated(made: Copy, offsets: Sequence[int]) -> dict[int, Translated]:
     destination = destination_of(partition_at(made.destination), LogConfig())
     options = ConsumeOptions(isolation=Isolation(session.isolation))
     source = BatchConsumer(str(made.source), options, lambda _: None)
-    return translate(session, destination, source, offsets)
+    return translate_offset(session, destination, source, offsets)
 
 
 def require_right(made: Copy, *, is_committed: bool = True) -> None:

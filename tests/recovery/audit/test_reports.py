@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recovery.summaries.segment
+from eoctl.commands.shared.audit_run import read_transactional_ids
 from recovery.audit.local import read_pieces, tasks_of
 from recovery.audit.reports import COLUMNS, Audit, Audited
 from recovery.audit.state import SCHEMA, AuditState
-from recovery.cluster.transactional_ids import read_transactional_ids
 from recovery.pool import WorkerLostError
 from recovery.summaries.codec import LoadedSummary
 from recovery.summaries.partition import ReadPiece, join_partition

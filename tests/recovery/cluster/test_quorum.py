@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.cluster.clusters import counted, metadata_copies
+from recovery.cluster.clusters import counted_to, metadata_copies
 from storage.dirs.discovery import discover
 from tests.metadata_logs import level, node, snapshot
 
@@ -42,17 +42,17 @@ def test_what_a_majority_has_in_the_latest_epoch_counts(
     logs = {1: ([(1, 0)], 30), 2: ([(1, 0), (2, 10)], 14), 3: ([(1, 0), (2, 10)], 12)}
     for each in given:
         node(tmp_path, each, *logs[each])
-    assert counted(copies_of(tmp_path), (1, 2, 3), 14).end_offset == end_offset
+    assert counted_to(copies_of(tmp_path), (1, 2, 3), 14).end_offset == end_offset
 
 
 def test_a_snapshot_and_a_single_voter(tmp_path: Path) -> None:
     node(tmp_path, 2, [(1, 0), (2, 10)], 14)
     copies = copies_of(tmp_path)
-    assert counted(copies, (2,), 14).end_offset == 14
-    assert counted(copies, (), 14).end_offset == 0
+    assert counted_to(copies, (2,), 14).end_offset == 14
+    assert counted_to(copies, (), 14).end_offset == 0
     path = tmp_path / "node-2" / "__cluster_metadata-0"
     (path / f"{8:020d}-0000000001.checkpoint").write_bytes(snapshot(level("f", 7)))
-    found = counted(copies_of(tmp_path), (1, 2, 3), 14)
+    found = counted_to(copies_of(tmp_path), (1, 2, 3), 14)
     assert (found.end_offset, found.why) == (8, "a snapshot")
 
 
@@ -61,11 +61,11 @@ def test_of_an_older_copy_what_the_newest_has_too(tmp_path: Path) -> None:
     node(tmp_path, 1, [(1, 0)], 30)
     node(tmp_path, 2, [(1, 0), (2, 10)], 14, start_offset=12)
     copies = copies_of(tmp_path)
-    assert counted(copies, (1, 2, 3), 14).end_offset == 12
-    found = counted(copies, (1, 2, 3), 30, read=copies[1])
+    assert counted_to(copies, (1, 2, 3), 14).end_offset == 12
+    found = counted_to(copies, (1, 2, 3), 30, read=copies[1])
     assert (found.end_offset, found.parted_from) == (10, copies[0].partition.path)
-    found = counted(copies, (1, 2, 3), 9, read=copies[1])
+    found = counted_to(copies, (1, 2, 3), 9, read=copies[1])
     assert (found.end_offset, found.parted_from) == (9, None)
     (Path(copies[1].partition.path) / "leader-epoch-checkpoint").unlink()
     copies = copies_of(tmp_path)
-    assert counted(copies, (1, 2, 3), 9, read=copies[1]).end_offset == 0
+    assert counted_to(copies, (1, 2, 3), 9, read=copies[1]).end_offset == 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recovery.transactions.unknown_ends import read_ended
 from storage.kernels.numpy_kernel import table_of
-from storage.producers.transactions import NO_DATA, TransactionPairs
+from storage.producers.pairs import NO_DATA, TransactionPairs
 from tests.audit_logs import CONTROL_KINDS, NO_MARKER, Batch, write_segments
 from tests.recovery.transactions.test_view import every_batch, partition_in
 

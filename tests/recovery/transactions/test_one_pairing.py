@@ -19,7 +19,8 @@ from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CRC_POS
 from storage.log.decoded_records import BatchOutcome, MarkerIndex, marker_is_commit
 from storage.places.find import list_places, open_place
-from storage.producers.transactions import NO_DATA, OpenTransactions
+from storage.producers.pairs import NO_DATA
+from storage.producers.transactions import OpenTransactions
 from tests.audit_logs import Batch, write_segments
 from tests.drawn import examples
 from tests.recovery.transactions.test_view import partition_in

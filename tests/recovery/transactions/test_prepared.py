@@ -10,7 +10,7 @@ import pytest
 from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
 from recovery.transactions.open_transactions import PreparedSearch
 from storage.formats.transaction_state import TransactionState, TransactionStatus
-from storage.producers.transactions import EndedBlock
+from storage.producers.pairs import EndedBlock
 
 NOW_MS = 1_800_000_000_000
 PLACES = tuple(("t", number) for number in range(6))

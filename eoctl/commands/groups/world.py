@@ -1,0 +1,175 @@
+"""What all of `eoctl groups` stands on: the groups of one cluster, its logs, the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clock import resolve_now
+from eoctl.messages import first_of, notes_in_use
+from eoctl.progress import Progress
+from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.cluster.placement import lost_partitions, not_understood
+from recovery.groups.group_log import GroupLog, LogPlaces, is_expired
+from storage.dirs.discovery import discover
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted
+from storage.file_names import GROUPS_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recovery.groups.group_log import GroupCommit
+    from recovery.groups.members import GroupState
+    from storage.errors import EoctlError
+
+
+VERIFIED = f"verified: headers, checksums and records of {GROUPS_TOPIC}; of other logs the ends"
+
+
+class WantedGroups(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        groups, topics: only these; empty: all.
+        now: the clock for what expires.
+    """
+
+    groups: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    metadata_dir: str | None = None
+    now: str | None = None
+
+
+class GroupWorld:
+    """The groups of the log dirs of a call.
+
+    Attributes:
+        log: what the coordinators know.
+        places: the logs that offsets were committed of.
+        commits: of each chosen group, in the order of their names.
+        moment: the clock.
+        notes: what a person should know; grows while logs are looked at.
+    """
+
+    def __init__(self, paths: Sequence[str], options: WantedGroups) -> None:
+        """Read the whole of `__consumer_offsets`.
+
+        Raises:
+            UsageError: no log dir, several clusters, or a group that is not there.
+            AccessError, NotKafkaError: a path cannot be read.
+        """
+        self.options = options
+        found = discover(paths)
+        self.log_dirs = found.log_dirs
+        self._require_one_cluster(paths)
+        metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
+        clusters = Clusters(self.log_dirs, metadata)
+        self.image = clusters.image_for(self.log_dirs[0])
+        with Progress("reading groups"):
+            self.log = GroupLog(self.log_dirs, self.image)
+        self.places = LogPlaces(self.log_dirs, self.image)
+        self.moment = resolve_now(options.now, [each.path for each in self.log_dirs])
+        self.notes = [VERIFIED, *notes_in_use(self.log_dirs)]
+        self.is_corrupt = self.log.is_corrupt
+        self.is_unreadable = self.log.is_unreadable
+        absent = [
+            each for each in lost_partitions(found.whole, clusters)
+            if each.key.topic == GROUPS_TOPIC
+        ]  # fmt: skip
+        self._tell([*found.problems, *self.log.problems])
+        doubts = not_understood(self.log_dirs, clusters)
+        self.is_unreadable |= bool(doubts)
+        self.notes += (*map(str, absent), *doubts)
+        self.notes += self.log.told()
+        self.commits = self._chosen(paths)
+        asked = {self.log.home_of(each) for each in options.groups}
+        if options.groups and None not in asked:
+            self._is_lacking = any(not self.log.partitions.get(each or 0) for each in asked)
+        else:
+            has_none = not self.log.partitions and not self.log.never_had_any
+            self._is_lacking = self.log.has_gaps or has_none or bool(absent)
+
+    def _require_one_cluster(self, paths: Sequence[str]) -> None:
+        if not self.log_dirs:
+            raise UsageError(
+                f"{pasted(paths[0])}: no log dir there, which would have {GROUPS_TOPIC}",
+                next_step="name the log dirs of a broker, all of one cluster",
+            )
+        ids = {each.meta.cluster_id for each in self.log_dirs if each.meta is not None}
+        if len(ids) > 1:
+            names = " and ".join(sorted(map(str, ids)))
+            raise UsageError(
+                f"log dirs of clusters {names}: groups are those of one",
+                next_step="a call for each cluster",
+            )
+
+    def _chosen(self, paths: Sequence[str]) -> dict[str, list[GroupCommit]]:
+        """The groups that were asked for, and of them the topics."""
+        topics = self.options.topics
+        known = {
+            name: [each for each in commits if not topics or each.key.topic in topics]
+            for name, commits in self.log.all_commits().items()
+        }
+        wanted, lacking = self.options.groups, "which is not here whole"
+        if not wanted:
+            return {name: each for name, each in known.items() if each or not topics}
+        for name in wanted:
+            if name in known:
+                continue
+            home = self.log.home_of(name)
+            if home is not None and self.log.partitions.get(home):
+                raise UsageError(
+                    f"no group {name}: it would be in {GROUPS_TOPIC}-{home}, which has none",
+                    next_step=f"eoctl groups list {' '.join(map(pasted, paths))}",
+                )
+            where = "some partition" if home is None else f"{GROUPS_TOPIC}-{home}"
+            self.notes.append(f"no group {name} here: it would be in {where}, {lacking}")
+        return {name: known[name] for name in sorted({*wanted} & {*known})}
+
+    def group(self, name: str) -> GroupState:
+        """Return what is recorded of a group that is there."""
+        return self.log.groups[name]
+
+    def _tell(self, problems: Iterable[EoctlError]) -> None:
+        problems = list(problems)
+        for each in problems:
+            self.is_unreadable |= isinstance(each, AccessError)
+            self.is_corrupt |= not isinstance(each, AccessError)
+        self.notes += first_of(list(dict.fromkeys(map(str, problems))), "problems")
+
+    def tell_places(self) -> None:
+        """Say what could not be read of the logs that were looked at."""
+        problems, self.places.problems = self.places.problems, []
+        self._tell(problems)
+
+    @property
+    def status(self) -> int:
+        """Exit status, as far as reading goes."""
+        if self.is_corrupt:
+            return EXIT_FINDINGS
+        return EXIT_SKIPPED if self.is_unreadable or self._is_lacking else EXIT_OK
+
+    # --- what a start of the broker deletes
+
+    def is_expired(self, commit: GroupCommit) -> bool:
+        """Whether a broker of today deletes it soon after its start."""
+        return is_expired(self.group(commit.key.group), commit, self.moment.ms)
+
+    def tell_expired(self) -> None:
+        """Say how many of the chosen offsets that is."""
+        found = [
+            each for commits in self.commits.values() for each in commits if self.is_expired(each)
+        ]
+        if found:
+            groups = len({each.key.group for each in found})
+            self.notes.append(
+                f"{len(found)} offsets of {groups} group(s) without members are older than seven"
+                f" days ({self.moment.describe()}): a broker deletes them minutes after its start,"
+                " unless its offsets.retention.minutes is set higher first"
+            )
+
+
+def open_groups(paths: Sequence[str], options: WantedGroups) -> GroupWorld:
+    """Read the groups behind the paths. Raises as `GroupWorld`."""
+    if not paths:
+        raise UsageError("no LOG-DIR given", next_step="eoctl groups list LOG-DIR...")
+    return GroupWorld(paths, options)

@@ -1,0 +1,168 @@
+"""What a run that appends did, or would do: its answer for a terminal, its rows, its error.
+
+Plan    append 20 records to plain-0, offsets 179..198
+Undo    yes: a journal is kept, eoctl undo takes it back
+Next    eoctl produce kafka/plain-0 lines --single-copy --apply
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl import call
+from eoctl.changing import show_plan
+from eoctl.face.columns import size_text
+from eoctl.face.style import screen_size
+from eoctl.messages import (
+    LABEL_WIDTH,
+    NO_UNDO,
+    Line,
+    Said,
+    counted,
+    fitting,
+    is_for_people,
+    said_line,
+    tell,
+)
+from eoctl.output import OutputFormat, Report, emit, line
+from recovery.rules.findings import Severity
+from storage.errors import call_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.changes.append_journal import AppendJournal
+    from recovery.changes.plans.plan import Plan
+    from storage.writing.partition_store import FileChange
+
+
+class AppendAnswer(NamedTuple):
+    """What a run comes to.
+
+    Attributes:
+        verbs: of what is to be done, and of what was done.
+        does: what follows the verb, from the longest to the shortest words; empty: nothing is
+            appended.
+        loses: what consumers do not get for it, from the longest to the shortest words.
+        owner: who may have decided otherwise elsewhere, and the call to make before this one.
+    """
+
+    verbs: tuple[str, str]
+    does: tuple[str, ...]
+    loses: tuple[str, ...] = ()
+    owner: tuple[str, ...] = ()
+
+
+class AppendedRows(NamedTuple):
+    """What came of a run.
+
+    Attributes:
+        reports: rows, each kind by itself.
+        recoveries: of partitions that were not stopped cleanly.
+        changes: of files.
+        notes: sentences for people.
+        error: what ended it early; what the rows say was done all the same.
+        answer: for a terminal.
+        journal: None: nothing was to be changed.
+        has_backup: it can be undone, or could be.
+    """
+
+    reports: Sequence[Report]
+    recoveries: Sequence[Plan]
+    changes: Sequence[FileChange]
+    notes: Sequence[str]
+    error: BaseException | None
+    answer: AppendAnswer
+    journal: AppendJournal | None
+    has_backup: bool
+
+
+def places_text(names: Sequence[str]) -> str:
+    """Name one partition, or count several."""
+    return names[0] if len(names) == 1 else counted(len(names), "partition")
+
+
+def show_appended(appended: AppendedRows, output: OutputFormat) -> None:
+    """Print what an appending command did, or would do, and raise what ended it, if anything.
+
+    Recoveries, reports, files. The error comes also where the rows cannot be written.
+    """
+    try:
+        _show(appended, output)
+    finally:
+        if appended.error is not None:
+            raise appended.error
+
+
+def _show(appended: AppendedRows, output: OutputFormat) -> None:
+    is_text = output is OutputFormat.TEXT
+    has_words = is_for_people(output) and appended.error is None
+    if has_words and appended.journal is None:
+        tell(_planned_lines(appended, screen_size()[0] - LABEL_WIDTH))
+        line("")
+    for plan in appended.recoveries:
+        show_plan(plan, output)
+        if is_text:
+            line("")
+    for each in appended.reports:
+        emit(each, output)
+        if is_text:
+            line("")
+    columns, notes = _file_columns(), list(appended.notes)
+    emit(Report(kind="file", columns=columns, rows=appended.changes, notes=notes), output)
+    if has_words and appended.journal is not None:
+        tell(_done_lines(appended, appended.journal, screen_size()[0] - LABEL_WIDTH))
+
+
+def _file_columns() -> tuple[str, ...]:
+    from storage.writing.partition_store import FileChange
+
+    return FileChange._fields
+
+
+def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
+    answer = appended.answer
+    if not appended.changes:
+        yield said_line(Said("Plan", f"nothing: there is nothing to {answer.verbs[0]}"))
+        return
+    does = [f"{answer.verbs[0]} {each}" for each in answer.does]
+    yield said_line(Said("Plan", fitting(does or ["only files are recovered"], room)))
+    yield from _owner_line(answer, room)
+    yield from _loses_line(answer, "Loses", room)
+    yield from _cut_line(appended, "Loses")
+    undo = "yes: a journal is kept, eoctl undo takes it back"
+    yield said_line(Said("Undo", undo if appended.has_backup else NO_UNDO))
+    yield said_line(Said("Next", call.again("--apply")))
+
+
+def _done_lines(appended: AppendedRows, journal: AppendJournal, room: int) -> Iterator[Line]:
+    answer, closed = appended.answer, journal.journal
+    if closed is None:
+        yield said_line(Said("Done", f"nothing: there was nothing to {answer.verbs[0]}"))
+        return
+    does = [f"{answer.verbs[1]} {each}" for each in answer.does]
+    yield said_line(Said("Done", fitting(does or ["only files were recovered"], room)))
+    yield from _loses_line(answer, "Lost", room)
+    yield from _cut_line(appended, "Lost")
+    command = call_text(["eoctl", "undo", closed.path])
+    yield said_line(Said("Undo", command if closed.has_backup else "no: it kept no backup"))
+
+
+def _owner_line(answer: AppendAnswer, room: int) -> Iterator[Line]:
+    """A command is never cut: it is there to be pasted."""
+    if answer.owner:
+        text = next((each for each in answer.owner if len(each) <= room), answer.owner[0])
+        yield said_line(Said("Owner", text, Severity.WARNING.rank))
+
+
+def _loses_line(answer: AppendAnswer, label: str, room: int) -> Iterator[Line]:
+    if answer.loses:
+        yield said_line(Said(label, fitting(answer.loses, room), Severity.ERROR.rank))
+
+
+def _cut_line(appended: AppendedRows, label: str) -> Iterator[Line]:
+    """What a recovery cuts off behind the last whole batch."""
+    cut_bytes = sum(each.price.get("cut_bytes") or 0 for each in appended.recoveries)
+    if cut_bytes:
+        text = f"{size_text(cut_bytes)} behind the last whole batch, as at a broker's start"
+        yield said_line(Said(label, text, Severity.WARNING.rank))

@@ -1,0 +1,551 @@
+"""What every command with a plan does with it: lock, resume, plan, apply; and its words.
+
+Plan    cut txn-0 back from 318 to 300; 9 files change
+Loses   13 records, 6 acknowledged; 6 transactions changed
+Undo    yes: backups are made first, eoctl undo puts every byte back
+Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl import call
+from eoctl.changing import (
+    apply_one,
+    how_to_compare,
+    how_to_undo,
+    how_to_undo_all,
+    save_plan,
+    show_plan,
+)
+from eoctl.face.columns import size_text
+from eoctl.face.style import screen_size
+from eoctl.messages import (
+    LABEL_WIDTH,
+    NO_UNDO,
+    Line,
+    Said,
+    counted,
+    fitting,
+    is_for_people,
+    said_line,
+    tell,
+)
+from eoctl.output import OutputFormat, error, line, message
+from recovery.changes.apply import begun_log_dirs, resume, writing
+from recovery.changes.journals.backups import SpentTargetError, stating
+from recovery.changes.journals.journal import Status
+from recovery.changes.journals.losses import lost_by_cut
+from recovery.changes.plans.plan import absolute_path
+from recovery.rules.findings import Severity
+from storage.errors import EXIT_OK, EoctlError, UsageError, call_text, pasted
+from storage.file_names import METADATA_TOPIC, FileKind, classify
+from storage.files import fsio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from eoctl.change_options import ChangeOptions
+    from recovery.changes.journals.backups import Applied
+    from recovery.changes.journals.journal import Journal, JournalStep
+    from recovery.changes.plans.plan import Plan
+    from storage.dirs.discovery import Selected
+
+
+NO_RECORD = "no record: only files that are derived from the log"
+
+
+class PlanAnswer(NamedTuple):
+    """What a plan does and what is lost by it, each from the longest to the shortest words.
+
+    Attributes:
+        verbs: of what is to be done, and of what was done.
+        does: what follows the verb.
+        loses: records, of them acknowledged, transactions.
+        is_loss: something of it was in the log.
+        blocks: what read_committed consumers wait for afterwards; empty: for nothing.
+    """
+
+    verbs: tuple[str, str]
+    does: tuple[str, ...]
+    loses: tuple[str, ...]
+    is_loss: bool = False
+    blocks: tuple[str, ...] = ()
+
+
+def plan_lines(
+    answer: PlanAnswer | None,
+    plans: Sequence[Plan],
+    change: ChangeOptions,
+    nothing: str,
+    width: int,
+) -> Iterator[Line]:
+    """Tell a plan that was not applied."""
+    room = width - LABEL_WIDTH
+    if not plans:
+        if nothing:
+            yield said_line(Said("Plan", fitting([f"nothing: {nothing}"], room)))
+        return
+    if answer is not None:
+        files = counted(sum(len(each.steps) for each in plans), "file")
+        does = [f"{answer.verbs[0]} {each}" for each in answer.does]
+        yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
+        yield _loses("Loses", answer, room)
+        yield from _blocks(answer, room)
+    undo = "yes: backups are made first, eoctl undo puts every byte back"
+    yield said_line(Said("Undo", NO_UNDO if change.no_backup else undo))
+    saved = change.save_plan
+    command = call.again("--apply") if saved is None else call_text(["eoctl", "apply", saved])
+    yield said_line(Said("Next", command))
+
+
+def done_lines(
+    answer: PlanAnswer | None,
+    applied: Sequence[Applied],
+    *,
+    with_later: bool,
+    width: int,
+) -> Iterator[Line]:
+    """Tell what was applied, and how it is taken back."""
+    if not applied:
+        return
+    room = width - LABEL_WIDTH
+    if answer is not None:
+        yield said_line(
+            Said("Done", fitting([f"{answer.verbs[1]} {e}" for e in answer.does], room))
+        )
+        yield _loses("Lost", answer, room)
+        yield from _blocks(answer, room)
+    for each in applied:
+        found = each.journal
+        later = ["--with-later"] if with_later and not each.was_done else []
+        command = call_text(["eoctl", "undo", *later, found.path])
+        if not found.has_backup:
+            command = "no: it was applied without a backup"
+        yield said_line(Said("Undo", command))
+
+
+def applied_lines(applied: Applied, price: dict[str, Any]) -> Iterator[Line]:
+    """Tell what became of a saved plan, or of what was interrupted, and how it is taken back."""
+    found = applied.journal
+    files = counted(len(found.steps), "file")
+    before = ", applied before" if applied.was_done else ""
+    yield said_line(Said("Done", f"{found.command}: {files} changed{before}"))
+    if "cut_start_offset" in price:
+        answer = cut_answer("", price, path=found.arguments.get("partition", ""))
+        room = screen_size()[0] - LABEL_WIDTH
+        yield _loses("Lost", answer, room)
+        yield from _blocks(answer, room)
+    if found.status is Status.KEPT:
+        undo = "no: it was gone on with since"
+    elif not found.has_backup:
+        undo = "no: it was applied without a backup"
+    else:
+        undo = call_text(["eoctl", "undo", found.path])
+    yield said_line(Said("Undo", undo))
+
+
+def undone_lines(journals: Sequence[Journal], *, is_dry: bool) -> Iterator[Line]:
+    """Tell what was taken back, or could be."""
+    for each in journals:
+        files = counted(len(each.steps), "file")
+        if is_dry:
+            yield said_line(Said("Undo", f"{each.command} can be taken back: {files}"))
+            yield said_line(Said("Next", call_text(["eoctl", "undo", each.path])))
+        else:
+            yield said_line(Said("Done", f"took back {each.command}: {files} as before it"))
+
+
+def _loses(label: str, answer: PlanAnswer, room: int) -> Line:
+    rank = Severity.ERROR if answer.is_loss else Severity.NOTE
+    return said_line(Said(label, fitting(answer.loses, room), rank.rank))
+
+
+def _blocks(answer: PlanAnswer, room: int) -> Iterator[Line]:
+    """Tell what hangs afterwards; a command is never cut, for it is there to be pasted."""
+    if answer.blocks:
+        text = next((each for each in answer.blocks if len(each) <= room), answer.blocks[0])
+        yield said_line(Said("Blocks", text, Severity.WARNING.rank))
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -> PlanAnswer:
+    """Tell what a truncation comes to, or the cut of a rejoin, by its price.
+
+    `path` is the partition, for the command that ends what is left open.
+    """
+    start, end = price["cut_start_offset"], price["cut_end_offset"]
+    does = f"{name} back from {end} to {start}"
+    records_count = price["records_count"]
+    lost = lost_by_cut(price).text
+    if records_count is None:
+        lost = f"up to {lost}; something there cannot be read"
+    changed = price["transactions_count"]
+    transactions = ["its transactions are not known"] if changed is None else _transactions(changed)
+    changes = [f"{counted(sum(changed.values()), 'transaction')} changed"] if changed else []
+    return PlanAnswer(
+        verbs=("cut", "cut"),
+        does=(f"{does}{then}", does),
+        loses=(
+            "; ".join([lost, *transactions]),
+            "; ".join([lost, *changes]),
+            lost,
+        ),
+        is_loss=records_count != 0,
+        blocks=_blocked(price, path),
+    )
+
+
+def _blocked(price: dict[str, Any], path: str) -> tuple[str, ...]:
+    """Tell where read_committed stops for transactions that lose their marker and keep data."""
+    count = (price["transactions_count"] or {}).get("reopened", 0)
+    reopened = [each for each in price["transactions"] or () if each["outcome"] == "reopened"]
+    if not count or not reopened:
+        return ()
+    first = min(reopened, key=lambda each: each["first_offset"])
+    stops = f"read_committed stops at {first['first_offset']} of {price['cut_start_offset']}"
+    until = f"{counted(count, 'transaction')} {'is' if count == 1 else 'are'} ended"
+    call = ["eoctl", "txn", "abort", path, "--producer-id", str(first["producer_id"])]
+    return (f"{stops} until {until}: {call_text(call)}",)
+
+
+def _transactions(counts: dict[str, int]) -> list[str]:
+    words = {
+        "removed": "{} removed",
+        "reopened": "{} left without a marker",
+        "shortened": "{} shortened",
+    }
+    parts = [text.format(counts[name]) for name, text in words.items() if counts.get(name)]
+    return [f"transactions: {', '.join(parts)}"] if parts else []
+
+
+def abort_answer(row: dict[str, Any], price: dict[str, Any]) -> PlanAnswer:
+    """Tell what the end of a transaction comes to."""
+    name = f"{row['topic']}-{row['partition']}"
+    marker = f"an ABORT marker of producer {row['producer_id']} to {name} at {row['marker_offset']}"
+    records = counted(price["aborted_records_count"], "record")
+    cut_bytes = price.get("cut_bytes") or 0
+    torn = f"; {size_text(cut_bytes)} behind the last whole batch" if cut_bytes else ""
+    after = row["last_stable_offset_after"]
+    return PlanAnswer(
+        verbs=("write", "wrote"),
+        does=(marker, f"an ABORT marker to {name}"),
+        loses=(
+            f"{records} become aborted; read_committed goes on to {after}{torn}",
+            f"{records} become aborted{torn}",
+        ),
+        is_loss=bool(price["aborted_records_count"] or cut_bytes),
+    )
+
+
+def commit_answer(price: dict[str, Any]) -> PlanAnswer:
+    """Tell what a commit from outside comes to."""
+    count = price["transactions_count"]
+    markers = counted(price["markers_count"], "COMMIT marker")
+    records = counted(price["committed_records_count"], "record")
+    return PlanAnswer(
+        verbs=("commit", "committed"),
+        does=(
+            f"{counted(count, 'transaction')}: {markers}, and what its coordinator writes"
+            if count == 1
+            else f"{counted(count, 'transaction')}: {markers}, and what their coordinators write",
+            f"{counted(count, 'transaction')}: {markers}",
+        ),
+        loses=(
+            f"no record; {records} come to read_committed consumers",
+            "no record",
+        ),
+    )
+
+
+def compared_lines(
+    others_count: int, files_count: int, instead: Sequence[str] | None, *, is_changeable: bool
+) -> Iterator[Line]:
+    """Tell how derived files compare with what the log says, and how to go on.
+
+    Args:
+        others_count: of files that differ.
+        files_count: of all.
+        instead: if a log is damaged, what to do first, in words.
+        is_changeable: a partition that differs is not `__cluster_metadata`.
+    """
+    files = counted(files_count, "derived file")
+    equal = f"{files_count - others_count:,} of {files} equal what the log says"
+    rank = Severity.WARNING if others_count else Severity.NOTE
+    yield said_line(Said("Found", f"{equal}, {others_count:,} do not", rank.rank))
+    if instead is not None:
+        yield said_line(Said("Next", f"{call_text(instead)}   # the log is damaged"))
+    elif others_count and not is_changeable:
+        yield said_line(Said("Next", f"nothing to apply: {METADATA_TOPIC} is never changed"))
+    elif others_count:
+        yield said_line(Said("Loses", NO_RECORD))
+        yield said_line(Said("Next", call.again("--apply")))
+    yield Line("")
+
+
+def derived_answer(files_count: int, partitions_count: int) -> PlanAnswer:
+    """Tell what a rebuild comes to."""
+    files, partitions = counted(files_count, "file"), counted(partitions_count, "partition")
+    return PlanAnswer(
+        verbs=("derive", "derived"),
+        does=(f"{files} of {partitions} anew from the log", f"{files} anew"),
+        loses=(NO_RECORD,),
+    )
+
+
+# -- what every command with a plan does with it: lock, resume, plan, show or save, apply, tell
+#
+#     without --apply   plan, save it if asked to, show it
+#     with --apply      lock; complete what an interrupted run of the same call has begun; plan, a
+#                       broker may have run since somebody looked; apply one plan after the other
+#
+# How a journal is taken back is said as soon as it is applied, before any row: who reads the rows
+# may go away, and the next log dir may fail.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What of a change is done, for its rows.
+
+    Attributes:
+        is_applied: anything, be it by the interrupted run that this one completed.
+        resumed: the journals of that.
+    """
+
+    is_applied: bool = False
+    resumed: tuple[Applied, ...] = ()
+
+    def was_resumed(self, path: str) -> bool:
+        """Whether what was completed has changed a file, or anything in a directory."""
+        wanted = Path(absolute_path(path))
+        steps = (Path(step.path) for each in self.resumed for step in each.journal.steps)
+        return any(each == wanted or wanted in each.parents for each in steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a command found to do.
+
+    Attributes:
+        plans: each is applied before the next one is drawn; with at least one step each.
+        show: prints the rows.
+        notes: sentences for people; read when all plans are drawn and the rows are shown.
+        nothing: why there is no plan, if so, as "there is nothing to cut"; "": the notes say it.
+        errors: of parts that could not be looked at.
+        status: the exit status; asked for at the end.
+        answer: what it comes to, for a terminal; asked for when all plans are drawn.
+        opening: the first lines there, of a command that has more to say than a plan.
+    """
+
+    plans: Iterable[Plan] = ()
+    show: Callable[[Done, OutputFormat], None]
+    notes: Sequence[str] = ()
+    nothing: str = ""
+    errors: Sequence[EoctlError] = ()
+    status: Callable[[], int] = lambda: EXIT_OK
+    answer: Callable[[], PlanAnswer | None] = lambda: None
+    opening: Callable[[int], Iterable[Line]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCommand:
+    """A command that changes files by plans.
+
+    Attributes:
+        name: as in its journals.
+        selected: finds the partitions whose log dirs are changed.
+        arguments: what tells an unfinished plan of the same call from others.
+        plan: looks at the files, and plans; asked again under the locks.
+        if_done: of a command with a target: what is shown where an interrupted run was completed
+            and nothing can be planned any more, as the target means nothing in what is there now.
+            None: that is an error, as what is there must be looked at.
+        begins: the log dir that it makes, by its absolute path; None: none.
+        is_by_partition: it has a journal for each partition, so several for a log dir.
+        shows_steps: each plan is shown below the rows.
+        applied_noun: what a plan has done, as "partitions rebuilt".
+    """
+
+    name: str
+    selected: Callable[[], Sequence[Selected]]
+    arguments: Callable[[], Collection[dict[str, Any]]]
+    plan: Callable[[], Planned]
+    if_done: Planned | None = None
+    begins: str | None = None
+    is_by_partition: bool = False
+    shows_steps: bool = True
+    applied_noun: str = "log dirs changed"
+
+
+def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputFormat) -> int:
+    """Show, save or apply what a command plans; returns the exit status.
+
+    Raises:
+        UsageError: several plans, and they are to be saved.
+        RefusedError, AccessError: as the command's planning, `writing`, `resume` and `apply_plan`.
+    """
+    if change.apply:
+        return _Applying(command, change).run(output)
+    planned = command.plan()
+    plans = list(planned.plans)
+    notes = []
+    if change.save_plan is not None and plans:
+        if len(plans) > 1:
+            raise UsageError(
+                f"{len(plans)} log dirs have something to change: a saved plan is for one",
+                next_step="--save-plan for each log dir by itself",
+            )
+        save_plan(plans[0], change.save_plan)
+        notes.append(f"nothing was changed: eoctl apply {pasted(change.save_plan)} does it")
+    elif plans:
+        notes.append("this is a plan, nothing was changed: --apply does it")
+    elif planned.nothing:
+        saved = "" if change.save_plan is None else ", and no plan was saved"
+        notes.append(f"{planned.nothing}: nothing would be changed{saved}")
+    first: Iterable[Line] = ()
+    if is_for_people(output):
+        first = _opening(planned, plans, change)
+    return _shown(command, planned, plans, notes, Done(), output, first=first)
+
+
+def _opening(planned: Planned, plans: Sequence[Plan], change: ChangeOptions) -> Iterable[Line]:
+    width = screen_size()[0]
+    if planned.opening is not None and not plans:
+        return planned.opening(width)
+    return plan_lines(planned.answer(), plans, change, planned.nothing, width)
+
+
+def _shown(
+    command: ChangeCommand,
+    planned: Planned,
+    plans: Sequence[Plan],
+    notes: Sequence[str],
+    done: Done,
+    output: OutputFormat,
+    *,
+    first: Iterable[Line] = (),
+    last: Iterable[Line] = (),
+) -> int:
+    """Print rows, plans, errors and notes, and return the exit status.
+
+    On a terminal the answer comes `first`, and what was done `last`.
+    """
+    try:
+        has_first = False
+        for words in first:
+            tell([words])
+            has_first = True
+        if has_first:
+            line("")
+        planned.show(done, output)
+        for each in plans if command.shows_steps else ():
+            if output is OutputFormat.TEXT:
+                line("")
+            show_plan(each, output)
+    finally:  # words are said also when nobody reads the rows
+        for problem in planned.errors:
+            error(problem)
+        for note in (*planned.notes, *notes):
+            message(note)
+        tell(last)
+    return planned.status()
+
+
+def _is_log(step: JournalStep) -> bool:
+    """Whether it changes a log: there was one before."""
+    return step.before is not None and classify(Path(step.path).name).kind is FileKind.LOG
+
+
+class _Applying:
+    """One call with --apply."""
+
+    def __init__(self, command: ChangeCommand, change: ChangeOptions) -> None:
+        self._command = command
+        self._change = change
+        self._plans: list[Plan] = []  # applied; empty where they are not shown
+        self._count = 0
+        self._applied: list[Applied] = []  # those whose way back was told
+        self._cut: list[str] = []  # journals of what has changed a `.log`
+        self._told: set[tuple[str, ...]] = set()  # log dirs whose first journal leads to the others
+        self._fs = fsio.FileSystem()
+
+    def run(self, output: OutputFormat) -> int:
+        """All of it, under the locks but for the rows."""
+        command, notes = self._command, list[str]()
+        selected = command.selected()
+        is_stopped = self._change.broker_is_stopped
+        begun = () if command.begins is None else (command.begins,)
+        if not all(Path(each).is_dir() for each in begun):
+            list(command.plan().plans)  # what is refused is so before anything is made
+        with (
+            begun_log_dirs(self._fs, begun, broker_is_stopped=is_stopped),
+            writing(selected, self._fs, begun=begun, broker_is_stopped=is_stopped) as log_dirs,
+        ):
+            resumed = resume(self._fs, log_dirs, command.name, command.arguments())
+            for each in resumed:
+                message(f"completed what an earlier run began: {self._way_back(each)}")
+                self._applied.append(each)
+            planned = self._planned(resumed, notes)
+            self._apply(planned)
+        if not self._count and not resumed and planned.nothing:
+            notes.append(f"{planned.nothing}: nothing was changed")
+        notes += how_to_compare(self._cut)
+        done = Done(is_applied=bool(resumed or self._count), resumed=tuple(resumed))
+        last: Iterable[Line] = ()
+        if is_for_people(output):
+            last = done_lines(
+                planned.answer() if self._count else None,
+                self._applied,
+                with_later=command.is_by_partition,
+                width=screen_size()[0],
+            )
+        return _shown(command, planned, self._plans, notes, done, output, last=last)
+
+    def _planned(self, resumed: Sequence[Applied], notes: list[str]) -> Planned:
+        """Plan; where that was resumed, a target that means nothing any more is only told.
+
+        Anything else that stands in the way is an error, with what was completed in it.
+        """
+        if not resumed:
+            return self._command.plan()
+        try:
+            with stating("what an earlier run began is completed, and stays"):
+                return self._command.plan()
+        except (SpentTargetError, UsageError) as exc:
+            if self._command.if_done is None:
+                raise
+            notes.append(f"what was asked for is done; looking for more of it: {exc.message}")
+            return self._command.if_done
+
+    def _apply(self, planned: Planned) -> None:
+        try:
+            for plan in planned.plans:
+                applied = apply_one(self._fs, plan, self._change)
+                # At once: whatever becomes of the next one and of the rows, the way back is known.
+                if self._is_news(applied):
+                    message(self._way_back(applied))
+                    self._applied.append(applied)
+                self._count += 1
+                if applied.journal.has_backup and any(map(_is_log, applied.journal.steps)):
+                    self._cut.append(applied.journal.path)
+                if self._command.shows_steps:
+                    self._plans.append(plan)
+        except EoctlError as exc:
+            if self._count:  # the rows are not shown after an error
+                stays = f"{self._command.applied_noun} before it, which stay: {self._count}"
+                exc.next_step = f"{exc.next_step}; {stays}" if exc.next_step else stays
+            raise
+
+    def _is_news(self, applied: Applied) -> bool:
+        return self._change.no_backup or tuple(applied.journal.log_dirs) not in self._told
+
+    def _way_back(self, applied: Applied) -> str:
+        if not self._command.is_by_partition:
+            return how_to_undo(applied)
+        if applied.journal.has_backup and not applied.was_done:
+            self._told.add(tuple(applied.journal.log_dirs))
+        return how_to_undo_all(applied)

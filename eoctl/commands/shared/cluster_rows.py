@@ -1,0 +1,321 @@
+"""Rows of `cluster-state`: what the metadata say at a moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clock import format_time_ms
+from eoctl.face.columns import cell_text
+from eoctl.messages import counted, first_of, listing
+from storage.dirs.acknowledged import CopyStanding
+from storage.dirs.cluster_image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID
+from storage.dirs.topic_settings import (
+    MIN_INSYNC_REPLICAS,
+    SettingSource,
+    is_under_min_isr,
+    min_insync_replicas,
+    topic_setting,
+)
+from storage.formats.partition_metadata import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from storage.dirs.acknowledged import InCluster
+    from storage.dirs.cluster_image import ClusterImage, TopicImage
+    from storage.dirs.log_dir import Problem
+
+
+_DIRECTORY_WORDS = {
+    ZERO_UUID: "unknown",
+    UNASSIGNED_DIRECTORY: "unassigned",
+    LOST_DIRECTORY: "lost",
+}
+
+
+class ClusterRow(NamedTuple):
+    """The cluster as a whole, and what is known of its metadata.
+
+    Attributes:
+        node_id: whose copy of the metadata it is.
+        counted_offset: all records below it count for sure.
+        maybe_records_count: how many are above that.
+    """
+
+    cluster_id: str | None
+    path: str
+    node_id: int | None
+    start_offset: int
+    end_offset: int
+    timestamp_ms: int | None
+    quorum_leader: int | None
+    voters: tuple[int, ...]
+    counted_offset: int
+    counted_by: str
+    maybe_records_count: int
+    is_complete: bool
+    brokers_count: int
+    fenced_count: int
+    topics_count: int
+    partitions_count: int
+    leaderless_count: int
+    under_min_isr_count: int
+    recovering_count: int
+    open_transaction_records_count: int
+
+
+class FeatureRow(NamedTuple):
+    """A feature of the cluster."""
+
+    feature: str
+    level: int
+
+
+class BrokerRow(NamedTuple):
+    """A registered broker."""
+
+    broker: int
+    state: str
+    leaders_count: int
+    replicas_count: int
+    out_of_isr_count: int
+    broker_epoch: int
+    rack: str | None
+    endpoints: tuple[str, ...]
+    directories: tuple[str, ...]
+    cordoned_directories: tuple[str, ...]
+    given_dirs: tuple[str, ...]
+
+
+class ControllerRow(NamedTuple):
+    """A controller that is registered, or votes.
+
+    Attributes:
+        is_leader: None: who leads is not known, as after a snapshot.
+    """
+
+    controller: int
+    is_voter: bool
+    is_leader: bool | None
+    endpoints: tuple[str, ...]
+
+
+class PartitionStateRow(NamedTuple):
+    """A partition. `high_watermark`, `log_end_offset`: of the copies that were given, the most."""
+
+    topic: str
+    partition: int
+    leader: int | str
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    is_under_min_isr: bool
+    min_insync_replicas: int
+    min_insync_from: str
+    leader_epoch: int
+    high_watermark: int | None
+    log_end_offset: int | None
+    last_known_elr: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    partition_epoch: int
+    is_recovering: bool
+    directories: tuple[str, ...]
+    topic_id: str
+
+
+class CopyRow(NamedTuple):
+    """The log of a partition in a log dir that was given.
+
+    Attributes:
+        standing: a `Standing`, or unreadable.
+        leader_epoch: the last one of its log; None: not known.
+    """
+
+    topic: str
+    partition: int
+    broker: int | None
+    standing: str
+    log_start_offset: int | None
+    log_end_offset: int | None
+    high_watermark: int | None
+    leader_epoch: int | None
+    path: str
+
+
+class SettingRow(NamedTuple):
+    """A setting. Of a topic: the one in force; of others what was set dynamically."""
+
+    resource: str
+    resource_name: str
+    setting: str
+    value: str
+    source: str
+    source_name: str
+
+
+def partition_state_row(
+    image: ClusterImage,
+    topic: TopicImage,
+    number: int,
+    *,
+    high_watermark: int | None,
+    log_end_offset: int | None,
+) -> PartitionStateRow:
+    """Say what the metadata have of a partition, beside the ends of the copies that are there."""
+    name, found = topic.name, topic.partitions[number]
+    setting = topic_setting(image, name, MIN_INSYNC_REPLICAS, broker_id=found.leader)
+    return PartitionStateRow(
+        topic=name,
+        partition=number,
+        leader=found.leader,
+        isr=found.isr,
+        elr=found.elr,
+        replicas=found.replicas,
+        is_under_min_isr=is_under_min_isr(image, name, number),
+        min_insync_replicas=min_insync_replicas(image, name, number),
+        min_insync_from=setting.source.value,
+        leader_epoch=found.leader_epoch,
+        high_watermark=high_watermark,
+        log_end_offset=log_end_offset,
+        last_known_elr=found.last_known_elr,
+        adding_replicas=found.adding_replicas,
+        removing_replicas=found.removing_replicas,
+        partition_epoch=found.partition_epoch,
+        is_recovering=found.is_recovering,
+        directories=directory_words(found.directories),
+        topic_id=format_uuid(topic.topic_id),
+    )
+
+
+def directory_words(ids: Iterable[bytes]) -> tuple[str, ...]:
+    """Write directory ids; what is none by its word."""
+    return tuple(_DIRECTORY_WORDS.get(each) or format_uuid(each) for each in ids)
+
+
+# -- what several commands say of leaders and ISR: from which metadata, and what is amiss
+#
+# Notes only: a copy that was not in the ISR, or a partition that nobody led, is a state of the
+# cluster and no fault of the files.
+
+
+NO_LEADER = "none"  # in text; -1 for programs
+WHAT = "leader and ISR"
+
+
+class ClusterNotes:
+    """Collects what the metadata say of partition directories, for the notes at the end.
+
+    Attributes:
+        is_short: not all of the metadata that were used could be read.
+    """
+
+    def __init__(self) -> None:
+        self.is_short = False
+        self._images: dict[int, ClusterImage] = {}
+        self._doubtful: dict[int, ClusterImage] = {}
+        self._unread: dict[str, None] = {}
+        self._has_default = False
+        self._is_told = False
+        self._without_leader: dict[str, None] = {}  # in order, each once
+        self._under_min_isr: dict[str, None] = {}
+        self._out_of_sync: dict[str, None] = {}
+
+    def add_unread(self, told: Sequence[str]) -> None:
+        """Note which metadata cannot even be opened."""
+        self._unread.update(dict.fromkeys(told))
+        self.is_short = self.is_short or bool(told)
+
+    def add_image(self, image: ClusterImage | None, *, has_doubts: bool = True) -> None:
+        """Note whose state is used; and what of it is doubtful, unless the caller tells that."""
+        if image is not None:
+            self._images[id(image)] = image
+            if not has_doubts:
+                return
+            self._doubtful[id(image)] = image
+            self.is_short = self.is_short or not image.is_complete
+
+    def add(self, name: str, path: str, found: InCluster) -> None:
+        """Note what is known of a directory of the partition `name`."""
+        if found.leader is None:
+            return
+        self._is_told = True
+        self._has_default = self._has_default or found.min_insync_from == SettingSource.DEFAULT
+        if found.lacks_leader:
+            self._without_leader[name] = None
+        elif found.leader >= 0 and found.is_under_min_isr:
+            self._under_min_isr[name] = None
+        if found.standing == CopyStanding.OUT_OF_SYNC:
+            self._out_of_sync[path] = None
+
+    def notes(self) -> Iterator[str]:
+        """Sentences for the end."""
+        yield from self._unread
+        for image in self._images.values():
+            if id(image) in self._doubtful:
+                yield from doubts_of(image.path, image.problems, image)
+            if self._is_told and image.topics:
+                yield source_of(image)
+        if self._has_default:
+            yield f"{MIN_INSYNC_REPLICAS}: default is Kafka's; a server.properties is not known"
+        if self._without_leader:
+            names = listing([*self._without_leader], "partitions")
+            yield f"no leader, though a replica's broker runs: {names}"
+        if self._under_min_isr:
+            names = listing([*self._under_min_isr], "partitions")
+            yield f"ISR below {MIN_INSYNC_REPLICAS}, acks=all is refused: {names}"
+        if self._out_of_sync:
+            paths = listing([*self._out_of_sync], "copies")
+            yield f"not in the ISR, may lack what was acknowledged since: {paths}"
+
+
+def source_of(image: ClusterImage) -> str:
+    """Say which metadata are believed, and of when they are."""
+    if not image.end_offset:  # a bootstrap.checkpoint
+        return f"{WHAT} as the controller will begin with, in {image.path}"
+    when = "" if image.timestamp_ms is None else f", {format_time_ms(image.timestamp_ms)}"
+    return f"{WHAT} as of metadata record {image.end_offset - 1}{when}, in {image.path}"
+
+
+def doubts_of(path: str, problems: Sequence[Problem], image: ClusterImage) -> Iterator[str]:
+    """Say what of some metadata could not be read, or does not count."""
+    yield from first_of([str(each) for each in problems], "places that could not be read")
+    if problems:
+        yield f"{path}: not all of it could be read: what is told may be an older state"
+    if image.unknown_records_count:
+        yield f"{path}: {image.unknown_records_count} records were not understood"
+    if count := image.open_transaction_records_count:
+        yield f"{path}: {count} records of a metadata transaction that has not ended do not count"
+
+
+def state_words(places: Sequence[InCluster]) -> str:
+    """Say in one line what the metadata say of copies; "" if nothing."""
+    known = [each for each in places if each.standing is not None or each.leader is not None]
+    if len(places) == 1 and known and known[0].leader is not None:
+        one = known[0]
+        standing = "" if one.standing is None else f"; this copy: {one.standing}"
+        words = partition_words(one.leader, one.isr, one.min_insync_replicas, one.min_insync_from)
+        return f"{words}{standing}"
+    counts = Counter(each.standing for each in known if each.standing is not None)
+    parts = [f"{each} {counts[each]:,}" for each in CopyStanding if counts[each]]
+    return f"{counted(sum(counts.values()), 'replica')}: {', '.join(parts)}" if parts else ""
+
+
+def partition_words(
+    leader: int | str | None,
+    isr: Sequence[int] | None,
+    min_insync_replicas: int | None,
+    min_insync_from: str | None,
+) -> str:
+    """Say who leads a partition, who is in the ISR, and how many have to be."""
+    return (
+        f"leader {NO_LEADER if leader == -1 else leader}, ISR {cell_text(isr)},"
+        f" {MIN_INSYNC_REPLICAS} {min_insync_replicas} ({min_insync_from})"
+    )
+
+
+def with_words(rows: Iterable[Any]) -> Iterator[Any]:
+    """Write of rows with a column `leader` that there is none, for people."""
+    for each in rows:
+        yield each._replace(leader=NO_LEADER) if each.leader == -1 else each

@@ -1,0 +1,147 @@
+"""Short lines for a terminal: what is said, how grave it is, in as many columns as there are."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.face.columns import printable, time_text
+from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored
+from eoctl.output import OutputFormat, draws_tables, line, look, write_drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from storage.dirs.log_dir import LogDir
+
+
+LABEL_WIDTH = 8
+ZONE_POS = len("2026-11-21T02:58:06.000")
+NO_UNDO = "no: with --no-backup nothing is kept to go back to"
+MAX_NAMES = 3  # in a line; how many more there are is counted
+
+
+class Said(NamedTuple):
+    """A line with a label: `rank` is that of a severity, or above all of them."""
+
+    label: str
+    text: str
+    rank: int = 0
+
+
+class Line(NamedTuple):
+    """A line of text, and the style of its first word."""
+
+    text: str
+    style: str = ""
+
+
+def is_for_people(output: OutputFormat) -> bool:
+    """Whether an answer in words comes before the rows: not in a pipe, nor with `--columns`."""
+    asked = look()
+    return (
+        output is OutputFormat.TEXT and draws_tables() and not asked.columns and not asked.has_all
+    )
+
+
+def said_line(said: Said) -> Line:
+    """Put label and text together."""
+    styles = (HEADING, DOUBTFUL, BAD)
+    return Line(f"{said.label:{LABEL_WIDTH}}{said.text}", styles[min(said.rank, len(styles) - 1)])
+
+
+def tell(lines: Iterable[Line]) -> None:
+    """Write lines; the first word of one has its style, if there are colours."""
+    has_colors = is_colored(look().color)
+    for text, style in lines:
+        shown = printable(text)
+        if has_colors and style:
+            word, space, rest = shown.partition(" ")
+            shown = f"{_styled(word, style)}{space}{rest}"
+        write_drawn(f"{shown}\n")
+
+
+def tell_first(texts: Iterable[str], output: OutputFormat) -> None:
+    """Say to people what the rows come to, before them; nothing is asked of `texts` otherwise."""
+    if is_for_people(output):
+        tell(map(Line, texts))
+        line("")
+
+
+def wrapped(text: Line, width: int, indent: int) -> Iterator[Line]:
+    """Break a line at blanks; all but the first one of what comes of it are indented."""
+    parts = textwrap.wrap(
+        text.text, width, subsequent_indent=" " * indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    for place, part in enumerate(parts):
+        yield Line(part, "" if place else text.style)
+
+
+def _styled(word: str, style: str) -> str:
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    return Style.parse(style).render(word, color_system=ColorSystem.STANDARD)
+
+
+def fitting(texts: Iterable[str], room: int) -> str:
+    """Take the first text that fits, else cut the last one."""
+    text = ""
+    for text in texts:
+        if len(text) <= room:
+            return text
+    return f"{text[: max(room - 1, 1)]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def listing(names: Sequence[str], noun: str) -> str:
+    """Name a few, and count the others."""
+    if len(names) <= MAX_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[: MAX_NAMES - 1])} and {len(names) - MAX_NAMES + 1} more {noun}"
+
+
+def span(first_ms: int, last_ms: int, *, is_short: bool = False) -> str:
+    """Tell two times as short as they can be told: the date once, and the zone at the end."""
+    until = len("2026-11-21T02:58") if is_short else len("2026-11-21T02:58:06")
+    first, last = (time_text(each, is_utc=look().is_utc) for each in (first_ms, last_ms))
+    zone = last[ZONE_POS:]
+    if first[ZONE_POS:] != zone or not zone:  # the clocks were changed, or it is no time
+        return first if first == last else f"{first}..{last}"
+    start, end = first[:until], last[:until]
+    if start == end:
+        return f"{start}{zone}"
+    if start[:10] == end[:10]:
+        end = end[11:]
+    return f"{start}..{end}{zone}"
+
+
+def moment(time_ms: int, *, is_short: bool = False) -> str:
+    """Tell a time to the second, or the minute, with its zone."""
+    return span(time_ms, time_ms, is_short=is_short)
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Tell how many: `1 record`, `1,200 records`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+# -- sentences that several commands say of what they have read
+
+
+MAX_TOLD_COUNT = 10  # of one partition, or of one kind
+
+
+def first_of(sentences: Sequence[str], what: str, count: int | None = None) -> list[str]:
+    """Give the first sentences, and how many more of `what` there are; `count`: of them all."""
+    more = (len(sentences) if count is None else count) - MAX_TOLD_COUNT
+    return [*sentences[:MAX_TOLD_COUNT], *([f"and {more} more {what}"] if more > 0 else [])]
+
+
+def notes_in_use(log_dirs: Iterable[LogDir]) -> list[str]:
+    """Return a note for each log dir whose lock somebody holds."""
+    return [
+        f"{each.path}: in use by {each.lock.holder}; what is printed may have changed since"
+        for each in log_dirs
+        if each.lock.is_held
+    ]

@@ -1,4 +1,0 @@
-"""One call of `eoctl serve`.
-
-From the entry down: serve, rows.
-"""

@@ -55,7 +55,7 @@ test:
 # pytest keeps rewritten asserts as bytecode: without, each process rewrites them again (10 s).
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 # What runs on the native kernel where it is there runs on the numpy kernel, too.
-KERNEL_TESTS = tests/storage/kernels tests/text tests/cli/test_dump_segment.py tests/cli/test_dump_golden.py
+KERNEL_TESTS = tests/storage/kernels tests/cli/test_dump_segment.py tests/cli/test_dump_golden.py
 
 test-all: test-whole mutants lint
 

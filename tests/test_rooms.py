@@ -140,8 +140,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
     },
     "eoctl.report": {"eoctl.face"},
-    "eoctl.text": set(),
-    "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
+    "eoctl.dump": {"eoctl", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
     "eoctl.clients.log": {
         "eoctl", "recovery.cluster", "recovery.transactions",
@@ -150,7 +149,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
         "recovery.cluster", "recovery.repair", "recovery.replay",
     },
-    "eoctl.clients.text": {"eoctl", "eoctl.clients.log", "eoctl.clients.partitions", "eoctl.text"},
+    "eoctl.clients.text": {"eoctl", "eoctl.clients.log", "eoctl.clients.partitions"},
     "eoctl.clients.coordinators": {
         "eoctl", "eoctl.clients.partitions", "recovery.changes.journals", "recovery.cluster",
         "recovery.replay",

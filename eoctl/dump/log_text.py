@@ -1,4 +1,10 @@
-"""A `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text."""
+"""A `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text.
+
+What the kernel stops at (a bad place, a batch it does not know) the plain scan looks at, with the
+batches before it that a later one may contradict: the rules stay where they are. Behind it the
+kernel goes on. After a bad place the plain scan goes first, so that a log of nothing else costs no
+more.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +12,133 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import output
-from eoctl.dump.selection import Decoder, ValueDecoder, log_context
-from eoctl.dump.session import absolute_path
-from eoctl.text.plain import (
+from eoctl.dump.plain import (
     as_it_stands,
     as_the_tool_reads,
     batch_line,
     record_contents,
     record_metadata,
 )
+from eoctl.dump.selection import Decoder, ValueDecoder, log_context
+from eoctl.dump.session import absolute_path
 from storage.errors import CorruptError, FormatError
+from storage.files import positioned_file
 from storage.formats import control_record
 from storage.formats.java_text import kafka_text, kafka_text_pieces
 from storage.kernels.protocol import VerdictKind
-from storage.kernels.select import load_native, select_kernel
+from storage.kernels.scan import Scan
+from storage.kernels.select import native_module, select_kernel
+from storage.limits import as_int64
 from storage.log.segment import size_problem
 from storage.value_pieces import PIECE_BYTES, is_large
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from eoctl.dump.selection import BatchFilter, DumpOptions, LogContext
     from eoctl.dump.session import DumpSession
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.kernels.scan import Scan
     from storage.kernels.select import Native
     from storage.log.segment import LogRecord, Segment
+
+
+MIN_BYTES = 64 << 10  # below this the plain scan is as quick
+KERNEL_PIECE_BYTES = 256 << 10  # that a thread reads at once: they stay in the processor's cache
+HEADERS_FACTOR = 4  # without records there is little to do, and the handing over is felt
+
+
+class PrintTo(NamedTuple):
+    """What the kernel prints, and where.
+
+    Attributes:
+        records: None for batches alone, else whether keys and values are printed, and whether they
+            are all that is.
+        max_batch_bytes: a batch that would decompress to more is left to the plain scan.
+        threads: how many.
+        write: takes bytes; None is the standard output, of which nothing may wait in a buffer.
+        before: called before anything is printed: what waits goes first. Returns the offset of the
+            last record printed.
+        after: is told the offset of the last record printed, and the pairs of offsets that followed
+            each other and are not neighbours.
+    """
+
+    records: tuple[bool, bool] | None
+    max_batch_bytes: int
+    threads: int
+    write: Callable[[bytes], object] | None
+    before: Callable[[], int]
+    after: Callable[[int, list[tuple[int, int]]], object]
+
+
+class PrintingScan(Scan):
+    """A Scan of a plain file that prints most of its batches, some of which it gives as well.
+
+    Attributes:
+        printed_pos: batches before it are printed.
+    """
+
+    def __init__(
+        self, segment: Segment, native: Native, print_to: PrintTo, **options: object
+    ) -> None:
+        """Take the options of `Segment.scan`."""
+        super().__init__(segment.file, segment.known_base_offset, **options)  # type: ignore[arg-type]
+        self.printed_pos = self.start_pos
+        self._native = native
+        self._print_to = print_to
+        self._path = segment.path
+        self._name = segment.file.name_to_open_again
+        self._careful_pos = 0  # up to here the plain scan goes first
+
+    def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
+        pos = yield from super()._run(pos)
+        self._careful_pos = pos + MIN_BYTES
+        return pos
+
+    def _start_of_window(self, pos: int) -> int:
+        # What is printed already may still have to be looked at: see `_print`.
+        is_free = pos >= max(self._careful_pos, self.printed_pos)
+        if is_free and self._name and self.end_pos - pos >= MIN_BYTES:
+            return self._print(pos)
+        return pos
+
+    def _print(self, pos: int) -> int:
+        """Print what is healthy from `pos` on; returns where the plain scan must begin to look."""
+        to, neighbours, watcher = (
+            self._print_to,
+            self._neighbours,
+            positioned_file.current_watcher(),
+        )
+        last_record_offset = to.before()
+        if as_int64(last_record_offset) != last_record_offset:
+            return pos  # of a batch whose offset is wrong: the kernel has 64 bits for one
+        told_pos = pos
+
+        def tell(end_pos: int) -> None:
+            nonlocal told_pos
+            if watcher is not None:
+                watcher.read(self._path, told_pos, end_pos - told_pos)
+            told_pos = end_pos
+
+        printed = self._native.print_log(
+            self._name,
+            start=(pos, neighbours.last_offset, neighbours.leader_epoch),
+            last_record_offset=last_record_offset,
+            end_pos=self.end_pos,
+            limits=(neighbours.min_offset, neighbours.max_offset),
+            records=to.records,
+            max_batch_bytes=to.max_batch_bytes,
+            threads=to.threads,
+            piece_bytes=KERNEL_PIECE_BYTES * (1 if to.records else HEADERS_FACTOR),
+            write=to.write,
+            tick=tell,
+        )
+        to.after(printed.last_record_offset, printed.non_consecutive)
+        self.printed_pos = max(self.printed_pos, printed.place[0])
+        sure_pos, neighbours.last_offset, neighbours.leader_epoch = printed.sure
+        return sure_pos
+
+
+# -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text
 
 
 TOPIC_DECODERS = {
@@ -119,8 +226,7 @@ def decode_plain(data: bytes | None, decoder: ValueDecoder) -> str | None:
 # -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text
 
 
-# Below this, what a kernel saves takes longer to import.
-BULK_MIN_BYTES = {"pure": 1 << 62, "numpy": 1 << 20, "native": 64 << 10}
+NATIVE_MIN_BYTES = 64 << 10  # below this, what the kernel saves takes longer to import
 WRITE_LINES = 512
 MAX_KERNEL_BATCH_BYTES = 16 << 20  # a larger batch is printed in pieces, and needs less memory
 STDOUT_FD = 1
@@ -139,13 +245,11 @@ def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: Bat
     end_pos = options.end_pos(file_bytes)
     context = log_context(path, is_limited=end_pos < file_bytes)
     printer = LinePrinter(segment, session, wanted)
-    kernel = select_kernel()
-    is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES[kernel]
-    native = load_native() if is_bulk else None
-    if native is not None and segment.file.name_to_open_again:
+    is_native = select_kernel() == "native" and bool(segment.file.name_to_open_again)
+    is_native = is_native and wanted.is_everything and options.is_plain_utf8
+    native = native_module() if is_native and end_pos >= NATIVE_MIN_BYTES else None
+    if native is not None:
         walked = _print_native(segment, printer, end_pos, context, native)
-    elif is_bulk:
-        walked = _print_bulk(segment, printer, end_pos, context)
     else:
         scan = segment.scan(
             end_pos=end_pos, is_active=context.is_last, end_offset=context.end_offset
@@ -181,34 +285,9 @@ def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
     return verdict.kind is VerdictKind.UNREADABLE or verdict.check_id == FRAMING_CHECK_ID
 
 
-def _print_bulk(
-    segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext
-) -> Walked:
-    from eoctl.text.renderers import render_log
-
-    options = printer.options
-    output.flush()
-    result = render_log(
-        segment,
-        output.write,
-        deep=options.deep_iteration,
-        print_data=options.print_data_log,
-        skip_record_metadata=options.skip_record_metadata,
-        end_pos=end_pos,
-        is_active=context.is_last,
-        end_offset=context.end_offset,
-        resume=True,
-        max_batch_bytes=options.max_batch_bytes,
-        on_error=printer.session.problem,
-    )
-    printer.continue_after(result.last_offset, result.non_consecutive.items())
-    return Walked(result.valid_bytes, result.verdicts, is_resynced=result.is_resynced)
-
-
 def _print_native(
     segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext, native: Native
 ) -> Walked:
-    from eoctl.text.printing_scan import PrintingScan, PrintTo
 
     options, fd = printer.options, output.stdout_fd()
     records = (options.print_data_log, options.skip_record_metadata)
@@ -254,7 +333,7 @@ class LinePrinter:
         return self._last_offset
 
     def continue_after(self, last_offset: int, non_consecutive: Iterable[tuple[int, int]]) -> None:
-        """Take over from a bulk renderer behind the record at `last_offset`."""
+        """Take over from the kernel behind the record at `last_offset`."""
         self._last_offset = last_offset
         self.non_consecutive.update(non_consecutive)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eoctl.dump.log_text import decode_internal, decoder_of_path
+from eoctl.dump.plain import codec_name, timestamp_type
 from eoctl.dump.selection import log_context
 from eoctl.dump.session import verdict_row
 from eoctl.output import OutputFormat, Report, emit, line
-from eoctl.text.plain import codec_name, timestamp_type
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import Verdict, VerdictKind

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from eoctl.text import printing_scan
+from eoctl.dump import log_text
 from storage.formats.java_text import kafka_text
 from storage.kernels import native_kernel, numpy_kernel
 from storage.kernels.layouts import empty_table
@@ -35,15 +35,15 @@ def _printed(data: bytes) -> None:
     rnd = chance(data)
     mode: dict[str, Any] = {**rnd.choice(MODES), "resume": rnd.random() < 0.6}
     mode["max_batch_bytes"] = rnd.choice((1 << 20, 1 << 20, 300))
-    old = printing_scan.MIN_BYTES, printing_scan.PIECE_BYTES
-    printing_scan.MIN_BYTES = rnd.choice((1, 1, 300))
-    printing_scan.PIECE_BYTES = rnd.choice(PIECES_BYTES)
+    old = log_text.MIN_BYTES, log_text.KERNEL_PIECE_BYTES
+    log_text.MIN_BYTES = rnd.choice((1, 1, 300))
+    log_text.KERNEL_PIECE_BYTES = rnd.choice(PIECES_BYTES)
     try:
         with segment_of(data) as segment:
             natively = say_natively(segment, threads=rnd.choice((1, 2, 3)), **mode)
             assert natively == say_plainly(segment, **mode)
     finally:
-        printing_scan.MIN_BYTES, printing_scan.PIECE_BYTES = old
+        log_text.MIN_BYTES, log_text.KERNEL_PIECE_BYTES = old
 
 
 def _headers(data: bytes) -> None:

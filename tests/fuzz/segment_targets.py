@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eoctl.text import renderers
 from recovery.look.describe import describe_partition
 from recovery.rebuild import verify_index
 from storage.dirs import lookup
@@ -56,8 +55,6 @@ SMALL_PIECES: tuple[tuple[Any, str, int], ...] = (
     (numpy_kernel, "CAREFUL_BYTES", 100),
     (record_table, "MIN_LANES", 2),
     (record_table, "MAX_SOURCE_BYTES", 300),
-    (renderers, "PAINT_LINES", 4),
-    (renderers, "WRITE_BYTES", 200),
 )
 
 

@@ -12,7 +12,6 @@ from . import (
     segment_targets,
     serve_targets,
     summary_targets,
-    text_targets,
 )
 
 TARGETS = {
@@ -22,7 +21,6 @@ TARGETS = {
         *message_targets.TARGETS,
         *segment_targets.TARGETS,
         *native_targets.TARGETS,
-        *text_targets.TARGETS,
         *command_targets.TARGETS,
         *plan_targets.TARGETS,
         *duplicate_targets.TARGETS,

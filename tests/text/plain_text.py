@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.text.plain import (
+from eoctl.dump.plain import (
     as_it_stands,
     as_the_tool_reads,
     batch_line,

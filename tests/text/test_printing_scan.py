@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoctl.text import printing_scan
-from eoctl.text.printing_scan import PrintingScan, PrintTo
+from eoctl.dump import log_text
+from eoctl.dump.log_text import PrintingScan, PrintTo
 from storage.files import positioned_file
 from storage.files.positioned_file import LogCount, PositionedFile
 from storage.formats.compression import Codec, compress
@@ -43,7 +43,7 @@ MANY = 20_000  # more than the kernel writes at once
 def native(monkeypatch: pytest.MonkeyPatch) -> Native:
     """The kernel, which has to print small logs too."""
     monkeypatch.setenv("EOCTL_KERNEL", "native")
-    monkeypatch.setattr(printing_scan, "MIN_BYTES", 1)
+    monkeypatch.setattr(log_text, "MIN_BYTES", 1)
     found = load_native()
     assert found is not None
     return found
@@ -91,7 +91,7 @@ pieces = st.sampled_from([60, 200, 700, 4096])
 @settings(max_examples=examples(60))
 def test_healthy_logs(data: bytes, threads: int, piece_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(printing_scan, "PIECE_BYTES", piece_bytes)
+        patch.setattr(log_text, "KERNEL_PIECE_BYTES", piece_bytes)
         check_equal(data, MODES, threads, resume=False)
 
 
@@ -108,8 +108,8 @@ def test_damaged_logs(
     data: bytes, resume: bool, right: bool, threads: int, piece_bytes: int, careful_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(printing_scan, "PIECE_BYTES", piece_bytes)
-        patch.setattr(printing_scan, "MIN_BYTES", careful_bytes)
+        patch.setattr(log_text, "KERNEL_PIECE_BYTES", piece_bytes)
+        patch.setattr(log_text, "MIN_BYTES", careful_bytes)
         check_equal(with_right_checksums(data) if right else data, MODES, threads, resume=resume)
 
 

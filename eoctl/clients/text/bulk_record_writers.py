@@ -1,14 +1,16 @@
 """Many consumed records as text or JSON Lines at once: the bulk twin of `record_writers`.
 
-The native kernel makes JSON Lines where it is there. Else whole columns are painted
-(`eoctl.text.painter`): keys and values are copied as they are where that is right; a string that
-JSON has to escape, one that is not UTF-8, and base64 are made one by one.
+A line is a row of pieces: literals, numbers after a label, bytes out of a buffer. Their widths are
+known before anything is written, so every line has its place in one output buffer, and pieces are
+painted from the last to the first. That order makes numbers cheap: all of a column are written with
+as many digits as the longest has, and zeros too many fall on the label before, which is painted
+afterwards. A batch line costs 0.2 us this way; an f-string for it costs about 1.2 us.
 """
 
 from __future__ import annotations
 
 from binascii import b2a_base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,16 +24,205 @@ from eoctl.clients.text.record_text import (
     json_headers,
     json_text,
 )
-from eoctl.text.painter import Painter
 from storage.kernels.select import load_native
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from eoctl.clients.log.table_records import TableRecords
     from storage.kernels.select import Native
 
+    Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
+    Rows = NDArray[np.bool_]
+    # Writes one piece of all lines into the output; is told where the piece ends in each line.
+    Paint = Callable[[Bytes, Ints], None]
+
+
+_FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % each for each in range(10_000)), np.uint32)
+_POWERS_OF_TEN = [np.uint64(10**exponent) for exponent in range(1, 20)]
+_MINUS = ord("-")
+
+
+class Painter:
+    """Lines of text, `row_count` of them, put together piece by piece from left to right."""
+
+    def __init__(self, row_count: int) -> None:
+        self.row_count = row_count
+        self._pieces: list[tuple[int | Ints, Paint]] = []  # width (one for all or one each), paint
+        self._literal = b""  # literals that follow each other become one piece
+
+    def literal(self, text: bytes, where: Rows | None = None) -> None:
+        """Add the same text to every line, or to those in `where`."""
+        if where is None or where.all():
+            self._literal += text
+        elif where.any():
+            self._flush()
+            self._pieces.append((where * len(text), _literal(text, np.flatnonzero(where))))
+
+    def number(self, label: bytes, values: NDArray[Any], where: Rows | None = None) -> None:
+        """Add a label and a decimal number to every line, or to those in `where`."""
+        self.literal(label, where)
+        rows = None
+        if where is not None and not where.all():
+            rows = np.flatnonzero(where)
+            values = values[rows]
+        if not len(values):
+            return
+        low, high = int(values.min()), int(values.max())
+        if low == high and rows is None:
+            self._literal += b"%d" % low
+            return
+        room = len(label if rows is not None else self._literal)
+        self._flush()
+        counts = _digit_counts(values, low, high)
+        own_widths = counts + (values < 0) if low < 0 else counts
+        paint = _numbers(values, counts, room)
+        if rows is None:
+            self._pieces.append((_one_if_equal(own_widths), paint))
+            return
+        widths = np.zeros(self.row_count, np.int64)
+        widths[rows] = own_widths
+        self._pieces.append((widths, lambda out, ends: paint(out, ends[rows])))
+
+    def slices(self, source: Bytes, source_pos: Ints, lengths: Ints) -> None:
+        """Add source[pos : pos + length] to each line; a length of 0 adds nothing."""
+
+        def paint(out: Bytes, ends: Ints) -> None:
+            copy_slices(out, ends - lengths, source, source_pos, lengths)
+
+        self.piece(lengths, paint)
+
+    def piece(self, widths: Ints, paint: Paint) -> None:
+        """Add anything else: its width in each line, and what paints it."""
+        if widths.any():
+            self._flush()
+            self._pieces.append((widths, paint))
+
+    def widths(self) -> Ints:
+        """Return the length of each line in bytes."""
+        self._flush()
+        total = np.zeros(self.row_count, np.int64)
+        for width, _ in self._pieces:
+            total += width
+        return total
+
+    def paint(self, out: Bytes, starts: Ints) -> None:
+        """Write each line to its place in `out`; starts are row_count positions."""
+        ends = starts + self.widths()
+        for width, paint in reversed(self._pieces):
+            paint(out, ends)
+            ends -= width
+
+    def _flush(self) -> None:
+        if self._literal:
+            self._pieces.append((len(self._literal), _literal(self._literal, None)))
+            self._literal = b""
+
+
+def _view(out: Bytes, item_bytes: int) -> NDArray[np.void]:
+    """See `out` as items of that size starting at every byte: assigning to one moves it whole."""
+    return np.ndarray((len(out) - item_bytes + 1,), f"V{item_bytes}", out, 0, (1,))
+
+
+def _literal(text: bytes, rows: Ints | None) -> Paint:
+    item = np.frombuffer(text, f"V{len(text)}")
+
+    def paint(out: Bytes, ends: Ints) -> None:
+        places = ends if rows is None else ends[rows]
+        _view(out, len(text))[places - len(text)] = item
+
+    return paint
+
+
+def _digit_counts(values: NDArray[Any], low: int, high: int) -> Ints:
+    """Count decimal digits, without the sign."""
+    magnitude = _magnitude(values)
+    least, most = (0, max(-low, high)) if low < 0 < high else sorted((abs(low), abs(high)))
+    fewest = len(str(least))
+    counts = np.full(len(values), fewest, np.int64)
+    for power in _POWERS_OF_TEN[fewest - 1 : len(str(most)) - 1]:
+        counts += magnitude >= power
+    return counts
+
+
+def _magnitude(values: NDArray[Any]) -> NDArray[np.uint64]:
+    # The absolute value of -2^63 is itself, and as unsigned that is right again.
+    return np.abs(values.astype(np.int64, copy=False)).view(np.uint64)
+
+
+def _numbers(values: NDArray[Any], counts: Ints, room: int) -> Paint:
+    """Paint digits and signs. `room`: how many bytes before a number may be overwritten."""
+    fewest, most = int(counts.min()), int(counts.max())
+
+    def paint(out: Bytes, ends: Ints) -> None:
+        digits = _digits(_magnitude(values), most)
+        if most - fewest <= room:
+            _view(out, most)[ends - most] = digits
+        else:
+            for count in np.unique(counts).tolist():
+                rows = np.flatnonzero(counts == count)
+                wide = digits[rows].view(np.uint8).reshape(len(rows), most)
+                tails = np.ascontiguousarray(wide[:, most - count :]).view(f"V{count}")
+                _view(out, count)[ends[rows] - count] = tails[:, 0]
+        negative = np.flatnonzero(values < 0)
+        out[ends[negative] - counts[negative] - 1] = _MINUS
+
+    return paint
+
+
+def _digits(magnitude: NDArray[np.uint64], width: int) -> NDArray[np.void]:
+    """Write numbers as `width` digits with leading zeros, four at a time from a table."""
+    group_count = (width + 3) // 4
+    groups = np.empty((len(magnitude), group_count), np.uint32)
+    rest = magnitude.astype(np.uint32) if width < 10 else magnitude
+    for place in range(group_count - 1, 0, -1):
+        quotient = rest // 10_000
+        groups[:, place] = _FOUR_DIGITS[rest - quotient * 10_000]
+        rest = quotient
+    groups[:, 0] = _FOUR_DIGITS[rest]
+    row_bytes = 4 * group_count
+    return np.ndarray((len(groups),), f"V{width}", groups, row_bytes - width, (row_bytes,))
+
+
+def _one_if_equal(widths: Ints) -> int | Ints:
+    first = int(widths[0])
+    return first if (widths == first).all() else widths
+
+
+def copy_slices(out: Bytes, out_pos: Ints, source: Bytes, source_pos: Ints, lengths: Ints) -> None:
+    """Copy source[source_pos : + length] to out[out_pos :] for each row.
+
+    Rows whose lengths lie between the same two powers of two go together: two moves of the smaller
+    power, one from the start and one to the end, cover such a length exactly. So the number of
+    numpy calls grows with the logarithm of the longest, not with the number of different lengths.
+    """
+    if not len(lengths):
+        return
+    longest = int(lengths.max())
+    if longest and longest == lengths.min():
+        _view(out, longest)[out_pos] = _view(source, longest)[source_pos]
+        return
+    size_class = np.frexp(lengths)[1]  # 0 for length 0, else the bit length
+    for bits in range(1, longest.bit_length() + 1):
+        rows = np.flatnonzero(size_class == bits)
+        if not len(rows):
+            continue
+        move = 1 << (bits - 1)
+        to, origin = _view(out, move), _view(source, move)
+        to_pos, from_pos = out_pos[rows], source_pos[rows]
+        to[to_pos] = origin[from_pos]
+        shift = lengths[rows] - move
+        to[to_pos + shift] = origin[from_pos + shift]
+
+
+# -- many consumed records as text or JSON Lines at once: the bulk twin of `record_writers`
+#
+# The native kernel makes JSON Lines where it is there. Else whole columns are painted: keys and
+# values are copied as they are where that is right; a string that JSON has to escape, one that is
+# not UTF-8, and base64 are made one by one.
 
 
 def paint_json(records: TableRecords, bytes_as: BytesAs) -> memoryview:

@@ -1,8 +1,8 @@
 """The face: the command line, what people and programs are told, and the clock.
 
 From the entry down: __main__, start, main, app, plain_calls, outcome, verbs, changing,
-change_options, shared_options, options, declared, replica_paths, version, arrow_files, ranges,
-clock, interrupt, progress, call, report_files, libraries, messages, output, line_chunks.
+change_options, shared_options, options, declared, replica_paths, version, arrow_files, clock,
+interrupt, progress, call, report_files, libraries, messages, output.
 """
 
 __version__ = "0.1.0"

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.call import again
 from eoctl.declared import Parameter, parameters_of, with_parameters
-from eoctl.options import (
-    AcceptLoss,
-    Apply,
-    BackupDir,
-    BrokerIsStopped,
-    NoBackup,
-    SavePlan,
-)
+from eoctl.options import AcceptLoss, Apply, BackupDir, BrokerIsStopped, NoBackup, SavePlan
 from storage.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,11 +1,4 @@
-"""Everything that is printed goes through here: data to stdout, words for people to stderr.
-
-A `Report` has named columns and can be shown as a table, as text, JSON or msgpack; Rich is imported
-for a table only. Commands that stream their own text (`dump-segment`) write bytes.
-
-Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
-drawn as a table or goes through a pager, or that lines become one array, is decided by `begin`.
-"""
+"""Everything that is printed goes through here: data to stdout, words for people to stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from eoctl.face.columns import TerminalText, find_column, plain_line, printable
 from eoctl.face.style import Look, screen_size
-from eoctl.line_chunks import Lines
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -29,18 +21,48 @@ from storage.errors import (
     EoctlError,
     UsageError,
 )
-from storage.value_pieces import (
-    base64_pieces,
-    is_large,
-    is_utf8,
-    json_pieces,
-    msgpack_pieces,
-)
+from storage.value_pieces import base64_pieces, is_large, is_utf8, json_pieces, msgpack_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eoctl.face.pager import Screen
+
+
+LINES_COUNT = 512
+
+
+class Lines:
+    """Gathers lines for who writes a text; `flush` writes what waits.
+
+    `write`: takes text of one or more lines, without the last line's end.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._waiting: list[str] = []
+
+    def put(self, text: str) -> None:
+        """Write a line, with those that come before and behind it."""
+        self._waiting.append(text)
+        if len(self._waiting) >= LINES_COUNT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write those that wait; call it before anything else is written."""
+        if self._waiting:
+            self._write("\n".join(self._waiting))
+            self._waiting.clear()
+
+
+# -- everything that is printed goes through here: data to stdout, words for people to stderr
+#
+# A `Report` has named columns and can be shown as a table, as text, JSON or msgpack; Rich is
+# imported for a table only. Commands that stream their own text (`dump-segment`) write bytes.
+#
+# Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
+# drawn as a table or goes through a pager, or that lines become one array, is decided by `begin`.
+
 
 # What a command says that works on files in place only.
 URI_READERS = "this command reads no URIs; export, spark-audit, loss and eoctl on Spark do"

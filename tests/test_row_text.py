@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.face.columns import plain_line, plain_text
-from eoctl.line_chunks import LINES_COUNT, Lines
-from eoctl.output import json_text
+from eoctl.output import LINES_COUNT, Lines, json_text
 from recovery.cluster.history import Why
 
 # Lone surrogates, too: they stand for bytes of names that are no text.

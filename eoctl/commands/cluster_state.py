@@ -192,8 +192,7 @@ def _lines(run: HistoryRun) -> Iterator[tuple[Any, ...]]:
 
 def _stream(run: HistoryRun, output: OutputFormat) -> None:
     """Write each change, and each span as it ends, then what has not ended, and the sums."""
-    from eoctl.line_chunks import Lines
-    from eoctl.output import line, row_writer
+    from eoctl.output import Lines, line, row_writer
     from recovery.cluster.history import PartitionChange
 
     lines = Lines(line)

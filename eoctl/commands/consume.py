@@ -165,7 +165,7 @@ def command(
 
 def _bounds(offsets: str, start: str, until: str) -> tuple[str, str]:
     """Return `--from` and `--until` for `--offsets`. Raises UsageError."""
-    from eoctl.ranges import parse_offsets
+    from eoctl.options import parse_offsets
 
     if (start, until) != ("earliest", "log-end"):
         raise UsageError(

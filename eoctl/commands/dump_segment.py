@@ -103,7 +103,7 @@ def command(
         Selection,
         parse_decoder_class,
     )
-    from eoctl.ranges import parse_offsets, parse_times
+    from eoctl.options import parse_offsets, parse_times
     from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
     if raw:

@@ -22,14 +22,16 @@ from eoctl.options import (
     MaxBatchBytes,
     Offsets,
     Output,
+    Range,
     ServerProperties,
     Times,
     Topics,
     given_paths,
+    parse_offsets,
+    parse_times,
 )
 from eoctl.output import OutputFormat
 from eoctl.progress import Progress
-from eoctl.ranges import Range, parse_offsets, parse_times
 from recovery.export.files import require_target
 from recovery.export.piece import export_piece
 from recovery.export.plan import (

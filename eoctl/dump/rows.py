@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.dump.log_text import decode_internal, decoder_of_path
-from eoctl.dump.plain import codec_name, timestamp_type
+from eoctl.dump.log_text import codec_name, decode_internal, decoder_of_path, timestamp_type
 from eoctl.dump.selection import log_context
 from eoctl.dump.session import verdict_row
 from eoctl.output import OutputFormat, Report, emit, line

@@ -7,8 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.options import Range
 from eoctl.output import OutputFormat
-from eoctl.ranges import Range
 from storage.errors import AccessError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.face.columns import UNKNOWN, Kind, facts_of, printable, readable
+from eoctl.report.layout import READ_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from eoctl.report.layout import LaidOut, Lane
+    from eoctl.report.model import FindingMark, TransactionMark, VolumeMark
+
 
 NAMES = frozenset({"topic", "transactional_id", "group", "client_id", "host", "other_path"})
 SEVERITIES = {"error": "bad", "warning": "doubtful", "note": "mild", "ok": "good"}
@@ -126,3 +132,141 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
 def anchor(topic: str | None, partition: int | None, offset: int | None) -> str:
     """What a link to an offset of a partition is: `txn-0@311`."""
     return f"{topic}-{partition}@{offset}"
+
+
+# -- the picture of a page without JavaScript, and of paper: a row for each partition, by offset
+
+
+MAX_LANES = 60
+MAX_MARKS = 120  # of a lane
+WIDTH, LABEL, ROW, BAR = 1000, 200, 34, 22
+
+
+class OffsetScale(NamedTuple):
+    """Offsets from left to right."""
+
+    first: int
+    end: int
+
+    def x(self, offset: int) -> float:
+        """Where an offset is drawn; at an end where it lies outside."""
+        width = max(self.end - self.first, 1)
+        share = min(max((offset - self.first) / width, 0.0), 1.0)
+        return LABEL + share * (WIDTH - LABEL - 10)
+
+
+def picture(drawn: LaidOut) -> str:
+    """Return the picture, and how many lanes it leaves out."""
+    lanes = [each for each in drawn.lanes if each.kind == "partition"]
+    volume: dict[str, list[VolumeMark]] = defaultdict(list)
+    for each in drawn.model.volume:
+        if each.axis == "offset":
+            volume[each.path].append(each)
+    marks: dict[str, list[TransactionMark]] = defaultdict(list)
+    for row in drawn.model.transactions:
+        if row.state != "committed":
+            marks[row.path].append(row)
+    findings: dict[str, list[FindingMark]] = defaultdict(list)
+    for finding in drawn.model.findings:
+        findings[finding.path].append(finding)
+    parts = []
+    for number, lane in enumerate(lanes[:MAX_LANES]):
+        y = number * ROW
+        found = [
+            *_label(lane, y),
+            *_volume(lane, volume[lane.key], y),
+            *_transactions(lane, marks[lane.key], y),
+            *_findings(lane, findings[lane.key], y),
+        ]
+        parts.append(tag("g", "".join(found)))
+    height = max(min(len(lanes), MAX_LANES) * ROW, ROW)
+    title = "partitions by offset: written bytes, transactions not committed, findings"
+    svg = tag(
+        "svg",
+        tag("title", title) + "".join(parts),
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        class_="static",
+    )
+    more = len(lanes) - MAX_LANES
+    return svg + (tag("p", escaped(f"and {more:,} more partitions")) if more > 0 else "")
+
+
+def _label(lane: Lane, y: int) -> Iterator[str]:
+    title = lane.title if len(lane.title) <= 28 else f"{lane.title[:27]}\N{HORIZONTAL ELLIPSIS}"
+    yield tag("text", escaped(title), x=4, y=y + 16)
+    yield tag("text", escaped(f"{lane.first_offset} to {lane.end_offset}"), x=4, y=y + 29,
+              class_="small")  # fmt: skip
+    if lane.is_unread:
+        yield bar("unread", LABEL, WIDTH - 10, y, BAR, "not read")
+    for name, offset in lane.marks:
+        if name == READ_END and not lane.is_unread:
+            yield bar("unread", _scale(lane).x(offset), WIDTH - 10, y, BAR, "not read")
+    yield bar("base", LABEL, WIDTH - 10, y + BAR, 1)
+
+
+def bar(kind: str, left: float, right: float, y: float, height: float, text: str = "") -> str:
+    """Return a rectangle that can be seen; `text` is what a pointer over it tells."""
+    inner = tag("title", escaped(text)) if text else ""
+    width = max(right - left, 1.5)
+    return tag(
+        "rect",
+        inner,
+        class_=kind,
+        x=f"{left:.1f}",
+        y=f"{y:.1f}",
+        width=f"{width:.1f}",
+        height=f"{height:.1f}",
+    )
+
+
+def _scale(lane: Lane) -> OffsetScale:
+    return OffsetScale(lane.first_offset or 0, lane.end_offset or 1)
+
+
+def _volume(lane: Lane, rows: list[VolumeMark], y: int) -> Iterator[str]:
+    """At most MAX_MARKS bars, of neighbours together."""
+    scale = _scale(lane)
+    sums = [0] * MAX_MARKS
+    step = (WIDTH - LABEL - 10) / MAX_MARKS
+    for each in rows:
+        place = int((scale.x(each.first_offset) - LABEL) / step)
+        sums[min(place, MAX_MARKS - 1)] += each.log_bytes
+    top = max(sums, default=0) or 1
+    for place, value in enumerate(sums):
+        if value:
+            height = max(BAR * value / top, 1)
+            left = LABEL + place * step
+            yield bar("volume", left, left + step, y + BAR - height, height)
+
+
+def _transactions(lane: Lane, rows: list[TransactionMark], y: int) -> Iterator[str]:
+    scale, last = _scale(lane), -10.0
+    for each in sorted(rows, key=lambda each: (each.state != "open", each.first_offset)):
+        left = scale.x(each.first_offset)
+        if each.state == "open":
+            if each.holds_last_stable_offset:
+                yield bar("held", left, WIDTH - 10, y, BAR)
+            text = f"open since offset {each.first_offset}, producer {each.producer_id}"
+            yield bar("open", left, WIDTH - 10, y + BAR, 4, text)
+        elif left - last >= WIDTH / MAX_MARKS:
+            last = left
+            end = each.first_offset if each.last_offset is None else each.last_offset
+            text = f"{each.state} {each.first_offset}"
+            yield bar(each.state, left, scale.x(end), y + BAR, 4, text)
+
+
+def _findings(lane: Lane, rows: list[FindingMark], y: int) -> Iterator[str]:
+    scale = _scale(lane)
+    seen: set[tuple[str, int]] = set()
+    for each in rows:
+        offset = each.base_offset if each.base_offset is not None else each.last_offset
+        left = scale.x(lane.first_offset or 0 if offset is None else offset)
+        place = (each.severity, int(left / 4))
+        if place in seen or len(seen) >= MAX_MARKS:
+            continue
+        seen.add(place)
+        last = each.last_offset if each.last_offset is not None else offset
+        right = left if last is None else scale.x(last + 1)
+        yield bar(each.severity, left, max(right, left + 3), y + BAR + 5, 6,
+                   f"{each.check_id} {each.message}")  # fmt: skip

@@ -16,15 +16,21 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.face.columns import duration_text, printable, size_text, time_text
-from eoctl.report.drawing import BAR, LABEL, ROW, WIDTH, OffsetScale, bar, picture
 from eoctl.report.layout import PARTED, lay_out
 from eoctl.report.markup import (
+    BAR,
+    LABEL,
+    ROW,
     SEVERITIES,
+    WIDTH,
+    OffsetScale,
     anchor,
+    bar,
     command_box,
     definitions,
     escaped,
     paragraph,
+    picture,
     section,
     table,
     tag,

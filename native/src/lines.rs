@@ -1,4 +1,4 @@
-//! kafka-dump-log's lines (`eoctl/dump/plain.py` is their definition).
+//! kafka-dump-log's lines (`eoctl/dump/log_text.py` is their definition).
 
 use crate::Odd;
 use crate::batch::{

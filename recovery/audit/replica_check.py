@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.summaries.fingerprint import hash_batches, widened
+from recovery.summaries.summary import hash_batches, widened
 from storage.errors import AccessError
 from storage.places.find import open_place
 from storage.places.place_files import offset_entries
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.summaries.fingerprint import Fingerprint
-    from recovery.summaries.summary import Extent
+    from recovery.summaries.summary import Extent, Fingerprint
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
 

@@ -26,7 +26,7 @@ import numpy as np
 from recovery.audit.replica_check import Copy, compare_copies
 from recovery.summaries.producer_summary import PART_DTYPE, pending
 from recovery.summaries.summary import CHECK_IDS, DUPLICATE, NAMES, Extent, Summary
-from recovery.timeline.ended_epochs import epochs_of, join_ended
+from recovery.timeline.spans import epochs_of, join_ended
 from recovery.transactions.events import Ends
 from recovery.transactions.unknown_ends import UnknownEnds, find_ends_of_places, log_files_of_places
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER

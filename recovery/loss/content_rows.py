@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.records.decoded import DecodedBatch
+    from recovery.records.read_options import DecodedBatch
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
 

@@ -1,4 +1,4 @@
 """Records as columns. Only `reader` and `columns`, and the export, import pyarrow.
 
-From the entry down: columns, counting, piece_reader, decoded, read_options.
+From the entry down: columns, piece_reader, read_options.
 """

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from recovery.records.decoded import OUTCOMES
 from recovery.records.piece_reader import PieceReader
-from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
+from recovery.records.read_options import OUTCOMES, RECORD_COLUMNS, ReadOptions
 from storage.errors import UsageError
 from storage.formats.compression import Codec
 from storage.formats.record_batch import CODEC_MASK, LOG_APPEND_TIME_MASK, TRANSACTIONAL_MASK
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.records.decoded import DecodedBatch
+    from recovery.records.read_options import DecodedBatch
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import LogRecord, Segment

@@ -14,8 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.audit.replica_check import Copy, compare_copies
-from recovery.summaries.fingerprint import fingerprint, join_fingerprints, no_fingerprint
-from recovery.summaries.summary import Extent
+from recovery.summaries.summary import Extent, fingerprint, join_fingerprints, no_fingerprint
 from recovery.truncate.plan import Truncation, producers_at_end
 from recovery.truncate.price import CutCounts, TransactionChanges, cut_parts
 from recovery.truncate.target import (
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from recovery.replay.snapshots import Clock
-    from recovery.summaries.fingerprint import Fingerprint
+    from recovery.summaries.summary import Fingerprint
     from recovery.truncate.price import TransactionChange
     from storage.dirs.acknowledged import Missing
     from storage.dirs.offset_ledger import OffsetSpan

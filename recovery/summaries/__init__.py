@@ -2,6 +2,6 @@
 
 Of producers, sequences and transactions, in a form that adds up over pieces.
 
-From the entry down: codec, partition, segment, summary, settled_epochs, fingerprint,
-producer_summary, read_findings, sequence_ranges.
+From the entry down: codec, partition, segment, summary, settled_epochs, producer_summary,
+read_findings, sequence_ranges.
 """

@@ -11,16 +11,15 @@ from weakref import finalize
 
 import numpy as np
 
-from recovery.summaries.fingerprint import Fingerprint
 from recovery.summaries.partition import JoinedRun, PartitionSummary
 from recovery.summaries.producer_summary import PRODUCER_DTYPE
 from recovery.summaries.read_findings import ReadFinding  # noqa: TC001 - `read_as` resolves it
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.sequence_ranges import RANGES_DTYPES, SequenceRanges
 from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
-from recovery.summaries.summary import VIOLATION_DTYPE, Counts, Extent, Summary
-from recovery.timeline.ended_epochs import ENDED_DTYPE
+from recovery.summaries.summary import VIOLATION_DTYPE, Counts, Extent, Fingerprint, Summary
 from recovery.timeline.piece import ReadTimeline, pack_timeline, unpack_timeline
+from recovery.timeline.spans import ENDED_DTYPE
 from storage.dirs.offset_ledger import OffsetSpan  # noqa: TC001 - `read_as` resolves it
 from storage.dirs.state_file import read_as
 from storage.errors import AccessError, CorruptError, UnsupportedError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts, spans_of
-from recovery.timeline.ended_epochs import EndedEpochs
+from recovery.timeline.spans import EndedEpochs
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 
 if TYPE_CHECKING:

@@ -2,5 +2,5 @@
 
 Made of the headers that a check, or an audit, reads anyway; pieces of a log add up.
 
-From the entry down: piece, spans, ended_epochs.
+From the entry down: piece, spans.
 """

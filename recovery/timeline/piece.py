@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.replay.producer_columns import group_starts
-from recovery.timeline.ended_epochs import ENDED_DTYPE
 from recovery.timeline.spans import (
     COMMITTED,
     COMMITTED_HIGHS,
     COMMITTED_LOWS,
     COMMITTED_SUMS,
     EDGE_DTYPE,
+    ENDED_DTYPE,
     PRODUCER_DTYPE,
     SPAN_DTYPE,
     Bins,

@@ -1,8 +1,8 @@
 """What happened in a piece of log, in bins: sums, producers, transactions.
 
-A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole are
-as narrow as they can be with at most so many of them, whatever pieces it is put together from: a
-piece has no more bins than the whole at the same width, so none is wider than the whole's.
+Kept to see whether other partitions ended the same transaction otherwise. That can be said of a
+transaction whose marker has a higher epoch than its data (version 2 always, before that only when
+the coordinator fenced the producer, TXN-7): no other transaction has that epoch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts, spans_of
-from recovery.timeline.ended_epochs import EndedEpochs, ended_rows, join_ended, no_ended_rows
 from storage.formats.control_record import COMMIT, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE, TRANSACTIONAL_MASK
 
@@ -23,8 +22,79 @@ if TYPE_CHECKING:
 
     from storage.kernels.protocol import HeaderTable
 
+    EndedRows = NDArray[Any]
     Ints = NDArray[np.int64]
     Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
+
+
+WORD_BITS = 64
+# A row for 64 epochs of one producer; bit k is epoch 64 * word + k. By producer id and word.
+ENDED_DTYPE = np.dtype(
+    [("producer_id", "<i8"), ("word", "<i2"), ("committed", "<u8"), ("aborted", "<u8")]
+)
+
+
+class EndedEpochs(NamedTuple):
+    """Transactions that a marker of a higher epoch ended: such an epoch ends one transaction only.
+
+    One row each; `epoch` is the marker's.
+    """
+
+    producer_id: NDArray[np.int64]
+    epoch: NDArray[np.int16]
+    is_commit: NDArray[np.bool_]
+
+
+def no_ended_rows() -> EndedRows:
+    """Return the rows of a piece where no such transaction ended."""
+    return np.empty(0, ENDED_DTYPE)
+
+
+def ended_rows(ended: EndedEpochs) -> EndedRows:
+    """Pack transactions that ended."""
+    rows = np.zeros(len(ended.epoch), ENDED_DTYPE)
+    rows["producer_id"] = ended.producer_id
+    rows["word"] = ended.epoch // WORD_BITS
+    bit = np.uint64(1) << (ended.epoch.astype(np.int64) % WORD_BITS).astype(np.uint64)
+    rows["committed"] = np.where(ended.is_commit, bit, 0)
+    rows["aborted"] = np.where(ended.is_commit, 0, bit)
+    return _united(rows)
+
+
+def join_ended(*parts: EndedRows) -> EndedRows:
+    """Put the transactions of several pieces together."""
+    parts = tuple(part for part in parts if len(part))
+    if len(parts) <= 1:
+        return parts[0] if parts else no_ended_rows()
+    return _united(np.concatenate(parts))
+
+
+def _united(rows: EndedRows) -> EndedRows:
+    if not len(rows):
+        return rows
+    rows = rows[np.lexsort((rows["word"], rows["producer_id"]))]
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = (np.diff(rows["producer_id"]) != 0) | (np.diff(rows["word"]) != 0)
+    starts = np.flatnonzero(is_first)
+    united = rows[starts]
+    for name in ("committed", "aborted"):
+        united[name] = np.bitwise_or.reduceat(rows[name], starts)
+    return united
+
+
+def epochs_of(words: NDArray[np.uint64], rows: EndedRows) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return row and epoch of each bit that is set in `words`, a word for each of the rows."""
+    bits = (words[:, None] >> np.arange(WORD_BITS, dtype=np.uint64)) & np.uint64(1)
+    place, bit = np.nonzero(bits)
+    return place, rows["word"][place].astype(np.int64) * WORD_BITS + bit
+
+
+# -- what happened in a piece of log, in bins: sums, producers, transactions
+#
+# A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole
+# are as narrow as they can be with at most so many of them, whatever pieces it is put together
+# from: a piece has no more bins than the whole at the same width, so none is wider than the
+# whole's.
 
 
 MAX_KEY_BITS = 63

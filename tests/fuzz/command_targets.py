@@ -13,8 +13,8 @@ import msgpack
 from eoctl import clock, output
 from eoctl.dump import index_text, run
 from eoctl.dump.selection import Decoder, DumpOptions, Selection, ValueDecoder
+from eoctl.options import parse_range
 from eoctl.output import OutputFormat
-from eoctl.ranges import parse_range
 from storage.errors import UsageError
 from storage.file_names import FileKind, classify, parse_partition_name
 from storage.log.segment import parse_base_offset

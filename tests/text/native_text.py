@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.dump.log_text import PrintingScan, PrintTo
-from eoctl.dump.plain import as_it_stands
+from eoctl.dump.log_text import PrintingScan, PrintTo, as_it_stands
 from storage.kernels.select import native_module
 from tests.text.plain_text import Said, Speaker
 

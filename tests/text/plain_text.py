@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.dump.plain import (
+from eoctl.dump.log_text import (
     as_it_stands,
     as_the_tool_reads,
     batch_line,

@@ -45,7 +45,7 @@ from recovery.fsck.verdict import PlacedFinding
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity
-from recovery.timeline.ended_epochs import join_ended
+from recovery.timeline.spans import join_ended
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, RefusedError
 from storage.file_names import METADATA_TOPIC, DirState

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from eoctl.spark.rows.source_options import SourceOptions
-    from recovery.records.counting import PieceCounts
+    from recovery.records.piece_reader import PieceCounts
     from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
     from storage.places.listing import Listing, SegmentPlace

@@ -128,7 +128,7 @@ def count_rows(
     Raises:
         NotMountedError, UnopenedError, DataLossError: as above.
     """
-    from recovery.records.counting import count_piece
+    from recovery.records.piece_reader import count_piece
 
     opener = partial(open_seen, needed=needed)
     yield segment_row(split, count_piece(split, read_options(options, read), opener))
@@ -136,7 +136,7 @@ def count_rows(
 
 def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
     """Give the row of a piece of a segment that cannot be opened: nothing, and that it is bad."""
-    from recovery.records.counting import PieceCounts
+    from recovery.records.piece_reader import PieceCounts
 
     yield segment_row(split, PieceCounts(findings=1))
 

@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 
 import recovery.summaries.summary
 from recovery.summaries.codec import PACKED_VERSION, pack_summary, unpack_summary
-from recovery.summaries.fingerprint import MAX_BUCKETS, fingerprint, join_fingerprints
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split, summarize_split
 from recovery.summaries.settled_epochs import Sequences
 from recovery.summaries.summary import (
+    MAX_BUCKETS,
     NAMES,
     Before,
     Piece,
     Summarizer,
     Summary,
     SummaryRows,
+    fingerprint,
+    join_fingerprints,
     merge,
     merge_all,
 )

@@ -10,7 +10,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.timeline.ended_epochs import epochs_of
 from recovery.timeline.piece import (
     VOLUME,
     Timeline,
@@ -19,7 +18,7 @@ from recovery.timeline.piece import (
     no_timeline,
     with_fewer_bins,
 )
-from recovery.timeline.spans import Layout, bin_rows, join_bins, settle
+from recovery.timeline.spans import Layout, bin_rows, epochs_of, join_bins, settle
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.kernels.protocol import HeaderTable

@@ -136,7 +136,7 @@ FORMATS = (
         severity=Severity.ERROR,
         broker="cannot load it",
         kafka="MetadataRecordSerde",
-        test="test_api_message_frame.py",
+        test="test_cluster_metadata.py",
     ),
     Rule(
         check_id="FRM-2",
@@ -144,7 +144,7 @@ FORMATS = (
         severity=Severity.ERROR,
         broker="cannot load it",
         kafka="AbstractApiMessageSerde",
-        test="test_api_message_frame.py",
+        test="test_cluster_metadata.py",
     ),
     Rule(
         check_id="FRM-3",
@@ -152,7 +152,7 @@ FORMATS = (
         severity=Severity.ERROR,
         broker="cannot load it",
         kafka="AbstractApiMessageSerde",
-        test="test_api_message_frame.py",
+        test="test_cluster_metadata.py",
     ),
     Rule(
         check_id="FRM-4",
@@ -168,7 +168,7 @@ FORMATS = (
         severity=Severity.ERROR,
         broker="cannot load it",
         kafka="AbstractApiMessageSerde",
-        test="test_api_message_frame.py",
+        test="test_cluster_metadata.py",
     ),
     Rule(
         check_id="COO-1",

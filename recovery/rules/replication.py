@@ -105,7 +105,7 @@ REPLICATION = (
             "that differ."
         ),
         kafka="AbstractFetcherThread.truncateOnFetchResponse",
-        test="test_rejoin_real.py",
+        test="test_running_log_real.py",
     ),
     Rule(
         check_id="REPL-11",

@@ -367,7 +367,7 @@ def test_a_filter_that_answers_without_end(
     kafka: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is ended with all that it has started, and nothing was sent."""
-    monkeypatch.setattr(program, "MAX_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(program, "MAX_FILTERED_BYTES", 1 << 20)
     before = records(eoctl, "kafka/ctp-out-0")
     outcome = eoctl(*CALL, "--format", "jsonl", "--exec", "sh -c 'yes {}; true'", "--apply")
     assert outcome.status == 3

@@ -439,7 +439,7 @@ def test_content_of_damaged_batches_has_a_price(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind each of many damaged batches the rest is not read again, boundary by boundary."""
-    monkeypatch.setattr(salvage_scan, "BUDGET_BYTES", 0)
+    monkeypatch.setattr(salvage_scan, "CONTENT_BUDGET_BYTES", 0)
     parts, _ = dense(400)
     damaged = [each[:-1] + b"?" if number % 2 else each for number, each in enumerate(parts)]
     path = tmp_path / "00000000000000000000.log"

@@ -26,6 +26,7 @@ from storage.value_pieces import base64_pieces, is_large, is_utf8, json_pieces, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from eoctl.csv_table import CsvTable
     from eoctl.face.pager import Screen
 
 
@@ -61,7 +62,8 @@ class Lines:
 # imported for a table only. Commands that stream their own text (`dump-segment`) write bytes.
 #
 # Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
-# drawn as a table or goes through a pager, or that lines become one array, is decided by `begin`.
+# drawn as a table or goes through a pager, or that lines become one array or CSV, is decided by
+# `begin`.
 
 
 # What a command says that works on files in place only.
@@ -75,6 +77,7 @@ class OutputFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     JSONL = "jsonl"
+    CSV = "csv"
     MSGPACK = "msgpack"
 
 
@@ -105,7 +108,7 @@ class _Mode:
     Attributes:
         machine: messages are JSON objects too.
         is_table: text is drawn as tables; None: on a terminal.
-        array: what makes one array of the lines.
+        turner: what makes one array, or CSV, of the lines.
         terminal: escapes data for a terminal; None: data goes out as it is.
         screen: what a pager may have to be given.
         absent: of `--columns`, what no report had yet.
@@ -116,7 +119,7 @@ class _Mode:
     machine = False
     is_table: bool | None = None
     look = Look()
-    array: _JsonArray | None = None
+    turner: _JsonArray | CsvTable | None = None
     terminal: TerminalText | None = None
     screen: Screen | None = None
     absent: tuple[str, ...] = ()
@@ -126,6 +129,8 @@ class _Mode:
 
 class _JsonArray:
     """Makes one JSON array of lines that hold an object each."""
+
+    problem: UsageError | None = None
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -139,6 +144,9 @@ class _JsonArray:
         start = comma if self._has_begun else b"[\n"
         self._has_begun, self._is_line_over = True, data.endswith(b"\n")
         return start + data.removesuffix(b"\n").replace(b"\n", b",\n")
+
+    def declare(self, kind: str, columns: list[str]) -> None:
+        """An array says nothing of rows that do not come."""
 
     def end(self) -> bytes:
         """What is to be written at last."""
@@ -156,7 +164,13 @@ def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
         output = OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.TEXT
     _Mode.is_table = output is OutputFormat.TABLE
     _Mode.look = look
-    _Mode.array = _JsonArray() if output is OutputFormat.JSON else None
+    _Mode.turner = _JsonArray() if output is OutputFormat.JSON else None
+    if output is OutputFormat.CSV:
+        from eoctl.csv_table import CsvTable
+
+        _Mode.turner = CsvTable(look.table, "\n" if sys.stdout.isatty() else "\r\n")
+    elif look.table is not None:
+        raise UsageError("--table names rows of --output csv", next_step="--output csv")
     _Mode.absent, _Mode.seen = look.columns, ()
     _Mode.screen = _Mode.terminal = None
     if sys.stdout.isatty():
@@ -168,7 +182,7 @@ def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
         _Mode.screen = new_screen(screen_size()[1])
     if output is OutputFormat.TABLE:
         output = OutputFormat.TEXT
-    elif output is OutputFormat.JSON:
+    elif output in (OutputFormat.JSON, OutputFormat.CSV):
         output = OutputFormat.JSONL
     use_format(output)
     return output
@@ -178,12 +192,12 @@ def finish() -> None:
     """Write what is left: the end of an array, what the screen has; wait for the pager.
 
     Raises:
-        UsageError: `--columns` named what no report has.
+        UsageError: `--columns` named what no report has; the rows are no single table.
         OutputError, UnreadError: as `write`.
     """
-    array, _Mode.array = _Mode.array, None
-    if array is not None:
-        write(array.end())
+    turner, _Mode.turner = _Mode.turner, None
+    if turner is not None:
+        write(turner.end())
     terminal, _Mode.terminal = _Mode.terminal, None
     if terminal is not None and (rest := terminal.shown(b"", is_end=True)):
         _write(rest)
@@ -195,6 +209,8 @@ def finish() -> None:
             raise OutputError(exc) from exc
     flush()
     absent, _Mode.absent = _Mode.absent, ()
+    if turner is not None and turner.problem is not None:
+        raise turner.problem
     if absent:
         there = ", ".join(_Mode.seen) or "nothing that has columns"
         raise UsageError(f"--columns {','.join(absent)}: not among {there}")
@@ -320,8 +336,8 @@ def write(data: bytes | bytearray | memoryview) -> None:
         OutputError: they cannot be written.
         UnreadError: the reader went away, within `while_read`.
     """
-    if _Mode.array is not None:
-        data = _Mode.array.turned(bytes(data))
+    if _Mode.turner is not None:
+        data = _Mode.turner.turned(bytes(data))
     if _Mode.terminal is not None:
         data = _Mode.terminal.shown(data)
     _write(data)
@@ -375,7 +391,7 @@ def open_missing_streams() -> None:
 
 def stdout_fd() -> int | None:
     """Return the descriptor of stdout, None where what is written there goes another way first."""
-    if any(each is not None for each in (_Mode.screen, _Mode.array, _Mode.terminal)):
+    if any(each is not None for each in (_Mode.screen, _Mode.turner, _Mode.terminal)):
         return None
     try:
         return sys.stdout.fileno()
@@ -617,6 +633,8 @@ def emit(report: Report, output: OutputFormat, *, is_long: bool = False) -> None
     """Print a report; `is_long`: of very many rows, which need not be seen as they come."""
     use_format(output)
     if _Mode.machine:
+        if _Mode.turner is not None:
+            _Mode.turner.declare(report.kind, chosen_columns(report.columns))
         put = row_writer(output)
         for row in report.rows:
             put({"kind": report.kind, **dict(zip(report.columns, row, strict=True))})

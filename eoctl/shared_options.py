@@ -38,6 +38,13 @@ SHARED: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
+    "table": (
+        Annotated[
+            str | None,
+            option(metavar="KIND", help="Of --output csv: only rows of this kind."),
+        ],
+        None,
+    ),
     "utc": (Annotated[bool, option("--utc", help="Show times in UTC.")], False),
     "color": (Annotated[Color, option(help="Use colours.")], Color.AUTO),
     "no_pager": (
@@ -86,6 +93,7 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         look = Look(
             columns=() if names == ["all"] else tuple(names),
             has_all=names == ["all"],
+            table=shared.get("table"),
             is_utc=shared["utc"],
             color=shared["color"],
             has_pager=not (

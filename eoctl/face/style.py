@@ -31,6 +31,7 @@ class Look(NamedTuple):
         is_utc: times are in UTC, not in the zone of this machine.
         color: when there are colours.
         has_pager: output that is longer than the screen goes through a pager.
+        table: the kind of rows that are wanted of several, for what has one table; None: all.
     """
 
     columns: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Look(NamedTuple):
     is_utc: bool = False
     color: Color = Color.AUTO
     has_pager: bool = False
+    table: str | None = None
 
 
 BAD, DOUBTFUL, GOOD, FAINT, HEADING = "bold red", "yellow", "green", "dim", "bold"

@@ -37,8 +37,8 @@ _OPTIONS = {
         internal isolation-floor on-damage prefer diverged
     """,
     Panel.OUTPUT: """
-        output picture columns utc color no-pager no-progress verbose limit fail-on segments report
-        by-hour
+        output picture columns table utc color no-pager no-progress verbose limit fail-on segments
+        report by-hour
         print-timestamp print-partition print-offset print-headers print-key key-separator bytes
         print-data-log deep-iteration skip-record-metadata show-secrets raw text codec
     """,
@@ -112,7 +112,7 @@ def panel_of(call: str, option: str) -> Panel:
 
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$")
 _NUMBERS = re.compile(r"is not a valid (integer|int)( range)?$")
-MACHINE_FORMATS = ("json", "jsonl", "msgpack")
+MACHINE_FORMATS = ("json", "jsonl", "csv", "msgpack")
 
 
 def as_ours(exc: Any, arguments: list[str]) -> UsageError:

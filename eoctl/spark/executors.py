@@ -9,10 +9,14 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark import OWN_PACKAGES
-from storage.errors import EXIT_ACCESS, EoctlError
+from storage.errors import EXIT_ACCESS, AccessError, EoctlError
+from storage.files import fsio
+from storage.files.fsio import own_attributes
+from storage.kernels.select import SENT_KERNEL, native_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -182,7 +186,8 @@ _ready: set[str] = set()  # ids of applications, and of sessions of Spark Connec
 def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
     """Send our packages to the executors, unless `spark.submit.pyFiles` says what they get.
 
-    Nothing is to be done where everything runs on this machine.
+    The native kernel goes as a file beside them, for Python loads no compiled module from a zip
+    file. Nothing is to be done where everything runs on this machine.
 
     Args:
         session: a SparkSession; of Spark Connect it is its server that gets the packages.
@@ -205,6 +210,8 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
 
     if not context.getConf().get("spark.submit.pyFiles"):
         context.addPyFile(packages_for(context))
+    if (kernel := native_file()) is not None:
+        context.addFile(_kept(context, SENT_KERNEL, Path(kernel)))
     try:
         with hidden_output():
             require_executors(context, OWN_PACKAGES, NEEDED, paths)
@@ -269,6 +276,17 @@ def _is_first(name: str) -> bool:
         return False
     _ready.add(name)
     return True
+
+
+def _kept(context: Any, name: str, source: Path) -> str:
+    """Copy a file under a name to where executors that start late still find it: its path."""
+    target = Path(context._temp_dir, name)  # noqa: SLF001 - pyspark's own for what it sends
+    try:
+        data = source.read_bytes()
+    except OSError as exc:
+        raise AccessError(exc, str(source)) from exc
+    fsio.replace_file(fsio.FileSystem(), target, data, attributes=own_attributes())
+    return str(target)
 
 
 def packages_for(context: Any) -> str:

@@ -8,15 +8,18 @@ plain whatever is said, because a small file must not pay for an import.
 from __future__ import annotations
 
 import os
-from functools import cache
+import sys
+from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from storage.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
 
     import numpy as np
     from numpy.typing import NDArray
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
 NATIVE_INTERFACE = 4  # of its functions; one of another number is none of ours
+# The kernel's file as it is sent to a Python that has no eoctl-native, in a directory of its path.
+SENT_KERNEL = "eoctl-kernel.so"
 
 KernelName = Literal["pure", "numpy", "native"]
 
@@ -193,10 +198,33 @@ def load_native() -> Native | None:
 
 @cache
 def native_module() -> Native | None:
-    """Return the native kernel if there is one for this version."""
-    try:
-        module = import_module(NATIVE_MODULE)
-    except ImportError:  # not there, or not for this machine
-        return None
-    is_ours = getattr(module, "INTERFACE", 0) == NATIVE_INTERFACE
-    return cast("Native", module) if is_ours else None
+    """Return the native kernel if there is one for this version: installed, or sent."""
+    for load in (partial(import_module, NATIVE_MODULE), _sent_module):
+        try:
+            module = load()
+        except ImportError:  # not there, or not for this machine
+            continue
+        if getattr(module, "INTERFACE", 0) == NATIVE_INTERFACE:
+            return cast("Native", module)
+    return None
+
+
+def native_file() -> str | None:
+    """Return the file of the native kernel, to be sent elsewhere; None: there is none."""
+    module = cast("ModuleType | None", native_module())
+    # A wheel has the compiled module within a package of its name.
+    compiled = getattr(module, NATIVE_MODULE, module)
+    return getattr(compiled, "__file__", None)
+
+
+def _sent_module() -> ModuleType:
+    for directory in sys.path:
+        path = os.path.join(directory, SENT_KERNEL)  # noqa: PTH118 - of any entry, also an empty one
+        if os.path.isfile(path):  # noqa: PTH113
+            loader = ExtensionFileLoader(NATIVE_MODULE, path)
+            spec = spec_from_file_location(NATIVE_MODULE, path, loader=loader)
+            assert spec is not None
+            module = module_from_spec(spec)
+            loader.exec_module(module)
+            return module
+    raise ImportError(SENT_KERNEL)

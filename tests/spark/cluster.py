@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.kernels.select import NATIVE_MODULE
 from tests.spark.left_over import MARK, wait_until_gone
 
 if TYPE_CHECKING:
@@ -32,12 +33,18 @@ class Cluster(NamedTuple):
 
 
 def bare_python(directory: Path) -> Path:
-    """Make an environment with the libraries of this one, but without our packages."""
+    """Make an environment with the libraries of this one, but without our packages and kernel."""
     venv.create(directory, with_pip=False, symlinks=True)
     (packages,) = directory.glob("lib/python*/site-packages")
     # A path in a .pth file is no site directory: the .pth files in there, ours too, do not count.
-    libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    (packages / "libraries.pth").write_text("\n".join(libraries) + "\n")
+    libraries = directory / "libraries"
+    libraries.mkdir()
+    for path in sys.path:
+        if path.endswith(("site-packages", "dist-packages")):
+            for each in Path(path).iterdir():
+                if not each.name.startswith(NATIVE_MODULE):
+                    (libraries / each.name).symlink_to(each)
+    (packages / "libraries.pth").write_text(f"{libraries}\n")
     return directory / "bin" / "python"
 
 

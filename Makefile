@@ -52,8 +52,7 @@ demo:
 test:
 	scripts/test.sh $(PYTEST_ARGS)
 
-# pytest keeps rewritten asserts as bytecode: without, each process rewrites them again (10 s).
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
+PYTEST = scripts/pytest.sh -n 2 --dist worksteal
 # What runs on the native kernel where it is there runs on the numpy kernel, too.
 KERNEL_TESTS = tests/storage/kernels tests/cli/test_dump_segment.py tests/cli/test_dump_golden.py
 

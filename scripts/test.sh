@@ -6,7 +6,6 @@
 # Java, Maven, mandoc, zsh, fish, kcat and Chromium come from outside. Tests that need a missing one are
 # left out, and pytest names them at its end; with EOCTL_REQUIRE=java,broker the run fails instead.
 set -u
-[ "${1:-}" != --can-run ] || exit 0  # asked of a copy: may programs run where it is?
 cd "$(dirname "$0")/.." || exit 1
 started=$(date +%s)
 lint_log=.cache/lint.log
@@ -30,19 +29,8 @@ after "environment, kernel and jars are ready"
 
 make --no-print-directory lint >$lint_log 2>&1 &
 linting=$!
-# Tests make 100,000 small files and sync many: in memory that takes a fifth of the time.
-memory=/dev/shm
-files=
-trap 'exit 130' INT TERM
-trap '[ -z "$files" ] || rm -rf "$files"' EXIT
-if [ "$(df -Pk $memory 2>/dev/null | awk 'NR == 2 { print ($4 > 6000000) }')" = 1 ] &&
-    files=$(mktemp -d $memory/eoctl-tests.XXXXXX) &&
-    cp scripts/test.sh "$files/run" && "$files/run" --can-run 2>/dev/null; then
-    set -- --basetemp="$files/tests" "$@"
-fi
 # Rewriting all asserts for better messages takes 50 s per process. Failed tests run again with them.
-PYTHONDONTWRITEBYTECODE= .venv/bin/pytest -n 2 --dist worksteal --hypothesis-profile=ci \
-    --assert=plain "$@"
+scripts/pytest.sh -n 2 --dist worksteal --hypothesis-profile=ci --assert=plain "$@"
 status=$?
 after "tests ended with status $status"
 [ $status != 1 ] || .venv/bin/pytest --last-failed --last-failed-no-failures none \

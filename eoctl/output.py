@@ -130,7 +130,7 @@ class _Mode:
 class _JsonArray:
     """Makes one JSON array of lines that hold an object each."""
 
-    problem: UsageError | None = None
+    notes: Sequence[str] = ()
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -145,8 +145,16 @@ class _JsonArray:
         self._has_begun, self._is_line_over = True, data.endswith(b"\n")
         return start + data.removesuffix(b"\n").replace(b"\n", b",\n")
 
+    def wants(self, _kind: str) -> bool:
+        """Rows of all kinds are in one array."""
+        return True
+
     def declare(self, kind: str, columns: list[str]) -> None:
         """An array says nothing of rows that do not come."""
+
+    def flushed(self) -> bytes:
+        """Nothing waits."""
+        return b""
 
     def end(self) -> bytes:
         """What is to be written at last."""
@@ -168,7 +176,8 @@ def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
     if output is OutputFormat.CSV:
         from eoctl.csv_table import CsvTable
 
-        _Mode.turner = CsvTable(look.table, "\n" if sys.stdout.isatty() else "\r\n")
+        line_end = "\n" if sys.stdout.isatty() else "\r\n"
+        _Mode.turner = CsvTable(look.table, is_change=look.is_change, line_end=line_end)
     elif look.table is not None:
         raise UsageError("--table names rows of --output csv", next_step="--output csv")
     _Mode.absent, _Mode.seen = look.columns, ()
@@ -198,6 +207,8 @@ def finish() -> None:
     turner, _Mode.turner = _Mode.turner, None
     if turner is not None:
         write(turner.end())
+        for note in turner.notes:
+            message(note, level="warning")
     terminal, _Mode.terminal = _Mode.terminal, None
     if terminal is not None and (rest := terminal.shown(b"", is_end=True)):
         _write(rest)
@@ -209,8 +220,6 @@ def finish() -> None:
             raise OutputError(exc) from exc
     flush()
     absent, _Mode.absent = _Mode.absent, ()
-    if turner is not None and turner.problem is not None:
-        raise turner.problem
     if absent:
         there = ", ".join(_Mode.seen) or "nothing that has columns"
         raise UsageError(f"--columns {','.join(absent)}: not among {there}")
@@ -372,6 +381,8 @@ def flush() -> None:
     Call it before processes are started: multiprocessing does so too, and knows of no reader.
     What a pager may be needed for stays where it is, see `finish`.
     """
+    if _Mode.turner is not None and (held := _Mode.turner.flushed()):
+        _write(held)
     try:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
@@ -564,6 +575,10 @@ def row_writer(
         return put
 
     def put_chosen(row: Mapping[str, Any]) -> None:
+        kind = row.get("kind", "record")
+        if _Mode.turner is not None and not _Mode.turner.wants(kind):
+            put({"kind": kind})  # it is met, and not written
+            return
         wanted = chosen_columns([name for name in row if name != "kind"])
         if wanted:
             put({name: row[name] for name in ("kind", *wanted) if name in row})
@@ -633,11 +648,14 @@ def emit(report: Report, output: OutputFormat, *, is_long: bool = False) -> None
     """Print a report; `is_long`: of very many rows, which need not be seen as they come."""
     use_format(output)
     if _Mode.machine:
-        if _Mode.turner is not None:
-            _Mode.turner.declare(report.kind, chosen_columns(report.columns))
+        turner, is_wanted = _Mode.turner, True
+        if turner is not None:
+            is_wanted = turner.wants(report.kind)
+            turner.declare(report.kind, chosen_columns(report.columns) if is_wanted else [])
         put = row_writer(output)
-        for row in report.rows:
-            put({"kind": report.kind, **dict(zip(report.columns, row, strict=True))})
+        for row in report.rows:  # also what is not wanted: a later report may count it
+            if is_wanted:
+                put({"kind": report.kind, **dict(zip(report.columns, row, strict=True))})
     elif output is OutputFormat.TABLE or draws_tables():
         _emit_table(report)
     else:

@@ -73,6 +73,7 @@ OFFSETS_COMMANDS = frozenset(
 # and commands that change something without being asked twice.
 UNPAGED_OPTIONS = ("apply", "follow", "program", "to")
 UNPAGED_COMMANDS = ("apply", "export", "lease_pid", "undo")
+CHANGING_COMMANDS = (*UNPAGED_COMMANDS, "bench", "journal", "serve", "sim", "spark_audit")
 
 
 def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -94,6 +95,8 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
             columns=() if names == ["all"] else tuple(names),
             has_all=names == ["all"],
             table=shared.get("table"),
+            is_change=bool(kwargs.get("apply"))
+            or function.__module__.rpartition(".")[2] in CHANGING_COMMANDS,
             is_utc=shared["utc"],
             color=shared["color"],
             has_pager=not (

@@ -17,23 +17,31 @@ from storage.files import positioned_file
 from storage.formats import control_record
 from storage.formats.compression import Codec
 from storage.formats.java_text import kafka_text, kafka_text_pieces
+from storage.formats.record import RecordHeader
 from storage.formats.record_batch import MAGIC_V2
-from storage.kernels.protocol import VerdictKind
+from storage.kernels.protocol import ScannedBatch, VerdictKind
 from storage.kernels.scan import Scan
-from storage.kernels.select import native_module, select_kernel
+from storage.kernels.select import load_native, select_kernel
 from storage.limits import as_int64
-from storage.log.segment import size_problem
+from storage.log.segment import LogRecord, size_problem
 from storage.value_pieces import PIECE_BYTES, is_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from eoctl.dump.selection import BatchFilter, DumpOptions, LogContext
     from eoctl.dump.session import DumpSession
     from storage.formats.record_batch import BatchHeader
-    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.kernels.numpy_kernel import BulkWindow
+    from storage.kernels.protocol import Verdict
+    from storage.kernels.record_table import RecordTable
     from storage.kernels.select import Native
-    from storage.log.segment import LogRecord, Segment
+    from storage.log.segment import Segment
+
+    Ints = NDArray[np.int64]
 
 
 def java_boolean(*, value: bool) -> str:
@@ -316,7 +324,8 @@ def decode_plain(data: bytes | None, decoder: ValueDecoder) -> str | None:
 # -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text
 
 
-NATIVE_MIN_BYTES = 64 << 10  # below this, what the kernel saves takes longer to import
+# Below this, what a kernel saves takes longer to import.
+BULK_MIN_BYTES = {"pure": 1 << 62, "numpy": 1 << 20, "native": 64 << 10}
 WRITE_LINES = 512
 MAX_KERNEL_BATCH_BYTES = 16 << 20  # a larger batch is printed in pieces, and needs less memory
 STDOUT_FD = 1
@@ -335,11 +344,13 @@ def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: Bat
     end_pos = options.end_pos(file_bytes)
     context = log_context(path, is_limited=end_pos < file_bytes)
     printer = LinePrinter(segment, session, wanted)
-    is_native = select_kernel() == "native" and bool(segment.file.name_to_open_again)
-    is_native = is_native and wanted.is_everything and options.is_plain_utf8
-    native = native_module() if is_native and end_pos >= NATIVE_MIN_BYTES else None
+    kernel = select_kernel()
+    is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES[kernel]
+    native = load_native() if is_bulk and segment.file.name_to_open_again else None
     if native is not None:
         walked = _print_native(segment, printer, end_pos, context, native)
+    elif is_bulk:
+        walked = _print_windows(segment, printer, end_pos, context)
     else:
         scan = segment.scan(
             end_pos=end_pos, is_active=context.is_last, end_offset=context.end_offset
@@ -375,6 +386,28 @@ def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
     return verdict.kind is VerdictKind.UNREADABLE or verdict.check_id == FRAMING_CHECK_ID
 
 
+def _print_windows(
+    segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext
+) -> Walked:
+    """Print line by line what numpy finds and decodes, many batches at a time."""
+    from storage.kernels.numpy_kernel import BulkScan, BulkWindow
+
+    scan = BulkScan(
+        segment,
+        end_pos=end_pos,
+        is_active=context.is_last,
+        end_offset=context.end_offset,
+        resume=True,
+    )
+    for part in scan.parts():
+        if isinstance(part, BulkWindow):
+            printer.print_window(part)
+        else:
+            printer.print_batch(as_it_stands(scan, part))
+    printer.flush()
+    return Walked(scan.valid_bytes, scan.verdicts, is_resynced=scan.resynced)
+
+
 def _print_native(
     segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext, native: Native
 ) -> Walked:
@@ -402,6 +435,34 @@ def _print_native(
             printer.print_batch(as_it_stands(scan, batch))
     printer.flush()
     return Walked(scan.valid_bytes, scan.verdicts, is_resynced=scan.resynced)
+
+
+def log_records(table: RecordTable) -> list[LogRecord]:
+    """Return the rows of a table as single records."""
+    source = table.source.data
+
+    def slices(pos: Ints, size_bytes: Ints) -> list[bytes | None]:
+        places = zip(pos.tolist(), size_bytes.tolist(), strict=True)
+        return [None if size < 0 else bytes(source[start : start + size]) for start, size in places]
+
+    headers: dict[int, list[RecordHeader]] = {}
+    keys = slices(table.header_key_pos, table.header_key_bytes)
+    values = slices(table.header_value_pos, table.header_value_bytes)
+    for row, key, value in zip(table.header_record.tolist(), keys, values, strict=True):
+        headers.setdefault(row, []).append(RecordHeader(key or b"", value))
+    columns = zip(
+        table.offset.tolist(),
+        table.timestamp_ms.tolist(),
+        table.sequence.tolist(),
+        slices(table.key_pos, table.key_bytes),
+        slices(table.value_pos, table.value_bytes),
+        (tuple(headers.get(row, ())) for row in range(table.row_count)),
+        strict=True,
+    )
+    return [
+        LogRecord(offset, timestamp_ms, sequence, key, value, own_headers, crc=None, crc_ok=None)
+        for offset, timestamp_ms, sequence, key, value, own_headers in columns
+    ]
 
 
 class LinePrinter:
@@ -434,11 +495,45 @@ class LinePrinter:
                 self.print_batch(as_it_stands(scan, batch))
         self.flush()
 
-    def print_batch(self, batch: ScannedBatch) -> None:
-        """Print the line of a batch, and those of its records when asked for."""
+    def print_window(self, window: BulkWindow) -> None:
+        """Print healthy batches; records are decoded many at a time."""
+        from storage.kernels.numpy_kernel import rows_of
+        from storage.kernels.pure import parse_frame
+        from storage.kernels.record_table import PIECE_RECORDS, decode_records
+
+        table = window.table
+        while table.row_count:
+            behind = table.records_count.cumsum(dtype="int64")
+            wanted = rows_of(table, 0, max(int(behind.searchsorted(PIECE_RECORDS, "right")), 1))
+            count, records, starts = wanted.row_count, None, [0] * (wanted.row_count + 1)
+            # The records of a huge batch are decoded one by one, and need less memory.
+            if self.options.deep_iteration and int(behind[0]) <= PIECE_RECORDS:
+                records = decode_records(
+                    wanted,
+                    window.buf,
+                    window.file_pos,
+                    max_batch_bytes=self.options.max_batch_bytes,
+                )
+                count, made = records.batch_count, log_records(records)
+                starts = records.batch_row.searchsorted(range(count + 1)).tolist()
+            for row, pos in enumerate(wanted.pos[:count].tolist()):
+                header = parse_frame(window.buf, pos - window.file_pos)
+                batch = ScannedBatch(pos, header, crc_ok=True)
+                is_decoded = records is not None and records.is_whole[row]
+                if is_decoded and not header.is_control:
+                    self.print_batch(batch, made[starts[row] : starts[row + 1]])
+                else:
+                    self.print_batch(batch)
+            table = rows_of(table, count, table.row_count)
+
+    def print_batch(self, batch: ScannedBatch, decoded: Iterable[LogRecord] | None = None) -> None:
+        """Print the line of a batch, and those of its records when asked for.
+
+        `decoded`: its records, where they are known.
+        """
         records: Iterator[str | Iterator[str]] = iter(())
         if self.options.deep_iteration:
-            records = self._record_lines(batch)
+            records = self._record_lines(batch, decoded)
             if self.wanted.selection.needs_records:
                 first = next(records, None)
                 if first is None:
@@ -465,11 +560,13 @@ class LinePrinter:
             output.line("\n".join(self._lines))
             self._lines.clear()
 
-    def _record_lines(self, batch: ScannedBatch) -> Iterator[str | Iterator[str]]:
+    def _record_lines(
+        self, batch: ScannedBatch, decoded: Iterable[LogRecord] | None
+    ) -> Iterator[str | Iterator[str]]:
         """Give the lines of records; of a large one in pieces."""
         is_plain = self.options.print_data_log and self.options.is_plain_utf8
         try:
-            for record in self.segment.records(
+            for record in decoded or self.segment.records(
                 as_the_tool_reads(batch), max_batch_bytes=self.options.max_batch_bytes
             ):
                 if record.offset != self._last_offset + 1:

@@ -32,6 +32,7 @@ class Look(NamedTuple):
         color: when there are colours.
         has_pager: output that is longer than the screen goes through a pager.
         table: the kind of rows that are wanted of several, for what has one table; None: all.
+        is_change: the call changes something: its own exit status counts, whatever is shown.
     """
 
     columns: tuple[str, ...] = ()
@@ -40,6 +41,7 @@ class Look(NamedTuple):
     color: Color = Color.AUTO
     has_pager: bool = False
     table: str | None = None
+    is_change: bool = False
 
 
 BAD, DOUBTFUL, GOOD, FAINT, HEADING = "bold red", "yellow", "green", "dim", "bold"

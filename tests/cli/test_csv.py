@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.csv_table import HELD_ROWS, CsvTable
+from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def as_text(name: str, row: dict[str, Any]) -> str:
     if f"{name}_base64" in row:
         return f"base64:{row[f'{name}_base64']}"
     if value is None or isinstance(value, str):
-        return value or ""
+        return value or ""  # the reader gives both as ""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -117,20 +118,67 @@ def test_chosen_columns_are_those_of_the_table(crash: Path, eoctl: Run) -> None:
     assert outcome.stdout.startswith(b"state,topic\r\n")
 
 
+def test_a_change_is_told_by_its_own_status(kafka: Path, eoctl: Run) -> None:
+    """The rows of the first kind are written, and what is not is said."""
+    options = ("--to-offset", 100, "--single-copy", "--apply", "-o", "csv")
+    outcome = eoctl("truncate", kafka / "plain-0", *options)
+    assert outcome.status == 0, outcome.errors
+    assert len(rows_of(outcome.stdout)) == 1
+    assert "truncation, step" in outcome.errors
+    options = ("--to-offset", 50, "--single-copy", "--apply", "-o", "csv", "--table", "nosuch")
+    outcome = eoctl("truncate", kafka / "plain-0", *options)
+    assert (outcome.status, outcome.stdout) == (0, b"")
+    assert "--table nosuch: not among truncation" in outcome.errors
+
+
+def test_null_and_empty_are_two_things(log_dir: Path, eoctl: Run) -> None:
+    write(log_dir / "a-0", eoctl, "")
+    outcome = eoctl("consume", log_dir / "a-0", "-o", "csv")
+    assert outcome.stdout.endswith(b',CreateTime,,"",[]\r\n')
+
+
 def lines(*rows: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(each).encode() + b"\n" for each in rows)
 
 
 def test_parts_of_lines_and_late_columns() -> None:
-    table = CsvTable(None, "\n")
+    table = CsvTable(None, line_end="\n")
     data = lines({"a": 1}, {"a": None, "b": [1, True]}, {"a_base64": "/w==", "b": False})
     made = b"".join(table.turned(data[at : at + 3]) for at in range(0, len(data), 3))
     assert made + table.end() == b'a,b\n1,\n,"[1,true]"\nbase64:/w==,false\n'
 
 
-def test_a_column_behind_the_header_is_told_and_ends_the_table() -> None:
-    table = CsvTable(None, "\n")
-    made = table.turned(lines(*[{"a": 1}] * HELD_ROWS, {"a": 2, "b": 3}, {"a": 4}))
-    assert made == b"a\n" + b"1\n" * HELD_ROWS
+def test_a_text_that_looks_like_bytes_is_given_as_bytes() -> None:
+    table = CsvTable(None, line_end="\n")
+    assert table.turned(lines({"a": "base64:x"})) + table.end() == b"a\nbase64:YmFzZTY0Ong=\n"
+
+
+def test_a_column_behind_the_header_ends_the_call() -> None:
+    table = CsvTable(None, line_end="\n")
+    assert table.turned(lines(*[{"a": 1}] * HELD_ROWS)) == b"a\n" + b"1\n" * HELD_ROWS
+    with pytest.raises(UsageError, match="no column b"):
+        table.turned(lines({"a": 2, "b": 3}))
     assert table.end() == b""
-    assert "no column b" in str(table.problem)
+
+
+def test_of_a_change_a_late_column_is_told() -> None:
+    table = CsvTable(None, is_change=True, line_end="\n")
+    table.turned(lines(*[{"a": 1}] * HELD_ROWS))
+    assert table.turned(lines({"a": 2, "b": 3})) == b"2\n"
+    assert "no column b" in table.notes[0]
+
+
+def test_what_waits_is_written_when_nothing_comes() -> None:
+    """A follower shows each row as it comes."""
+    table = CsvTable(None, line_end="\n")
+    assert table.turned(lines({"a": 1})) == b""
+    assert table.flushed() == b"a\n1\n"
+    assert table.turned(lines({"a": 2})) == b"2\n"
+
+
+def test_the_table_that_is_named_first_has_rows() -> None:
+    table = CsvTable(None)
+    table.declare("empty", ["x"])
+    with pytest.raises(UsageError, match="several: empty, full") as caught:
+        table.turned(lines({"kind": "full", "a": 1}))
+    assert caught.value.next_step == "--table full"

@@ -632,7 +632,7 @@ def test_large_files_without_numpy(has_numpy: bool, clean: Path) -> None:
     hide = "" if has_numpy else "import sys\nsys.modules['numpy'] = None\n"
     code = (
         f"{hide}import sys\nfrom eoctl.dump import log_text\nfrom eoctl.main import run\n"
-        "log_text.NATIVE_MIN_BYTES = 1\n"
+        "log_text.BULK_MIN_BYTES = dict.fromkeys(['numpy', 'native'], 1) | {'pure': 1 << 62}\n"
         f"try: run(['dump-segment', '--print-data-log', 'txn-0/{SEGMENT}'])\n"
         "finally: print(sorted({'storage.kernels.numpy_kernel'} & set(sys.modules)),"
         " file=sys.stderr)"
@@ -646,7 +646,9 @@ def test_large_files_without_numpy(has_numpy: bool, clean: Path) -> None:
     pure = run(EOCTL_KERNEL="pure")
     assert (pure.returncode, pure.stderr.strip()) == (0, b"[]")
     if has_numpy:
-        assert run(EOCTL_KERNEL="numpy").stdout == pure.stdout
+        bulk = run(EOCTL_KERNEL="numpy")
+        assert bulk.stderr.strip() == b"['storage.kernels.numpy_kernel']"
+        assert bulk.stdout == pure.stdout
         if native_module() is not None:
             assert run(EOCTL_KERNEL="native").stdout == pure.stdout
 

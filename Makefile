@@ -117,7 +117,7 @@ mutants: env
 	$(BIN)/python -m tests.damage.mutants --count $(MUTANTS) --jobs 2
 
 kills: env
-	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(BIN)/pytest -n 2 \
+	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(PYTEST) \
 		--dist worksteal tests/crash/test_*_kills.py tests/storage/writing/test_producer_ids.py
 
 # Goes on where the matrix that is shipped ends; Ctrl-C keeps what was found.
@@ -126,7 +126,7 @@ explore: env
 	$(BIN)/python -m tests.lab.guarantee_page
 
 matrix: env
-	EOCTL_TESTS=all $(BIN)/pytest -n 2 tests/matrix
+	EOCTL_TESTS=all $(PYTEST) tests/matrix
 
 # Needs Chromium for the pictures; docs/report.png is one of them.
 report-demo: env

@@ -8,7 +8,7 @@ set -u
 [ "${1:-}" != --can-run ] || exit 0  # asked of a copy: may programs run where it is?
 memory=/dev/shm
 files=
-trap 'exit 130' INT TERM
+trap 'exit 130' HUP INT TERM
 trap '[ -z "$files" ] || rm -rf "$files"' EXIT
 if [ "$(df -Pk $memory 2>/dev/null | awk 'NR == 2 { print ($4 > 6000000) }')" = 1 ] &&
     files=$(mktemp -d $memory/eoctl-tests.XXXXXX) &&

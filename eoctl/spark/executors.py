@@ -186,8 +186,9 @@ _ready: set[str] = set()  # ids of applications, and of sessions of Spark Connec
 def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
     """Send our packages to the executors, unless `spark.submit.pyFiles` says what they get.
 
-    The native kernel goes as a file beside them, for Python loads no compiled module from a zip
-    file. Nothing is to be done where everything runs on this machine.
+    The native kernel, where this process reads with it, goes as a file beside them, for Python
+    loads no compiled module from a zip file; over Spark Connect it does not go. Nothing is to be
+    done where everything runs on this machine.
 
     Args:
         session: a SparkSession; of Spark Connect it is its server that gets the packages.
@@ -208,11 +209,11 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
         return
     from eoctl.spark.own_packages import NEEDED
 
-    if not context.getConf().get("spark.submit.pyFiles"):
-        context.addPyFile(packages_for(context))
-    if (kernel := native_file()) is not None:
-        context.addFile(_kept(context, SENT_KERNEL, Path(kernel)))
     try:
+        if not context.getConf().get("spark.submit.pyFiles"):
+            context.addPyFile(packages_for(context))
+        if (kernel := native_file()) is not None:
+            context.addFile(_kept(context, SENT_KERNEL, Path(kernel)))
         with hidden_output():
             require_executors(context, OWN_PACKAGES, NEEDED, paths)
     except BaseException:

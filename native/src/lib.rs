@@ -1,6 +1,7 @@
-//! The native kernel of eoctl: what `storage/kernels/native_kernel.py` and `eoctl/text/native.py` use.
+//! The native kernel of eoctl: what `storage/kernels/native_kernel.py`, `eoctl/dump/log_text.py` and
+//! `eoctl/clients/text/bulk_record_writers.py` use.
 //!
-//! The contract is that of the numpy kernel: only healthy batches are walked and printed. Any other,
+//! The contract is that of the numpy kernel: only healthy batches are walked, or printed. Any other,
 //! and any that is odd, ends the work at its start; the definition in plain Python goes on there.
 //! From the entry down: lib, in_order, pieces, lines, records, bodies, java_utf8; window;
 //! record_columns, line_columns, json_text; made_batches; batch.

@@ -210,16 +210,18 @@ def native_module() -> Native | None:
 
 
 def native_file() -> str | None:
-    """Return the file of the native kernel, to be sent elsewhere; None: there is none."""
-    module = cast("ModuleType | None", native_module())
+    """Return the file of the native kernel, to be sent elsewhere; None: another one is used."""
+    module = cast("ModuleType | None", load_native())
     # A wheel has the compiled module within a package of its name.
     compiled = getattr(module, NATIVE_MODULE, module)
     return getattr(compiled, "__file__", None)
 
 
 def _sent_module() -> ModuleType:
-    for directory in sys.path:
-        path = os.path.join(directory, SENT_KERNEL)  # noqa: PTH118 - of any entry, also an empty one
+    # Only a Python of Spark is sent one, into a directory of its own, which has a full path.
+    is_sparks = "pyspark" in sys.modules
+    for directory in filter(os.path.isabs, sys.path if is_sparks else ()):
+        path = os.path.join(directory, SENT_KERNEL)  # noqa: PTH118
         if os.path.isfile(path):  # noqa: PTH113
             loader = ExtensionFileLoader(NATIVE_MODULE, path)
             spec = spec_from_file_location(NATIVE_MODULE, path, loader=loader)

@@ -460,7 +460,16 @@ def log_records(table: RecordTable) -> list[LogRecord]:
         strict=True,
     )
     return [
-        LogRecord(offset, timestamp_ms, sequence, key, value, own_headers, crc=None, crc_ok=None)
+        LogRecord(
+            offset=offset,
+            timestamp_ms=timestamp_ms,
+            sequence=sequence,
+            key=key,
+            value=value,
+            headers=own_headers,
+            crc=None,
+            crc_ok=None,
+        )
         for offset, timestamp_ms, sequence, key, value, own_headers in columns
     ]
 

@@ -621,6 +621,9 @@ class Audit:
     def _corrupt(self) -> Iterable[Row]:
         for each in self._all:
             for found in () if each.outline is None else each.outline.damage.findings:
+                offsets, reason = (found.base_offset, found.last_offset), found.reason
+                if found.is_empty:
+                    offsets, reason = (None, None), f"{reason}; no offset is missing"
                 yield [
                     each.place.topic,
                     _number(each.place.partition),
@@ -628,9 +631,8 @@ class Audit:
                     found.check_id or None,
                     found.start_pos,
                     found.end_pos,
-                    found.base_offset,
-                    found.last_offset,
-                    found.reason,
+                    *offsets,
+                    reason,
                     each.place.broker,
                     found.path,
                 ]

@@ -64,6 +64,12 @@ class ReadFinding(NamedTuple):
         return f"{where}: {self.kind}: {self.reason} [{self.check_id}]"
 
     @property
+    def is_empty(self) -> bool:
+        """There is no room for a record where it lies: no offset is missing."""
+        first, last = self.base_offset, self.last_offset
+        return first is not None and last is not None and last < first
+
+    @property
     def is_corrupt(self) -> bool:
         """It is damage; a torn tail of the last segment is none."""
         return self.kind == VerdictKind.CORRUPT

@@ -135,7 +135,8 @@ class _Reading:
         self._lost = LostRecords(scan)
         self._top_offset = -1 if before is None else before.top_offset
         self._singles: list[ScannedBatch] = []
-        self._floor_offset: int | None = None  # behind the batch before the first of them
+        # Behind the batch before the first of them.
+        self._floor_offset = None if split.start_pos else split.place.base_offset
         self._walked_end_pos = split.start_pos
         self._epochs = (-1, -1)
         self._timeline: _PieceTimeline | None = None
@@ -161,7 +162,7 @@ class _Reading:
     def take_batch(self, batch: ScannedBatch) -> None:
         """Take a batch that is not healthy, or of an old format."""
         self._notes.look_at(self._scan)
-        if not self._singles:
+        if not self._singles and self._notes.end_offset is not None:
             self._floor_offset = self._notes.end_offset
         self._notes.passed_batch(batch, self._segment)
         self._singles.append(batch)

@@ -181,6 +181,8 @@ class Here:
         log = served.log
         damage = [*log.skipped.values(), *(each.damage for each in log.met.values())]
         found = [(each.base_offset, each.last_offset) for each in (*damage, *log.missing)]
+        # Damage that has no room for a record ends before it begins: nothing is missing.
+        found = [each for each in found if each[1] is None or each[0] <= each[1]]
         unread = [each.path for each in log.partition.problems if isinstance(each, AccessError)]
         return found + [(int(Path(each).stem), None) for each in unread]
 

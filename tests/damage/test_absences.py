@@ -44,6 +44,7 @@ def ranges_in(outcome: Outcome, kind: str = "") -> list[Range]:
         (row["base_offset"], row["last_offset"])
         for row in rows
         if (row["kind"] == kind or not kind)
+        and not str(row.get("reason")).endswith("no offset is missing")
         and (row["base_offset"], row.get("offsets_count")) != (None, 0)
     ]
 

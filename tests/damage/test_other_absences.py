@@ -110,6 +110,24 @@ def test_nothing_is_lost_in_silence(kind: str, part: int, tmp_path: Path, eoctl:
         assert judged(log, out, eoctl) == [], log.story
 
 
+def test_damage_without_room_is_no_loss(tmp_path: Path, eoctl: Cli) -> None:
+    """What is damaged between two batches whose offsets are neighbours lacks nothing."""
+    log = mutant("old", 3901, tmp_path)
+    assert judged(log, tmp_path, eoctl) == [], log.story
+    outcome = eoctl("spark-audit", log.partition.parent, "--report", "corrupt", "--output", "jsonl")
+    (row,) = [each for each in map(json.loads, outcome.text.splitlines()) if each["start_pos"]]
+    assert (row["base_offset"], row["last_offset"]) == (None, None)
+    assert row["reason"].endswith("; no offset is missing")
+
+
+def test_a_first_wrapper_that_says_nothing_is_lost_from_the_start(
+    tmp_path: Path, eoctl: Cli
+) -> None:
+    log = mutant("old", 1898, tmp_path)
+    outcome = eoctl("spark-audit", log.partition.parent, "--report", "corrupt", "--output", "jsonl")
+    assert ranges_in(outcome) == ranges_in(eoctl("loss", log.partition, "-o", "jsonl"), "lost")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_salvaged_is_told(kind: str, part: int, tmp_path: Path, eoctl: Cli) -> None:

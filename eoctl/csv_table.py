@@ -51,9 +51,9 @@ class CsvTable:
         self._rest: list[bytes] = []  # of a line that has not ended
         self._is_over = False
 
-    def wants(self, kind: str) -> bool:
-        """Whether rows of a kind are written."""
-        return not self._is_over and self._wanted in (None, kind)
+    def wants(self, kind: str | None) -> bool:
+        """Whether rows of a kind are written; None: they say none."""
+        return not self._is_over and self._wanted in (None, kind or KIND)
 
     def declare(self, kind: str, columns: list[str]) -> None:
         """Say that rows of a kind follow, or none, and their columns.

@@ -1,4 +1,12 @@
-"""Everything that is printed goes through here: data to stdout, words for people to stderr."""
+"""Everything that is printed goes through here: data to stdout, words for people to stderr.
+
+A `Report` has named columns and can be shown as a table, as text, JSON or msgpack; Rich is
+imported for a table only. Commands that stream their own text (`dump-segment`) write bytes.
+
+Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
+drawn as a table or goes through a pager, or that lines become one array or CSV, is decided by
+`begin`.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +38,9 @@ if TYPE_CHECKING:
     from eoctl.face.pager import Screen
 
 
+# -- lines that are written some hundred at a time, of which there are very many
+
+
 LINES_COUNT = 512
 
 
@@ -56,14 +67,7 @@ class Lines:
             self._waiting.clear()
 
 
-# -- everything that is printed goes through here: data to stdout, words for people to stderr
-#
-# A `Report` has named columns and can be shown as a table, as text, JSON or msgpack; Rich is
-# imported for a table only. Commands that stream their own text (`dump-segment`) write bytes.
-#
-# Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
-# drawn as a table or goes through a pager, or that lines become one array or CSV, is decided by
-# `begin`.
+# -- output
 
 
 # What a command says that works on files in place only.
@@ -145,7 +149,7 @@ class _JsonArray:
         self._has_begun, self._is_line_over = True, data.endswith(b"\n")
         return start + data.removesuffix(b"\n").replace(b"\n", b",\n")
 
-    def wants(self, _kind: str) -> bool:
+    def wants(self, _kind: str | None) -> bool:
         """Rows of all kinds are in one array."""
         return True
 
@@ -575,9 +579,8 @@ def row_writer(
         return put
 
     def put_chosen(row: Mapping[str, Any]) -> None:
-        kind = row.get("kind", "record")
-        if _Mode.turner is not None and not _Mode.turner.wants(kind):
-            put({"kind": kind})  # it is met, and not written
+        if _Mode.turner is not None and not _Mode.turner.wants(row.get("kind")):
+            put(row)  # it is met, and not written
             return
         wanted = chosen_columns([name for name in row if name != "kind"])
         if wanted:

@@ -90,18 +90,18 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         from eoctl import output, progress
 
         shared = {name: kwargs.pop(name) for name in added}
+        verb = function.__module__.rpartition(".")[2]
         names = [each.strip() for each in (shared.get("columns") or "").split(",") if each.strip()]
         look = Look(
             columns=() if names == ["all"] else tuple(names),
             has_all=names == ["all"],
             table=shared.get("table"),
-            is_change=bool(kwargs.get("apply"))
-            or function.__module__.rpartition(".")[2] in CHANGING_COMMANDS,
+            is_change=bool(kwargs.get("apply")) or verb in CHANGING_COMMANDS,
             is_utc=shared["utc"],
             color=shared["color"],
             has_pager=not (
                 shared["no_pager"]
-                or function.__module__.rpartition(".")[2] in UNPAGED_COMMANDS
+                or verb in UNPAGED_COMMANDS
                 or any(kwargs.get(name) for name in UNPAGED_OPTIONS)
             ),
         )

@@ -2,11 +2,16 @@
 
 Source: class org.apache.kafka.tools.DumpLogSegments of 4.3.1. The bulk twins in this
 package give the same bytes and are tested against this module.
+
+What the kernel stops at (a bad place, a batch it does not know) the plain scan looks at, with
+the batches before it that a later one may contradict: the rules stay where they are. Behind it
+the kernel goes on. After a bad place the plain scan goes first, so that a log of nothing else
+costs no more.
 """
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import output
@@ -27,7 +32,7 @@ from storage.log.segment import LogRecord, size_problem
 from storage.value_pieces import PIECE_BYTES, is_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -132,12 +137,7 @@ def record_contents(prefix: str, key: str | None, payload: str | None) -> str:
     return text
 
 
-# -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text
-#
-# What the kernel stops at (a bad place, a batch it does not know) the plain scan looks at, with
-# the batches before it that a later one may contradict: the rules stay where they are. Behind it
-# the kernel goes on. After a bad place the plain scan goes first, so that a log of nothing else
-# costs no more.
+# -- log text
 
 
 MIN_BYTES = 64 << 10  # below this the plain scan is as quick
@@ -326,7 +326,6 @@ def decode_plain(data: bytes | None, decoder: ValueDecoder) -> str | None:
 
 # Below this, what a kernel saves takes longer to import.
 BULK_MIN_BYTES = {"pure": 1 << 62, "numpy": 1 << 20, "native": 64 << 10}
-WRITE_LINES = 512
 MAX_KERNEL_BATCH_BYTES = 16 << 20  # a larger batch is printed in pieces, and needs less memory
 STDOUT_FD = 1
 FRAMING_CHECK_ID = "BAT-2"
@@ -411,7 +410,6 @@ def _print_windows(
 def _print_native(
     segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext, native: Native
 ) -> Walked:
-
     options, fd = printer.options, output.stdout_fd()
     records = (options.print_data_log, options.skip_record_metadata)
     print_to = PrintTo(
@@ -437,41 +435,44 @@ def _print_native(
     return Walked(scan.valid_bytes, scan.verdicts, is_resynced=scan.resynced)
 
 
-def log_records(table: RecordTable) -> list[LogRecord]:
-    """Return the rows of a table as single records."""
+def records_of(table: RecordTable) -> list[list[LogRecord]]:
+    """Return the records of each batch; none of one that has to be read by itself."""
+    import numpy as np
+
+    from storage.kernels.record_table import byte_slices, headers_of
+
+    found: list[list[LogRecord]] = [[] for _ in range(table.batch_count)]
+    if not table.row_count:
+        return found
     source = table.source.data
-
-    def slices(pos: Ints, size_bytes: Ints) -> list[bytes | None]:
-        places = zip(pos.tolist(), size_bytes.tolist(), strict=True)
-        return [None if size < 0 else bytes(source[start : start + size]) for start, size in places]
-
-    headers: dict[int, list[RecordHeader]] = {}
-    keys = slices(table.header_key_pos, table.header_key_bytes)
-    values = slices(table.header_value_pos, table.header_value_bytes)
-    for row, key, value in zip(table.header_record.tolist(), keys, values, strict=True):
-        headers.setdefault(row, []).append(RecordHeader(key or b"", value))
+    headers: Iterable[tuple[RecordHeader, ...]] = repeat(())
+    if len(table.header_record):
+        pairs = headers_of(table, np.arange(table.row_count), source)
+        headers = (tuple(starmap(RecordHeader, each)) for each in pairs)
     columns = zip(
+        table.batch_row.tolist(),
         table.offset.tolist(),
         table.timestamp_ms.tolist(),
         table.sequence.tolist(),
-        slices(table.key_pos, table.key_bytes),
-        slices(table.value_pos, table.value_bytes),
-        (tuple(headers.get(row, ())) for row in range(table.row_count)),
-        strict=True,
+        byte_slices(source, table.key_pos, table.key_bytes),
+        byte_slices(source, table.value_pos, table.value_bytes),
+        headers,
+        strict=False,
     )
-    return [
-        LogRecord(
-            offset=offset,
-            timestamp_ms=timestamp_ms,
-            sequence=sequence,
-            key=key,
-            value=value,
-            headers=own_headers,
-            crc=None,
-            crc_ok=None,
+    for row, offset, timestamp_ms, sequence, key, value, own_headers in columns:
+        found[row].append(
+            LogRecord(
+                offset=offset,
+                timestamp_ms=timestamp_ms,
+                sequence=sequence,
+                key=key,
+                value=value,
+                headers=own_headers,
+                crc=None,
+                crc_ok=None,
+            )
         )
-        for offset, timestamp_ms, sequence, key, value, own_headers in columns
-    ]
+    return found
 
 
 class LinePrinter:
@@ -484,7 +485,7 @@ class LinePrinter:
         self.wanted = wanted
         self.non_consecutive: dict[int, int] = {}
         self._last_offset = -1
-        self._lines: list[str] = []
+        self._lines = output.Lines(output.line)
 
     def last_printed_offset(self) -> int:
         """Write out what waits, for another one to take over; returns the last record's offset."""
@@ -510,35 +511,28 @@ class LinePrinter:
         from storage.kernels.pure import parse_frame
         from storage.kernels.record_table import PIECE_RECORDS, decode_records
 
-        table = window.table
+        table, max_batch_bytes = window.table, self.options.max_batch_bytes
         while table.row_count:
             behind = table.records_count.cumsum(dtype="int64")
-            wanted = rows_of(table, 0, max(int(behind.searchsorted(PIECE_RECORDS, "right")), 1))
-            count, records, starts = wanted.row_count, None, [0] * (wanted.row_count + 1)
-            # The records of a huge batch are decoded one by one, and need less memory.
+            rows = rows_of(table, 0, max(int(behind.searchsorted(PIECE_RECORDS, "right")), 1))
+            decoded: list[list[LogRecord]] = [[] for _ in range(rows.row_count)]
+            # The records of a huge batch are read one by one, and need less memory.
             if self.options.deep_iteration and int(behind[0]) <= PIECE_RECORDS:
-                records = decode_records(
-                    wanted,
-                    window.buf,
-                    window.file_pos,
-                    max_batch_bytes=self.options.max_batch_bytes,
+                decoded = records_of(
+                    decode_records(
+                        rows, window.buf, window.file_pos, max_batch_bytes=max_batch_bytes
+                    )
                 )
-                count, made = records.batch_count, log_records(records)
-                starts = records.batch_row.searchsorted(range(count + 1)).tolist()
-            for row, pos in enumerate(wanted.pos[:count].tolist()):
+            for pos, records in zip(rows.pos.tolist(), decoded, strict=False):
                 header = parse_frame(window.buf, pos - window.file_pos)
                 batch = ScannedBatch(pos, header, crc_ok=True)
-                is_decoded = records is not None and records.is_whole[row]
-                if is_decoded and not header.is_control:
-                    self.print_batch(batch, made[starts[row] : starts[row + 1]])
-                else:
-                    self.print_batch(batch)
-            table = rows_of(table, count, table.row_count)
+                self.print_batch(batch, () if header.is_control else records)
+            table = rows_of(table, len(decoded), table.row_count)
 
-    def print_batch(self, batch: ScannedBatch, decoded: Iterable[LogRecord] | None = None) -> None:
+    def print_batch(self, batch: ScannedBatch, decoded: Sequence[LogRecord] = ()) -> None:
         """Print the line of a batch, and those of its records when asked for.
 
-        `decoded`: its records, where they are known.
+        `decoded`: its records; none: they are read.
         """
         records: Iterator[str | Iterator[str]] = iter(())
         if self.options.deep_iteration:
@@ -548,29 +542,24 @@ class LinePrinter:
                 if first is None:
                     return
                 records = chain([first], records)
-        self._lines.append(batch_line(batch))
+        put = self._lines.put
+        put(batch_line(batch))
         # A small file may hold a batch of millions of records.
         for line in records:
             if isinstance(line, str):
-                self._lines.append(line)
+                put(line)
             else:
                 self.flush()
                 for piece in line:
                     output.write(piece.encode("utf-8", "surrogateescape"))
                 output.write(b"\n")
-            if len(self._lines) >= WRITE_LINES:
-                self.flush()
-        if len(self._lines) >= WRITE_LINES:
-            self.flush()
 
     def flush(self) -> None:
         """Write out what has gathered."""
-        if self._lines:
-            output.line("\n".join(self._lines))
-            self._lines.clear()
+        self._lines.flush()
 
     def _record_lines(
-        self, batch: ScannedBatch, decoded: Iterable[LogRecord] | None
+        self, batch: ScannedBatch, decoded: Sequence[LogRecord]
     ) -> Iterator[str | Iterator[str]]:
         """Give the lines of records; of a large one in pieces."""
         is_plain = self.options.print_data_log and self.options.is_plain_utf8

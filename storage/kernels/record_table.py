@@ -30,7 +30,7 @@ from storage.kernels.native_kernel import decode_columns
 from storage.kernels.select import load_native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -171,6 +171,35 @@ def _decode_natively(
         is_whole=is_whole,
         **dict(zip((*_RECORD_COLUMNS, *_HEADER_COLUMNS), columns, strict=True)),
     )
+
+
+def byte_slices(source: bytes | memoryview, pos: Ints, size_bytes: Ints) -> list[bytes | None]:
+    """Return copies of at least one stretch; None where the size is -1."""
+    least = int(size_bytes.min())
+    if least == -1 == int(size_bytes.max()):
+        return [None] * len(pos)
+    bounds = zip(pos.tolist(), (pos + size_bytes).tolist(), strict=True)
+    if least >= 0:
+        return [bytes(source[start:end]) for start, end in bounds]
+    return [None if end < start else bytes(source[start:end]) for start, end in bounds]
+
+
+def headers_of(
+    table: RecordTable, rows: Ints, source: bytes | memoryview
+) -> list[Sequence[tuple[bytes, bytes | None]]]:
+    """Return the headers of some records, of which one has one at least: keys and values.
+
+    `source`: that of the table.
+    """
+    counts = table.headers_count[rows]
+    ends = np.cumsum(counts)
+    first = np.searchsorted(table.header_record, rows)
+    at = np.arange(int(ends[-1])) + np.repeat(first - (ends - counts), counts)
+    keys = byte_slices(source, table.header_key_pos[at], table.header_key_bytes[at])
+    values = byte_slices(source, table.header_value_pos[at], table.header_value_bytes[at])
+    pairs = list(zip((key or b"" for key in keys), values, strict=True))
+    bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
+    return [pairs[start:end] for start, end in bounds]
 
 
 def decode_in_pieces(

@@ -1,8 +1,4 @@
-"""Consumed records as columns of a decoded table, many at a time: the bulk twin of `consumed`.
-
-The whole buffer is escaped at once, what lies between the strings too: each quote and backslash
-grows by one byte, so a string begins as many bytes later as there are of these before it.
-"""
+"""Consumed records as columns of a decoded table, many at a time: the bulk twin of `consumed`."""
 
 from __future__ import annotations
 
@@ -17,7 +13,12 @@ from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 from storage.formats.record_batch import CONTROL_MASK, LOG_APPEND_TIME_MASK
 from storage.kernels.numpy_kernel import batch_at, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
-from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.kernels.record_table import (
+    byte_slices,
+    decode_in_pieces,
+    decode_records,
+    headers_of,
+)
 from storage.value_pieces import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
     IsHidden = Callable[[HeaderTable], NDArray[np.bool_]] | None
+
+
+# -- strings inside of a buffer as JSON has them: which may be copied, and where the escaped ones
+#    are
+#
+# The whole buffer is escaped at once, what lies between the strings too: each quote and backslash
+# grows by one byte, so a string begins as many bytes later as there are of these before it.
 
 
 # Of bytes, and of strings that have one of them: the more there is to do, the higher.
@@ -179,8 +187,8 @@ class TableRecords:
             timestamp_type=self.timestamp_type,
             offsets=table.offset[rows].tolist(),
             timestamps_ms=table.timestamp_ms[rows].tolist(),
-            keys=_slices(data, table.key_pos[rows], table.key_bytes[rows]),
-            values=_slices(data, table.value_pos[rows], table.value_bytes[rows]),
+            keys=byte_slices(data, table.key_pos[rows], table.key_bytes[rows]),
+            values=byte_slices(data, table.value_pos[rows], table.value_bytes[rows]),
             headers=self.headers(),
             next_offset=self.next_offset,
         )
@@ -188,29 +196,9 @@ class TableRecords:
     def headers(self) -> list[Headers] | None:
         """Return the headers of each record; None if no record has any."""
         table, rows = self.decoded.table, self.rows
-        counts = table.headers_count[rows]
-        ends = np.cumsum(counts)
-        total = int(ends[-1])
-        if not total:
+        if not table.headers_count[rows].any():
             return None
-        data = self.decoded.data
-        first = np.searchsorted(table.header_record, rows)
-        at = np.arange(total) + np.repeat(first - (ends - counts), counts)
-        keys = _slices(data, table.header_key_pos[at], table.header_key_bytes[at])
-        values = _slices(data, table.header_value_pos[at], table.header_value_bytes[at])
-        pairs = list(zip((key or b"" for key in keys), values, strict=True))
-        bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
-        return [pairs[start:end] for start, end in bounds]
-
-
-def _slices(source: bytes | memoryview, pos: Ints, size_bytes: Ints) -> list[bytes | None]:
-    least = int(size_bytes.min())
-    if least == -1 == int(size_bytes.max()):
-        return [None] * len(pos)
-    bounds = zip(pos.tolist(), (pos + size_bytes).tolist(), strict=True)
-    if least >= 0:
-        return [bytes(source[start:end]) for start, end in bounds]
-    return [None if end < start else bytes(source[start:end]) for start, end in bounds]
+        return headers_of(table, rows, self.decoded.data)
 
 
 # -- the records of a window full of batches, decoded many at a time

@@ -363,30 +363,23 @@ def _partition_change(change: PartitionChange, path: str) -> ChangeMark | None:
 
 
 def _broker_change(change: BrokerChange, path: str) -> ChangeMark:
-    return ChangeMark(
-        what="broker",
-        topic=None,
-        partition=None,
+    mark = _of_no_partition(change, "broker", path)
+    return mark._replace(
         broker=change.broker_id,
-        timestamp_ms=None if change.timestamp_ms < 0 else change.timestamp_ms,
-        metadata_offset=change.offset,
-        leader=None,
-        leader_epoch=None,
-        replicas=None,
-        isr=None,
-        elr=None,
-        is_unclean=False,
-        is_under_min_isr=False,
         text=", ".join(_words(change.why)),
-        path=path,
         command=calls.locate(path, change.offset),
     )
 
 
 def _unread(change: Unread, path: str) -> ChangeMark:
     end = "an unknown end" if change.end_offset is None else str(change.end_offset)
+    text = f"offsets {change.offset} to {end} were not read: {change.reason}"
+    return _of_no_partition(change, "unread", path)._replace(text=text, command=calls.check(path))
+
+
+def _of_no_partition(change: BrokerChange | Unread, what: str, path: str) -> ChangeMark:
     return ChangeMark(
-        what="unread",
+        what=what,
         topic=None,
         partition=None,
         broker=None,
@@ -399,9 +392,9 @@ def _unread(change: Unread, path: str) -> ChangeMark:
         elr=None,
         is_unclean=False,
         is_under_min_isr=False,
-        text=f"offsets {change.offset} to {end} were not read: {change.reason}",
+        text="",
         path=path,
-        command=calls.check(path),
+        command="",
     )
 
 

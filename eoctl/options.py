@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
+# -- ranges as every command takes them: `A..B`, both included; `A..`, `..B` or `A` alone
+
+
 class Range(NamedTuple):
     """First and last value, both included; None is open."""
 
@@ -72,7 +75,7 @@ def parse_times(text: str | None) -> Range:
     return Range() if text is None else parse_range(text, parse_time_ms, "--times")
 
 
-# -- options that several commands share, with one wording
+# -- options
 
 
 class EngineName(StrEnum):

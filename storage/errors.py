@@ -1,7 +1,7 @@
 """The error tree: fields instead of prose, so that every report can name path, position and rule.
 
-A name may hold anything but a slash: what cannot be printed is written as `$'...'`, which sh of
-POSIX 2024, bash, zsh and ksh know, each byte as an octal number.
+Formats raise `FormatError`s with a position in the buffer they were given; the layer that knows
+the file adds `path` (and shifts `pos` to the place in the file) with `located`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
+
+
+# -- words of a call as they are pasted into a shell, and nothing that a terminal would act on
+#
+# A name may hold anything but a slash: what cannot be printed is written as `$'...'`, which sh of
+# POSIX 2024, bash, zsh and ksh know, each byte as an octal number.
 
 
 def quoted(word: str) -> str:
@@ -60,10 +66,7 @@ def printable_call(text: str) -> str:
         return text
 
 
-# -- the error tree: fields instead of prose, so that every report can name path, position and rule
-#
-# Formats raise `FormatError`s with a position in the buffer they were given; the layer that knows
-# the file adds `path` (and shifts `pos` to the place in the file) with `located`.
+# -- errors
 
 
 EXIT_OK = 0

@@ -1,4 +1,7 @@
-"""Commands as Typer has them, with our help: options in panels, examples, the man page."""
+"""Commands as Typer has them, with our help: options in panels, examples, the man page.
+
+Rich's help would cost as much time as all the rest of the start.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,9 @@ from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# -- in which part of the help an option stands
 
 
 class Panel(StrEnum):
@@ -179,9 +185,7 @@ def _nearest(name: str, names: list[str]) -> str | None:
     return next(iter(found or starts), None)
 
 
-# -- commands as Typer has them, with our help: options in panels, examples, the man page
-#
-# Rich's help would cost as much time as all the rest of the start.
+# -- command
 
 
 VALUE_CHARS = 50

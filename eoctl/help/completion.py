@@ -1,4 +1,7 @@
-"""Completion in bash, zsh and fish: Typer's scripts, with values of ours."""
+"""Completion in bash, zsh and fish: Typer's scripts, with values of ours.
+
+Loaded only when a shell asks (`_EOCTL_COMPLETE` is set by the script) or it is installed.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from typer import Typer
+
+
+# -- what a shell can offer for a value: partitions, topics, journals, rules; changes nothing
 
 
 # What a shell takes for itself; `$(...)` would even be run.
@@ -125,9 +131,7 @@ def _rules() -> Iterator[str]:
             yield rule.family
 
 
-# -- completion in bash, zsh and fish: Typer's scripts, with values of ours
-#
-# Loaded only when a shell asks (`_EOCTL_COMPLETE` is set by the script) or it is installed.
+# -- completion
 
 
 VARIABLE = "_EOCTL_COMPLETE"  # as eoctl.main has it

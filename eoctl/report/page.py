@@ -1,8 +1,4 @@
-"""A page of HTML from the rows of a report: the first screen, timelines, forks, the data within.
-
-A column of numbers is written as differences, one of few different texts as a list of these and
-numbers of it: both shrink a lot. Integers that JavaScript cannot hold are written as text.
-"""
+"""A page of HTML from the rows of a report: the first screen, timelines, forks, the data within."""
 
 from __future__ import annotations
 
@@ -41,6 +37,12 @@ if TYPE_CHECKING:
 
     from eoctl.report.layout import Lane
     from eoctl.report.model import FindingMark, HeldMark, Model, ReplicaMark
+
+
+# -- the rows of a page as the one block of data in it: columns as JSON, compressed, in base64
+#
+# A column of numbers is written as differences, one of few different texts as a list of these and
+# numbers of it: both shrink a lot. Integers that JavaScript cannot hold are written as text.
 
 
 MAX_SAFE = (1 << 53) - 1

@@ -1,4 +1,10 @@
-"""One connection: requests one after the other, as a broker takes them, and their responses."""
+"""One connection: requests one after the other, as a broker takes them, and their responses.
+
+Of the records of a response no more than a piece is in memory: a client that reads slowly costs
+little, and one that does not read at all is cut off after some time, as is one that is silent.
+What cuts a client off says what people can do about it: most who are no clients of Kafka's, or
+are told to use TLS, begin with the same few bytes.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
 
     Value = dict[str, Any] | Fetched | None
     Answering = Callable[[VirtualBroker, Request], Value | Awaitable[Value]]
+
+
+# -- which API is answered how, from the bytes of a request to those of its response
 
 
 LARGE_REQUEST_BYTES = 1 << 16
@@ -191,12 +200,7 @@ async def _perhaps_apart(
     return await broker.apart(call, *values) if is_large else call(*values)
 
 
-# -- one connection: requests one after the other, as a broker takes them, and their responses
-#
-# Of the records of a response no more than a piece is in memory: a client that reads slowly costs
-# little, and one that does not read at all is cut off after some time, as is one that is silent.
-# What cuts a client off says what people can do about it: most who are no clients of Kafka's, or
-# are told to use TLS, begin with the same few bytes.
+# -- connection
 
 
 MAX_REQUEST_BYTES = 104_857_600  # socket.request.max.bytes of a broker

@@ -1,9 +1,10 @@
 """The audit on Spark: a task summarizes splits, then tasks join them in a tree.
 
-The rows stay where they were joined, persisted. One job asks all of them for their sizes, and
-brings the small ones; then come, job by job, as many of the others as have AT_ONCE_BYTES, and of
-one that is larger a slice at a time. So neither Spark's `maxResultSize` nor the driver's memory
-has to be as large as all summaries together, or as the largest.
+Only packed summaries cross to the JVM. A task joins RUN_SEGMENTS neighbouring segments of one
+directory, the next stage as many of those runs, until a directory is one: nothing holds all
+pieces of a large partition at once. They come to the driver some at a time
+(`eoctl.spark.audit`). Where a seam cannot be resolved without its batches, the joining task
+reads segments again (see `recovery.summaries.partition`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
 
     from recovery.summaries.codec import HeldSummary, Shelf
     from storage.places.splits import Split
+
+
+# -- bring the packed summaries of directories to the driver, some bytes at a time
+#
+# The rows stay where they were joined, persisted. One job asks all of them for their sizes, and
+# brings the small ones; then come, job by job, as many of the others as have AT_ONCE_BYTES, and of
+# one that is larger a slice at a time. So neither Spark's `maxResultSize` nor the driver's memory
+# has to be as large as all summaries together, or as the largest.
 
 
 AT_ONCE_BYTES = 64 << 20
@@ -164,13 +173,7 @@ def _require(wanted: Collection[str], came: Collection[str]) -> None:
     )
 
 
-# -- the audit on Spark: a task summarizes splits, then tasks join them in a tree
-#
-# Only packed summaries cross to the JVM. A task joins RUN_SEGMENTS neighbouring segments of one
-# directory, the next stage as many of those runs, until a directory is one: nothing holds all
-# pieces of a large partition at once. They come to the driver some at a time
-# (`eoctl.spark.audit`). Where a seam cannot be resolved without its batches, the joining task
-# reads segments again (see `recovery.summaries.partition`).
+# -- audit
 
 
 RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins

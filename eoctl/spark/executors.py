@@ -1,4 +1,8 @@
-"""Get the executors of a session ready for our tasks: our packages sent, libraries looked for."""
+"""Get the executors of a session ready for our tasks: our packages sent, libraries looked for.
+
+That is done once for a session, before its first job: by the commands, and by `register` for a
+script that has made the session itself.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,9 @@ from storage.kernels.select import SENT_KERNEL, native_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+# -- why a job on Spark cannot run, or failed, in one line
 
 
 # The last line of a traceback: a class, with its module or without, and what it says.
@@ -174,10 +181,7 @@ def _failed(exc: Exception) -> SparkUnavailableError:
     )
 
 
-# -- get the executors of a session ready for our tasks: our packages sent, libraries looked for
-#
-# That is done once for a session, before its first job: by the commands, and by `register` for a
-# script that has made the session itself.
+# -- executors
 
 
 _ready: set[str] = set()  # ids of applications, and of sessions of Spark Connect

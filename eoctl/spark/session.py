@@ -1,11 +1,8 @@
 """Start Spark quietly, on this machine or on a cluster, and stop it again.
 
-Spark puts `pyspark.zip` of its home before everything else on their path. It has sources only, so
-that each process compiles them: 0.6 s of processor time, of four of them one after the other, until
-a first row is there. A home without that file has them take what is installed, compiled.
-
-That home is a directory of links in the user's cache, one for each pyspark: a driver that is killed
-leaves nothing that the next one does not use.
+What the JVM prints goes to neither stream of ours: it is kept in memory and shown if Spark does
+not start (EOCTL_DEBUG=1 lets it through). Nothing listens on anything but the loopback, except
+what a cluster's executors need, which `--conf` names.
 """
 
 from __future__ import annotations
@@ -44,6 +41,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+
+# -- have the Python processes of a local Spark import pyspark as pip has installed it
+#
+# Spark puts `pyspark.zip` of its home before everything else on their path. It has sources only,
+# so that each process compiles them: 0.6 s of processor time, of four of them one after the
+# other, until a first row is there. A home without that file has them take what is installed,
+# compiled.
+#
+# That home is a directory of links in the user's cache, one for each pyspark: a driver that is
+# killed leaves nothing that the next one does not use.
 
 
 HOME = "SPARK_HOME"
@@ -160,11 +168,7 @@ def _stage_id(info: Any) -> int:
     return number
 
 
-# -- start Spark quietly, on this machine or on a cluster, and stop it again
-#
-# What the JVM prints goes to neither stream of ours: it is kept in memory and shown if Spark does
-# not start (EOCTL_DEBUG=1 lets it through). Nothing listens on anything but the loopback, except
-# what a cluster's executors need, which `--conf` names.
+# -- session
 
 
 MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://\S+")

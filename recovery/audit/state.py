@@ -1,9 +1,4 @@
-"""What earlier audits have found, and one that has not ended, so that only new segments are read.
-
-A segment is taken from the state if it has the same path, size and time of change, and the same
-place in its directory. The file (`storage.dirs.state_file`) can be deleted at any time, and the
-next audit then reads everything.
-"""
+"""What earlier audits have found, one that did not end too, so that only new segments are read."""
 
 from __future__ import annotations
 
@@ -40,6 +35,13 @@ if TYPE_CHECKING:
     from recovery.summaries.codec import HeldSummary, Shelf
     from recovery.summaries.partition import PartitionSummary
     from storage.places.listing import SegmentPlace
+
+
+# -- what earlier audits have found, by segment, so that only new segments are read
+#
+# A segment is taken from the state if it has the same path, size and time of change, and the same
+# place in its directory. The file (`storage.dirs.state_file`) can be deleted at any time, and the
+# next audit then reads everything.
 
 
 _NONE: Mapping[str, TimelineStart] = MappingProxyType({})

@@ -1,7 +1,4 @@
-"""What a new cluster takes over of topics: their ids, settings, users and ACLs.
-
-What a broker gives them as it creates them is in AutoTopicCreationManager.
-"""
+"""What a new cluster takes over of topics: their ids, settings, users and ACLs."""
 
 from __future__ import annotations
 
@@ -36,6 +33,12 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.partition import Partition
     from storage.formats.cluster_metadata import MetadataRecord
+
+
+# -- the topics that brokers, and we, make for themselves: partitions, and settings with one
+#    replica
+#
+# What a broker gives them as it creates them is in AutoTopicCreationManager.
 
 
 MAX_PARTITIONS = 100_000  # in a log dir that is begun

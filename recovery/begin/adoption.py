@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir, PartitionDir
 
 
+# -- whether a new log dir can be where it is wanted: room for copies, links to its sources
+
+
 _SLACK_BYTES = 1 << 20  # the metadata, directories, what a file system needs beside the data
 _PARTITION_BYTES = 64 << 10  # directory, small files, and the indexes that a broker preallocates
 
@@ -110,7 +113,7 @@ def other_owners(log_dir: str, sources: Iterable[str]) -> list[str]:
     return found
 
 
-# -- a log dir of what dead brokers have left: its files in their order, and what it begins with
+# -- adoption
 
 
 PRODUCER_ID_BLOCK = 1000

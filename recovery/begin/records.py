@@ -1,9 +1,4 @@
-"""A log dir from nothing: its topics, its directories, and the metadata a controller begins with.
-
-Kafka's RecordsSnapshotWriter puts each of the two ends into a control batch of its own. Offsets
-begin at 0, no batch has a producer, and the leader epoch is that of the snapshot: 0 in a
-`bootstrap.checkpoint`, which kafka-storage writes when it formats a log dir.
-"""
+"""A log dir from nothing: topics, directories, and the metadata that a controller begins with."""
 
 from __future__ import annotations
 
@@ -56,6 +51,13 @@ if TYPE_CHECKING:
 
     from recovery.changes.plans.plan import Step
     from recovery.checks.grounds.broker_version import BrokerVersion
+
+
+# -- a KRaft snapshot as its writer makes it: a header, the records of the cluster, a footer
+#
+# Kafka's RecordsSnapshotWriter puts each of the two ends into a control batch of its own. Offsets
+# begin at 0, no batch has a producer, and the leader epoch is that of the snapshot: 0 in a
+# `bootstrap.checkpoint`, which kafka-storage writes when it formats a log dir.
 
 
 # Readers take batches of up to 8 MiB (KafkaRaftClient.MAX_BATCH_SIZE_BYTES).

@@ -1,20 +1,4 @@
-"""What a new cluster must know of one copy, which files it takes, what the next start does to it.
-
-  `.log` of a closed segment    may be a second name of the same file: brokers append to the last
-                                one only, and cut nothing of a log that is sound
-  last `.log`                   always a copy: what is appended to a link is in the source, too
-  `.index`, `.timeindex`, ...   always copies: a recovery writes them in place. Zeros that were
-                                preallocated are left out: a broker makes room again
-  leader-epoch-checkpoint       as it is
-  partition.metadata            with the id that the topic has
-  `.swap` of a compaction or    as it is: the first start puts them in the place of what they
-  a split that did not end      replace, as that of the source would have (REC-4)
-  `.cleaned`, `.deleted`        left out: a broker would remove them, and any `.swap` that a
-                                `.cleaned` says is not all there (REC-3)
-
-Where a copy is repaired, what the repair would make of its files is written in their place: the
-source stays as it is.
-"""
+"""What a new cluster must know of one copy: which files it takes, what a start does to it."""
 
 from __future__ import annotations
 
@@ -57,6 +41,24 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import FileEntry
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
+
+
+# -- which files of a copy a new log dir gets, and how: copied, or linked where no broker writes
+#
+#   `.log` of a closed segment    may be a second name of the same file: brokers append to the last
+#                                 one only, and cut nothing of a log that is sound
+#   last `.log`                   always a copy: what is appended to a link is in the source, too
+#   `.index`, `.timeindex`, ...   always copies: a recovery writes them in place. Zeros that were
+#                                 preallocated are left out: a broker makes room again
+#   leader-epoch-checkpoint       as it is
+#   partition.metadata            with the id that the topic has
+#   `.swap` of a compaction or    as it is: the first start puts them in the place of what they
+#   a split that did not end      replace, as that of the source would have (REC-4)
+#   `.cleaned`, `.deleted`        left out: a broker would remove them, and any `.swap` that a
+#                                 `.cleaned` says is not all there (REC-3)
+#
+# Where a copy is repaired, what the repair would make of its files is written in their place: the
+# source stays as it is.
 
 
 _ENTRY_BYTES = {

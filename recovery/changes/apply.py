@@ -1,9 +1,16 @@
 """Apply a plan so that nothing is lost, whatever happens meanwhile.
 
-A run that was killed leaves a journal without an end. What it wrote stays when it is closed later,
-and counts as every log that was not closed: the next start of a broker recovers the partitions, and
-so does the next command that appends. If a broker has gone on with them already, there is no way
-back any more.
+    1  under the locks: nothing unfinished there, every file is what the plan was made for, the
+       owner of new files can be kept, the backups fit
+    2  the plan and the old bytes go to the directory of the journal, each synced
+    3  the journal, whole: what was, what comes, where the old bytes are
+    4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
+    5  the clean-shutdown markers go, durably
+    6  the other steps, in their order; each content synced, then the directories
+    7  the journal says that it is applied, and `.eoctl-unfinished` goes
+
+An error or a crash before 4 leaves everything as it was; after it `apply` again completes the
+plan, from the journal, and `undo` takes it back. A plan that is applied already stays that.
 """
 
 from __future__ import annotations
@@ -48,6 +55,14 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Pieces, Plan
     from storage.dirs.discovery import Selected
     from storage.files.fsio import FileSystem
+
+
+# -- the end of a journal of appends: what became of all files, so that undo knows what is ours
+#
+# A run that was killed leaves a journal without an end. What it wrote stays when it is closed
+# later, and counts as every log that was not closed: the next start of a broker recovers the
+# partitions, and so does the next command that appends. If a broker has gone on with them
+# already, there is no way back any more.
 
 
 _MADE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
@@ -197,19 +212,7 @@ def has_old_bytes(step: JournalStep) -> bool:
     return digest_of_data(step.path, before.digest_start, before.digest_end) == before.sha256
 
 
-# -- apply a plan so that nothing is lost, whatever happens meanwhile
-#
-#     1  under the locks: nothing unfinished there, every file is what the plan was made for, the
-#        owner of new files can be kept, the backups fit
-#     2  the plan and the old bytes go to the directory of the journal, each synced
-#     3  the journal, whole: what was, what comes, where the old bytes are
-#     4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
-#     5  the clean-shutdown markers go, durably
-#     6  the other steps, in their order; each content synced, then the directories
-#     7  the journal says that it is applied, and `.eoctl-unfinished` goes
-#
-# An error or a crash before 4 leaves everything as it was; after it `apply` again completes the
-# plan, from the journal, and `undo` takes it back. A plan that is applied already stays that.
+# -- apply
 
 
 @contextmanager

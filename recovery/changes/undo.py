@@ -1,7 +1,19 @@
 """Undo an applied plan, or one that was interrupted: every file as it was, to byte, mode and time.
 
-Files that are new go, the last segment first; a `.log` is cut at its former end, the others come
-back from where they were kept; partitions that were made go, under a name that a broker deletes.
+    1  under the locks: every file is what the plan has made of it, or still what it was
+      before, no
+       other file of these directories was changed or added, and the old bytes are whole
+    2  `.eoctl-unfinished` in each log dir, and the journal says that an undo has begun
+    3  the steps are taken back, the last one first; each content synced, then the directories
+    4  the clean-shutdown markers come back, when all else is certain; but not if another
+      partition
+       of the log dir was changed since, which they would vouch for
+    5  the journal says that it is undone, `.eoctl-unfinished` goes, the directories get
+      their times
+
+What is interrupted is completed by another `undo`. A broker that has run since shows in the
+files that it writes at every start and stop; then there is nothing that could safely be put
+back.
 """
 
 from __future__ import annotations
@@ -45,6 +57,12 @@ if TYPE_CHECKING:
 
     from recovery.changes.journals.journal import Appends, JournalStep
     from storage.files.fsio import FileSystem
+
+
+# -- take back what a run has appended: every file as it was, to byte, mode and time
+#
+# Files that are new go, the last segment first; a `.log` is cut at its former end, the others come
+# back from where they were kept; partitions that were made go, under a name that a broker deletes.
 
 
 MAX_SESSION_BYTES = 16 << 20
@@ -232,23 +250,7 @@ def _remove_new_directories(fs: FileSystem, appends: Appends) -> None:
         fsio.sync_dir(fs, Path(path).parent)
 
 
-# -- undo an applied plan, or one that was interrupted: every file as it was, to byte, mode and
-#    time
-#
-#     1  under the locks: every file is what the plan has made of it, or still what it was
-#       before, no
-#        other file of these directories was changed or added, and the old bytes are whole
-#     2  `.eoctl-unfinished` in each log dir, and the journal says that an undo has begun
-#     3  the steps are taken back, the last one first; each content synced, then the directories
-#     4  the clean-shutdown markers come back, when all else is certain; but not if another
-#       partition
-#        of the log dir was changed since, which they would vouch for
-#     5  the journal says that it is undone, `.eoctl-unfinished` goes, the directories get
-#       their times
-#
-# What is interrupted is completed by another `undo`. A broker that has run since shows in the
-# files that it writes at every start and stop; then there is nothing that could safely be put
-# back.
+# -- undo
 
 
 class Undone(NamedTuple):

@@ -1,4 +1,8 @@
-"""All checks of one partition directory, in one pass over its log."""
+"""All checks of one partition directory, in one pass over its log.
+
+Per segment, in order: the batches with what the scan says of them, both indexes, the leader
+epochs, and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,9 @@ if TYPE_CHECKING:
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
+
+
+# -- `.snapshot` and `.txnindex` files by themselves: SNP-1, SNP-2, SNP-5, TXI-1, TXI-2, TXI-7
 
 
 def check_snapshots(
@@ -88,10 +95,7 @@ def read_txn_index(
     return txn_index.parse_entries(data)
 
 
-# -- all checks of one partition directory, in one pass over its log
-#
-# Per segment, in order: the batches with what the scan says of them, both indexes, the leader
-# epochs, and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
+# -- partition check
 
 
 _STOPPING = frozenset({REFUSES, LOSES_LOG_DIR})

@@ -1,8 +1,10 @@
 """What follows from the whole log up to a place: producers, transactions, snapshots, `.txnindex`.
 
-Sequences continue within an epoch and begin at 0 in a new one (PROD-4). A batch that begins above
-what is expected follows a loss; one that begins below repeats what is there. A producer that is not
-known may begin anywhere: its earlier batches are gone, or its state had expired.
+  PRD-3 to PRD-5   what producers did
+  SNP-6            a `.snapshot` against the state of a replay up to its offset
+  TXI-2 to TXI-6   `.txnindex` against the transactions that the markers ended (RC-5)
+  TXO-1 to TXO-3   transactions that are open, markers that end nothing, epochs of markers
+Behind damage the replay lacks something, so what was derived from the whole log is not judged.
 """
 
 from __future__ import annotations
@@ -39,6 +41,13 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]
+
+
+# -- sequence numbers of producers, batch by batch: PRD-1, PRD-2 and PRD-6
+#
+# Sequences continue within an epoch and begin at 0 in a new one (PROD-4). A batch that begins
+# above what is expected follows a loss; one that begins below repeats what is there. A producer
+# that is not known may begin anywhere: its earlier batches are gone, or its state had expired.
 
 
 _SEQUENCES_COUNT = MAX_SEQUENCE + 1
@@ -189,13 +198,7 @@ def _behind(values: Ints, start: Ints, known: Ints) -> Ints:
     return before
 
 
-# -- what follows from the whole log up to a place: producers, transactions, snapshots, `.txnindex`
-#
-#   PRD-3 to PRD-5   what producers did
-#   SNP-6            a `.snapshot` against the state of a replay up to its offset
-#   TXI-2 to TXI-6   `.txnindex` against the transactions that the markers ended (RC-5)
-#   TXO-1 to TXO-3   transactions that are open, markers that end nothing, epochs of markers
-# Behind damage the replay lacks something, so what was derived from the whole log is not judged.
+# -- replay check
 
 
 DEFAULT_LATE_MS = DEFAULT_MAX_TIMEOUT_MS + LATE_BUFFER_MS

@@ -1,8 +1,4 @@
-"""Internal topics in log dirs, and what transaction coordinators know by `__transaction_state`.
-
-Of several copies of one partition, from several nodes, the one that reaches furthest counts: what
-it lacks was never there, or is no part of the log any more.
-"""
+"""Internal topics in log dirs, and what transaction coordinators know by `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -24,6 +20,12 @@ if TYPE_CHECKING:
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
+
+
+# -- the partitions of an internal topic in log dirs: which copy of each to read, and are they all
+#
+# Of several copies of one partition, from several nodes, the one that reaches furthest counts:
+# what it lacks was never there, or is no part of the log any more.
 
 
 MAX_PROBLEMS_COUNT = 100

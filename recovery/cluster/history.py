@@ -1,4 +1,14 @@
-"""What became of the cluster, change by change: a stream over `__cluster_metadata-0`."""
+"""What became of the cluster, change by change: a stream over `__cluster_metadata-0`.
+
+`read_history` gives typed changes in log order, of partitions, brokers, settings, features and
+the quorum's leaders; what was there when the metadata begin comes first, as changes from
+nothing. The memory it takes is that of one state of the cluster. Records of a metadata
+transaction come when its end does, with that offset and time.
+
+Where offsets are missing, an `Unread` is given: what follows is told from the state before,
+until a whole snapshot of later offsets says what is true again; its differences are changes by
+`Why.SNAPSHOT`.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +46,9 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import Problem
     from storage.formats.cluster_metadata import MetadataRecord
     from storage.kernels.protocol import Verdict
+
+
+# -- why a partition or a broker is another one than before: told from the two states of it
 
 
 NO_LEADER = -1
@@ -335,16 +348,7 @@ def require_within(partition: MetadataLog, start: HistoryStart, until: Moment) -
         )
 
 
-# -- what became of the cluster, change by change: a stream over `__cluster_metadata-0`
-#
-# `read_history` gives typed changes in log order, of partitions, brokers, settings, features and
-# the quorum's leaders; what was there when the metadata begin comes first, as changes from
-# nothing. The memory it takes is that of one state of the cluster. Records of a metadata
-# transaction come when its end does, with that offset and time.
-#
-# Where offsets are missing, an `Unread` is given: what follows is told from the state before,
-# until a whole snapshot of later offsets says what is true again; its differences are changes by
-# `Why.SNAPSHOT`.
+# -- history
 
 
 ALL = Moment()

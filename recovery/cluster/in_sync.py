@@ -1,11 +1,4 @@
-"""What a partition's changes come to: who was in the ISR when, spans, elections.
-
-The log says in which leader epoch a record was appended, the metadata who led in that epoch and
-which ISRs there were in it, one after the other. When it was acknowledged is written nowhere: not
-before it was appended, and not later than the first high watermark above it that is known. So each
-ISR of its epoch may have been that one; the record's own time says which one is likely. If it was
-not acknowledged in its epoch, it was in a later one, and these are given, too.
-"""
+"""What a partition's changes come to: who was in the ISR when, spans, elections."""
 
 from __future__ import annotations
 
@@ -24,6 +17,15 @@ if TYPE_CHECKING:
     from recovery.cluster.history import Change
     from storage.dirs.cluster_image import PartitionImage
     from storage.dirs.partition import Partition, Place
+
+
+# -- who was in the ISR when an offset of a partition was acknowledged, as far as that can be told
+#
+# The log says in which leader epoch a record was appended, the metadata who led in that epoch and
+# which ISRs there were in it, one after the other. When it was acknowledged is written nowhere:
+# not before it was appended, and not later than the first high watermark above it that is known.
+# So each ISR of its epoch may have been that one; the record's own time says which one is likely.
+# If it was not acknowledged in its epoch, it was in a later one, and these are given, too.
 
 
 class AckStanding(StrEnum):

@@ -1,10 +1,15 @@
 """Find what is in a log twice: proved by sequences, or suspected by content.
 
-A batch has the outcome of the next end marker of its producer (RC-5), which may lie anywhere behind
-it. So all transactional batches and markers are sorted by producer, last ones first: then each
-marker comes right before what it ends. What is not committed is sorted back into log order. Memory
-is bounded by the sorters, however many transactions there are. Where a marker may be damaged or
-absent, `recovery.transactions.unknown_ends` decides.
+Partitions are searched one after the other, or the partitions of a topic together. Each is read
+once; once more, headers only, from where the first transaction is met, if there is one. Batches
+and records become rows of sorters (see `spill`), so memory does not depend on the log.
+
+  proved      see `proved_duplicates`; not in topics where sequence rules do not hold (PROD-12)
+  suspected   see `suspected_duplicates`; not in internal topics unless they are asked for
+
+Control batches are no data. All that is in the files counts, also below the log start offset and
+above the high watermark. With `is_committed_only` only what a read_committed consumer may see is
+looked at: batches that are aborted, or have no marker yet, are as if they were not there.
 """
 
 from __future__ import annotations
@@ -55,6 +60,15 @@ if TYPE_CHECKING:
 
     Codes = NDArray[np.int8]
     Ints = NDArray[np.int64]
+
+
+# -- what became of the transactional batches of a partition, looked up in log order
+#
+# A batch has the outcome of the next end marker of its producer (RC-5), which may lie anywhere
+# behind it. So all transactional batches and markers are sorted by producer, last ones first:
+# then each marker comes right before what it ends. What is not committed is sorted back into log
+# order. Memory is bounded by the sorters, however many transactions there are. Where a marker may
+# be damaged or absent, `recovery.transactions.unknown_ends` decides.
 
 
 OUTCOMES_SHARE = 1 / 16  # of the memory, for each of two sorters
@@ -485,18 +499,7 @@ def _within(rows: Rows, first: NDArray[np.int64], known_count: int, window_ms: i
     return pairs
 
 
-# -- find what is in a log twice: proved by sequences, or suspected by content
-#
-# Partitions are searched one after the other, or the partitions of a topic together. Each is read
-# once; once more, headers only, from where the first transaction is met, if there is one. Batches
-# and records become rows of sorters (see `spill`), so memory does not depend on the log.
-#
-#   proved      see `proved_duplicates`; not in topics where sequence rules do not hold (PROD-12)
-#   suspected   see `suspected_duplicates`; not in internal topics unless they are asked for
-#
-# Control batches are no data. All that is in the files counts, also below the log start offset and
-# above the high watermark. With `is_committed_only` only what a read_committed consumer may see is
-# looked at: batches that are aborted, or have no marker yet, are as if they were not there.
+# -- search
 
 
 # What their writers repeat on purpose: commits, states, metadata.

@@ -1,18 +1,7 @@
 """Which of several dead brokers to start first: for each partition, and for all of them.
 
-A topic that is to survive any one failure has three replicas or more, 2 <= min.insync.replicas <=
-replicas, no unclean elections, and eligible leader replicas (KIP-966). What it survives in truth,
-with acks=all, and all replicas in sync before:
-
-  writes  as many brokers may be away as there are more replicas than min.insync.replicas
-  data    as many may lose their disks as min.insync.replicas is above one: an acknowledged record
-          may be on no more brokers than these. They are to come back when another one leads: one
-          with an empty disk that is in the ISR may be elected. With unclean elections the same
-          number may be away, then anybody leads
-  power   as many may lose what was not flushed, while the others run or were stopped cleanly: as
-          data with an ELR, which keeps who stopped uncleanly from leading as long as there is
-          another one; without one none, as the last one in the ISR leads whatever it has lost.
-          Kafka flushes nothing by itself
+What is known of the election comes from the newest metadata, what is lost by it from the copies.
+A broker that is not among the given ones, and is not said to run, does not come back.
 """
 
 from __future__ import annotations
@@ -39,6 +28,23 @@ if TYPE_CHECKING:
     from recovery.elections.nodes import DeadCluster
     from recovery.elections.orders import OrderSum, Outcome
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
+
+
+# -- what the settings of a topic claim to survive, and what they do survive
+#
+# A topic that is to survive any one failure has three replicas or more, 2 <= min.insync.replicas
+# <= replicas, no unclean elections, and eligible leader replicas (KIP-966). What it survives in
+# truth, with acks=all, and all replicas in sync before:
+#
+#   writes  as many brokers may be away as there are more replicas than min.insync.replicas
+#   data    as many may lose their disks as min.insync.replicas is above one: an acknowledged record
+#           may be on no more brokers than these. They are to come back when another one leads: one
+#           with an empty disk that is in the ISR may be elected. With unclean elections the same
+#           number may be away, then anybody leads
+#   power   as many may lose what was not flushed, while the others run or were stopped cleanly: as
+#           data with an ELR, which keeps who stopped uncleanly from leading as long as there is
+#           another one; without one none, as the last one in the ISR leads whatever it has lost.
+#           Kafka flushes nothing by itself
 
 
 REPLICAS_CLAIM = 3
@@ -127,10 +133,7 @@ def _faults(replicas_count: int, insync: int, *, is_unclean: bool, has_elr: bool
         yield "no ELR"
 
 
-# -- which of several dead brokers to start first: for each partition, and for all of them
-#
-# What is known of the election comes from the newest metadata, what is lost by it from the copies.
-# A broker that is not among the given ones, and is not said to run, does not come back.
+# -- advice
 
 
 class StartPlan(NamedTuple):

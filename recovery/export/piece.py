@@ -1,10 +1,7 @@
 """Export one piece: from the records of a split to a file, and what came of it as a value.
 
-    key_base64, value_base64   base64, null for null; in headers the same
-    key, value                 with text: the bytes as text, if they are valid UTF-8 (or null);
-                               else the field is called NAME_base64, so a name tells what is in it
-
-All other columns keep their names and are numbers, booleans or strings.
+Pieces are independent of each other: any process that reaches the sources and the target
+directory under the same paths may call `export_piece`, in any order, and twice does no harm.
 """
 
 from __future__ import annotations
@@ -40,6 +37,15 @@ if TYPE_CHECKING:
     from recovery.export.plan import ExportOptions, ExportPiece
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
+
+
+# -- records as JSON Lines: one object per record, with one way to write bytes
+#
+#     key_base64, value_base64   base64, null for null; in headers the same
+#     key, value                 with text: the bytes as text, if they are valid UTF-8 (or null);
+#                                else the field is called NAME_base64, so a name tells what is in it
+#
+# All other columns keep their names and are numbers, booleans or strings.
 
 
 CHUNK_ROWS = 8192
@@ -186,10 +192,7 @@ def _as_text(name: str, value: bytes | None) -> str:
 _dumps: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 
 
-# -- export one piece: from the records of a split to a file, and what came of it as a value
-#
-# Pieces are independent of each other: any process that reaches the sources and the target
-# directory under the same paths may call `export_piece`, in any order, and twice does no harm.
+# -- piece
 
 
 BOUNDS = ("from_offset", "to_offset", "stable_offset")

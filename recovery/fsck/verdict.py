@@ -1,9 +1,4 @@
-"""What a check comes to: will the broker start, what goes then, what is lost.
-
-A log that is damaged or ends early leaves indexes, snapshots, epochs and checkpoints behind that do
-not fit it any more. They say nothing new, and are put right with it. What is missing of what was
-acknowledged (OFS-3) stays by itself: that is a loss, not a trace of one.
-"""
+"""What a check comes to: will the broker start, what goes then, what is lost."""
 
 from __future__ import annotations
 
@@ -33,6 +28,13 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
     from storage.formats.meta_properties import MetaProperties
+
+
+# -- which findings are only consequences of others, such as an index that leads beyond a cut log
+#
+# A log that is damaged or ends early leaves indexes, snapshots, epochs and checkpoints behind
+# that do not fit it any more. They say nothing new, and are put right with it. What is missing of
+# what was acknowledged (OFS-3) stays by itself: that is a loss, not a trace of one.
 
 
 # A log that is damaged, or ends before what lies around it.

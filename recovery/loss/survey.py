@@ -1,4 +1,9 @@
-"""What of some partitions is lost, there twice, or aborted: by offsets, time, producer and key."""
+"""What of some partitions is lost, there twice, or aborted: by offsets, time, producer and key.
+
+Lost is what the list of an export has: made of the same pieces, read by the same reader, and
+below the log start of the checkpoint nothing is. Aborted is what has an abort marker. There
+twice is what `duplicates` proves.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +58,9 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
     from storage.places.listing import DirectoryPlace, SegmentPlace
+
+
+# -- the aborted transactions of a partition: by their markers, with the records that are there
 
 
 class Aborted(NamedTuple):
@@ -279,11 +287,7 @@ def _keys_of(segment: Segment, batch: ScannedBatch) -> list[bytes | None]:
     return [first, last] if is_found else []
 
 
-# -- what of some partitions is lost, there twice, or aborted: by offsets, time, producer and key
-#
-# Lost is what the list of an export has: made of the same pieces, read by the same reader, and
-# below the log start of the checkpoint nothing is. Aborted is what has an abort marker. There
-# twice is what `duplicates` proves.
+# -- survey
 
 
 PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))

@@ -1,8 +1,8 @@
 """One pass over a segment as recovery makes it: indexes built, rows for the producer state kept.
 
-Of one producer's batches in a row, with the same epoch and the same kind, only the first and the
-last five leave a trace. Replaying just these rows gives the same state, the same transactions and
-the same violations as replaying all of them, so that a process that scans need not hand over more.
+The scan, the checksums and the indexes of different segments do not depend on each other, so
+several processes may do them; what does depend on order (producer state) is a small rest that
+the caller replays: the relevant rows of each block, with the markers of its control batches.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     from recovery.changes.plans.file_facts import Range
     from recovery.replay.producer_columns import MarkerColumns
     from storage.kernels.protocol import Verdict
+
+
+# -- the few rows of a block of batches that producer state depends on
+#
+# Of one producer's batches in a row, with the same epoch and the same kind, only the first and
+# the last five leave a trace. Replaying just these rows gives the same state, the same
+# transactions and the same violations as replaying all of them, so that a process that scans need
+# not hand over more.
 
 
 KIND_MASK = CONTROL_MASK | TRANSACTIONAL_MASK
@@ -71,11 +79,7 @@ def take_rows(table: HeaderTable, rows: NDArray[np.int64]) -> HeaderTable:
     return HeaderTable._make(column[rows] for column in table)
 
 
-# -- one pass over a segment as recovery makes it: indexes built, rows for the producer state kept
-#
-# The scan, the checksums and the indexes of different segments do not depend on each other, so
-# several processes may do them; what does depend on order (producer state) is a small rest that
-# the caller replays: the relevant rows of each block, with the markers of its control batches.
+# -- segment pass
 
 
 class SegmentJob(NamedTuple):

@@ -1,4 +1,15 @@
-"""Read the records of a piece of a segment, past whatever is bad in it, as what a builder makes."""
+"""Read the records of a piece of a segment, past whatever is bad in it, as what a builder makes.
+
+Ordinary batches are decoded many at a time, without a step per record; the rest (legacy
+messages, odd or huge batches) one by one. Control batches give no records. A batch with a wrong
+checksum gives none, and neither does one whose content does not decode to its end, or whose
+offset cannot be right: an offset is what records are known by, and those it states are other
+records'. All three are findings, and losses, as to a consumer. What the file holds is all there
+is: neither bad bytes nor a failing disk raise anything.
+
+read_committed gives what a consumer with that isolation level is given: committed records below
+the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +54,9 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
+
+
+# -- which records are wanted, by offset and time: for tables of them, and for single ones
 
 
 class WantedRecords:
@@ -95,17 +109,7 @@ class WantedRecords:
         )
 
 
-# -- read the records of a piece of a segment, past whatever is bad in it, as what a builder makes
-#
-# Ordinary batches are decoded many at a time, without a step per record; the rest (legacy
-# messages, odd or huge batches) one by one. Control batches give no records. A batch with a wrong
-# checksum gives none, and neither does one whose content does not decode to its end, or whose
-# offset cannot be right: an offset is what records are known by, and those it states are other
-# records'. All three are findings, and losses, as to a consumer. What the file holds is all there
-# is: neither bad bytes nor a failing disk raise anything.
-#
-# read_committed gives what a consumer with that isolation level is given: committed records below
-# the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
+# -- piece reader
 
 
 RowsT = TypeVar("RowsT", bound=Rows)

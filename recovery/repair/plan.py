@@ -1,9 +1,4 @@
-"""Plan the repair of several partitions, several at once, and put their steps together.
-
-Every file of the log goes to the backups, which are outside of the log dir; `undo` puts them back.
-The directory stays, with `partition.metadata` alone in it, as a broker makes it for a new replica:
-its next start finds a log without segments (REC-15), and fetches from the leader.
-"""
+"""Plan the repair of several partitions, several at once, and put their steps together."""
 
 from __future__ import annotations
 
@@ -54,6 +49,13 @@ if TYPE_CHECKING:
     from recovery.replay.recover_state import RecoveryPrice
     from storage.dirs.discovery import Selected
     from storage.dirs.partition_files import FileEntry, SegmentFiles
+
+
+# -- plan to set a replica aside, so that the broker fetches all of it again (FIX-9)
+#
+# Every file of the log goes to the backups, which are outside of the log dir; `undo` puts them
+# back. The directory stays, with `partition.metadata` alone in it, as a broker makes it for a new
+# replica: its next start finds a log without segments (REC-15), and fetches from the leader.
 
 
 _REASON = "set aside; the broker fetches it again"
@@ -249,7 +251,7 @@ def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:
         yield lost_range(each.path, whole, end_offset, end_offset - 1)
 
 
-# -- plan the repair of several partitions, several at once, and put their steps together
+# -- plan
 
 
 class RepairJob(NamedTuple):

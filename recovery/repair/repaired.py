@@ -1,8 +1,4 @@
-"""What a repair of one partition directory consists of, whatever its strategy.
-
-DIR-4  `partition.metadata` missing or malformed, where the cluster's metadata tell the topic id
-DIR-9  a file named like one of a segment, but for the base offset: loading the partition fails
-"""
+"""What a repair of one partition directory consists of, whatever its strategy."""
 
 from __future__ import annotations
 
@@ -65,6 +61,12 @@ if TYPE_CHECKING:
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
     from storage.log.intact_batches import Dropped
+
+
+# -- what lies in a partition directory beside the log, and keeps a broker from using it
+#
+# DIR-4  `partition.metadata` missing or malformed, where the cluster's metadata tell the topic id
+# DIR-9  a file named like one of a segment, but for the base offset: loading the partition fails
 
 
 FOREIGN_FILE_ID = "DIR-9"
@@ -246,7 +248,7 @@ def _declared_count(lines: list[bytes]) -> int | None:
     return count if count is not None and count >= 0 else None
 
 
-# -- what a repair of one partition directory consists of, whatever its strategy
+# -- repaired
 
 
 class RemovedRange(NamedTuple):

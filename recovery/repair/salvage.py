@@ -1,11 +1,19 @@
 """Plan a salvage: every good batch stays, byte for byte and with its offset, also behind damage.
 
-  PRD-4               a data batch outside of the transaction that its producer has open
-  BAT-12              a control batch without an end marker
-  CTL-1, CTL-2, BAT-7 a control batch whose record does not parse: recovery cuts behind it
+A broker cuts a log at the first bad batch and drops all that is behind (REC-6), or does not
+look at all below the recovery point (REC-14). Here only the bad ranges go: offsets then have
+gaps, which consumers and replicas accept (FIX-6). So do whole batches with which no broker
+loads the log (`quarantine`). All that a broker derives is rebuilt for what stays: indexes,
+aborted transactions, leader epochs, producer state; the last from the log alone, but for
+snapshots of segments below the first loss, which may know of producers whose batches are
+deleted (SNAP-7).
 
-Their checksums are right; no scan finds them, but the replay of producer state that every start
-makes (PROD-6, PROD-9).
+The order of steps, for a broker that is started on any half of it:
+  1  checkpoints: the recovery point falls to the first segment that changes, so that a start
+     verifies it and derives its files anew; the others to the new end (FIX-5)
+  2  foreign files, leader epochs, surplus producer snapshots
+  3  segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`
+  4  producer snapshots
 """
 
 from __future__ import annotations
@@ -73,6 +81,16 @@ if TYPE_CHECKING:
     from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
+
+
+# -- whole batches for which a broker does not load a log: what a salvage takes out beside damage
+#
+#   PRD-4               a data batch outside of the transaction that its producer has open
+#   BAT-12              a control batch without an end marker
+#   CTL-1, CTL-2, BAT-7 a control batch whose record does not parse: recovery cuts behind it
+#
+# Their checksums are right; no scan finds them, but the replay of producer state that every start
+# makes (PROD-6, PROD-9).
 
 
 class _QuarantinedBatch(NamedTuple):
@@ -226,22 +244,7 @@ def _batch(table: HeaderTable, row: int) -> _QuarantinedBatch:
     )
 
 
-# -- plan a salvage: every good batch stays, byte for byte and with its offset, also behind damage
-#
-# A broker cuts a log at the first bad batch and drops all that is behind (REC-6), or does not
-# look at all below the recovery point (REC-14). Here only the bad ranges go: offsets then have
-# gaps, which consumers and replicas accept (FIX-6). So do whole batches with which no broker
-# loads the log (`quarantine`). All that a broker derives is rebuilt for what stays: indexes,
-# aborted transactions, leader epochs, producer state; the last from the log alone, but for
-# snapshots of segments below the first loss, which may know of producers whose batches are
-# deleted (SNAP-7).
-#
-# The order of steps, for a broker that is started on any half of it:
-#   1  checkpoints: the recovery point falls to the first segment that changes, so that a start
-#      verifies it and derives its files anew; the others to the new end (FIX-5)
-#   2  foreign files, leader epochs, surplus producer snapshots
-#   3  segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`
-#   4  producer snapshots
+# -- salvage
 
 
 _REASON = "derived from the .log"

@@ -1,10 +1,4 @@
-"""Which batches of a damaged segment stay: each with a good checksum that fits its neighbours.
-
-No checksum covers a base offset. Where two batches contradict each other (BAT-3), the fewer go: a
-raised offset contradicts all that follow, a lowered one those before. One against one, that batch
-stays that fits the `.index`, if the other one does not: entries before it are below, those behind
-it above. Else the rule of `storage.kernels.offset_order` decides.
-"""
+"""Which batches of a damaged segment stay: each with a good checksum that fits its neighbours."""
 
 from __future__ import annotations
 
@@ -33,6 +27,14 @@ if TYPE_CHECKING:
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
+
+
+# -- runs of batches whose offsets contradict each other: which of them stay
+#
+# No checksum covers a base offset. Where two batches contradict each other (BAT-3), the fewer go:
+# a raised offset contradicts all that follow, a lowered one those before. One against one, that
+# batch stays that fits the `.index`, if the other one does not: entries before it are below,
+# those behind it above. Else the rule of `storage.kernels.offset_order` decides.
 
 
 class Run(NamedTuple):

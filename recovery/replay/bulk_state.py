@@ -1,11 +1,10 @@
 """One pass over a partition's batches: its producer state and its transactions, in bulk.
 
-`follow` finds begins and ends for all producers of a table at once; `OngoingTransactions` then
-tells the last stable offset at each end.
-
-These are a broker's, as it replays the log (Kafka's ProducerAppendInfo): they may have begun in a
-snapshot, and data outside of a transaction that comes while one is open is illegal. What consumers
-see of transactions knows neither: `storage.producers.transactions`.
+`BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables
+of headers: the same entries in the same order, the same transactions with the same last stable
+offsets, the same violations, the same refusals, however the log is cut into tables. There is no
+Python step per batch; beginnings and ends of transactions are followed one by one.
+`replay_segment` feeds it from a `.log` as recovery reads that (REC-7).
 """
 
 from __future__ import annotations
@@ -58,6 +57,16 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     # An ended transaction, and what `.txnindex` would store beside it (TXN-6).
     Completed = tuple[CompletedTransaction, int]
+
+
+# -- transactions in a table of batches: where they begin and end, and what is open meanwhile (TXN)
+#
+# `follow` finds begins and ends for all producers of a table at once; `OngoingTransactions` then
+# tells the last stable offset at each end.
+#
+# These are a broker's, as it replays the log (Kafka's ProducerAppendInfo): they may have begun in
+# a snapshot, and data outside of a transaction that comes while one is open is illegal. What
+# consumers see of transactions knows neither: `storage.producers.pairs`.
 
 
 class Begins(NamedTuple):
@@ -425,13 +434,7 @@ class SegmentWalk:
             self.flush()
 
 
-# -- one pass over a partition's batches: its producer state and its transactions, in bulk
-#
-# `BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables
-# of headers: the same entries in the same order, the same transactions with the same last stable
-# offsets, the same violations, the same refusals, however the log is cut into tables. There is no
-# Python step per batch; beginnings and ends of transactions are followed one by one.
-# `replay_segment` feeds it from a `.log` as recovery reads that (REC-7).
+# -- bulk state
 
 
 class EndedTransactions(NamedTuple):

@@ -1,10 +1,4 @@
-"""The mergeable summary of a contiguous piece of a partition's log, with its fingerprint.
-
-A replica is a copy batch for batch: offsets, leader epochs and checksums are equal. Each batch is
-hashed, and the hashes of all batches whose base offset lies in one bucket of 2^width_bits offsets
-are added up: a sum does not care in how many pieces the log was read. There are at most MAX_BUCKETS
-buckets, so that two copies which differ can be compared closely where they do.
-"""
+"""The mergeable summary of a contiguous piece of a partition's log, with its fingerprint."""
 
 from __future__ import annotations
 
@@ -36,6 +30,14 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint64]
+
+
+# -- a fingerprint of a piece of log, by ranges of offsets, to compare replicas of one partition
+#
+# A replica is a copy batch for batch: offsets, leader epochs and checksums are equal. Each batch
+# is hashed, and the hashes of all batches whose base offset lies in one bucket of 2^width_bits
+# offsets are added up: a sum does not care in how many pieces the log was read. There are at most
+# MAX_BUCKETS buckets, so that two copies which differ can be compared closely where they do.
 
 
 MAX_BUCKETS = 256

@@ -1,14 +1,4 @@
-"""The timeline of a contiguous piece of log: kept, joined with its neighbour, and as bytes.
-
-The time of a batch is the greatest timestamp in it. Batches with a right checksum count, all that
-are in the files: below the log start and above the high watermark, too; of transactions only what
-does not end below the log start that was given. Headers are all that is looked at: a compressed
-message of v0 or v1 counts as one record.
-
-Bins by time and by offset have the same columns of a batch, so that each axis can be told in terms
-of the other. Where timestamps go back is seen in the bins by offset: a bin with a time below one
-that an earlier bin has had.
-"""
+"""The timeline of a contiguous piece of log: kept, joined with its neighbour, and as bytes."""
 
 from __future__ import annotations
 
@@ -60,6 +50,18 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Rows = NDArray[Any]
+
+
+# -- what is kept of a contiguous piece of a partition's log, and how two neighbours are joined
+#
+# The time of a batch is the greatest timestamp in it. Batches with a right checksum count, all
+# that are in the files: below the log start and above the high watermark, too; of transactions
+# only what does not end below the log start that was given. Headers are all that is looked at: a
+# compressed message of v0 or v1 counts as one record.
+#
+# Bins by time and by offset have the same columns of a batch, so that each axis can be told in
+# terms of the other. Where timestamps go back is seen in the bins by offset: a bin with a time
+# below one that an earlier bin has had.
 
 
 VOLUME_SUMS = ("batches", "records", "bytes")

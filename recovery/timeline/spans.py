@@ -1,8 +1,9 @@
 """What happened in a piece of log, in bins: sums, producers, transactions.
 
-Kept to see whether other partitions ended the same transaction otherwise. That can be said of a
-transaction whose marker has a higher epoch than its data (version 2 always, before that only when
-the coordinator fenced the producer, TXN-7): no other transaction has that epoch.
+A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole
+are as narrow as they can be with at most so many of them, whatever pieces it is put together
+from: a piece has no more bins than the whole at the same width, so none is wider than the
+whole's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     EndedRows = NDArray[Any]
     Ints = NDArray[np.int64]
     Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
+
+
+# -- which transactions of a partition ended how, in two bits each
+#
+# Kept to see whether other partitions ended the same transaction otherwise. That can be said of a
+# transaction whose marker has a higher epoch than its data (version 2 always, before that only
+# when the coordinator fenced the producer, TXN-7): no other transaction has that epoch.
 
 
 WORD_BITS = 64
@@ -89,12 +97,7 @@ def epochs_of(words: NDArray[np.uint64], rows: EndedRows) -> tuple[NDArray[Any],
     return place, rows["word"][place].astype(np.int64) * WORD_BITS + bit
 
 
-# -- what happened in a piece of log, in bins: sums, producers, transactions
-#
-# A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole
-# are as narrow as they can be with at most so many of them, whatever pieces it is put together
-# from: a piece has no more bins than the whole at the same width, so none is wider than the
-# whole's.
+# -- spans
 
 
 MAX_KEY_BITS = 63

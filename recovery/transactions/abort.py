@@ -1,9 +1,4 @@
-"""Plan the marker that ends an open transaction (TXO-1), and may it be committed from outside.
-
-It goes into new segments: a log may be rolled at any time (ROLL-1), so the `.log` that is there
-keeps every byte, and undo is to take the new files away. Beside each new one stand the files of a
-clean stop: both indexes, `.txnindex` with what was aborted (TXN-6), the snapshot at its end.
-"""
+"""Plan the marker that ends an open transaction (TXO-1), and may it be committed from outside."""
 
 from __future__ import annotations
 
@@ -47,6 +42,13 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.dirs.topic_settings import LogConfig
     from storage.formats.transaction_state import TransactionState
+
+
+# -- what a coordinator would append to a partition, as the files of a plan
+#
+# It goes into new segments: a log may be rolled at any time (ROLL-1), so the `.log` that is there
+# keeps every byte, and undo is to take the new files away. Beside each new one stand the files of
+# a clean stop: both indexes, `.txnindex` with what was aborted (TXN-6), the snapshot at its end.
 
 
 class _FilesStore(PlannedStore):

@@ -1,17 +1,31 @@
 """Decide what became of transactions whose end marker may be damaged or absent.
 
-A coordinator writes Complete... only once all markers are in their logs, so that a transaction
-which it has as complete has ended, and how. Data of a log belong to it for certain if no other
-transaction has their producer id and epoch (KIP-890, transaction version 2):
+A transactional batch has the outcome of its producer's next end marker (RC-5). Where offsets
+between the two are in no good batch, the marker of that transaction may have been there, and the
+next one may belong to a later transaction. This module alone decides what is then known. All
+readers take its `Ends` among their events (`events.EventWalk`).
 
-  the client wrote it with that version: Ongoing says so, and Complete has a higher epoch
-  the epoch was new when it began: the record before is Empty, or the Complete of such a
-      transaction, with that epoch
+A stretch matters if it may have held a marker. Damaged batches whose frames are whole and that
+are no markers by their size do not matter. Neither do absent offsets in a log that compaction
+explains.
 
-Before that version all transactions of a producer share an epoch, and nothing tells which of them
-data belong to. The version in Complete alone does not count: a coordinator that aborts by itself
-writes its own. Nothing is shown by a partition of the topic that was not read whole.
-Sources: TransactionMetadata, TransactionCoordinator.
+What shows that the next marker, or the next data, belongs to the same transaction:
+  no more offsets are missing than .txnindex entries of other producers explain
+  with transaction version 2, where every transaction has its own epoch (KIP-890): that epoch
+  a COMMIT marker without any data behind the stretch, while no data of the producer is
+    missing: one
+      offset is missing at all, or its next batch has the next sequence. A COMMIT marker ends data
+  the .txnindex entry of the next ABORT marker, by its first offset
+
+What shows the outcome of a transaction that ended in a stretch:
+  ABORT   a .txnindex entry whose marker lies in the stretch
+  COMMIT  no entry in a .txnindex that knew the stretch
+  both    the coordinator has the transaction as complete, and its epoch is no other's
+
+A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
+segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
+absent offsets if it has an entry that nobody derives from the log as it is: a marker in the
+stretch, a first offset behind it, or a last stable offset above the transaction.
 """
 
 from __future__ import annotations
@@ -57,6 +71,22 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
+
+
+# -- what `__transaction_state` shows of transactions whose end marker is damaged or absent
+#
+# A coordinator writes Complete... only once all markers are in their logs, so that a transaction
+# which it has as complete has ended, and how. Data of a log belong to it for certain if no other
+# transaction has their producer id and epoch (KIP-890, transaction version 2):
+#
+#   the client wrote it with that version: Ongoing says so, and Complete has a higher epoch
+#   the epoch was new when it began: the record before is Empty, or the Complete of such a
+#       transaction, with that epoch
+#
+# Before that version all transactions of a producer share an epoch, and nothing tells which of
+# them data belong to. The version in Complete alone does not count: a coordinator that aborts by
+# itself writes its own. Nothing is shown by a partition of the topic that was not read whole.
+# Sources: TransactionMetadata, TransactionCoordinator.
 
 
 _VERSION_2 = 2
@@ -156,34 +186,7 @@ def _read(log_dir: str, sizes: tuple[tuple[str, int], ...]) -> CoordinatorHistor
     return CoordinatorHistory(read_log_dir(log_dir))
 
 
-# -- decide what became of transactions whose end marker may be damaged or absent
-#
-# A transactional batch has the outcome of its producer's next end marker (RC-5). Where offsets
-# between the two are in no good batch, the marker of that transaction may have been there, and the
-# next one may belong to a later transaction. This module alone decides what is then known. All
-# readers take its `Ends` among their events (`events.EventWalk`).
-#
-# A stretch matters if it may have held a marker. Damaged batches whose frames are whole and that
-# are no markers by their size do not matter. Neither do absent offsets in a log that compaction
-# explains.
-#
-# What shows that the next marker, or the next data, belongs to the same transaction:
-#   no more offsets are missing than .txnindex entries of other producers explain
-#   with transaction version 2, where every transaction has its own epoch (KIP-890): that epoch
-#   a COMMIT marker without any data behind the stretch, while no data of the producer is
-#     missing: one
-#       offset is missing at all, or its next batch has the next sequence. A COMMIT marker ends data
-#   the .txnindex entry of the next ABORT marker, by its first offset
-#
-# What shows the outcome of a transaction that ended in a stretch:
-#   ABORT   a .txnindex entry whose marker lies in the stretch
-#   COMMIT  no entry in a .txnindex that knew the stretch
-#   both    the coordinator has the transaction as complete, and its epoch is no other's
-#
-# A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
-# segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
-# absent offsets if it has an entry that nobody derives from the log as it is: a marker in the
-# stretch, a first offset behind it, or a last stable offset above the transaction.
+# -- unknown ends
 
 
 _CONTINUES = NO_MARKER  # as the outcome of a piece: the next piece, or the next marker, decides

@@ -1,7 +1,4 @@
-"""What a truncation costs: records, transactions, producers, group offsets, the next recovery.
-
-The records of a batch are only looked at where a bound lies inside of it.
-"""
+"""What a truncation costs: records, transactions, producers, group offsets, the next recovery."""
 
 from __future__ import annotations
 
@@ -39,6 +36,11 @@ if TYPE_CHECKING:
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import HeaderTable, Verdict
     from storage.log.segment import Segment
+
+
+# -- count what a truncation cuts: batches, data records, bytes, from headers
+#
+# The records of a batch are only looked at where a bound lies inside of it.
 
 
 # Batches with another offset than they should have: their records are counted all the same.

@@ -1,7 +1,4 @@
-"""From what is asked for (high watermark, offset, leader epoch, time) to an offset.
-
-The rules are EPOCH-5 (where an epoch ends), EPOCH-7 and EPOCH-8 (what other replicas say).
-"""
+"""From what is asked for (high watermark, offset, leader epoch, time) to an offset."""
 
 from __future__ import annotations
 
@@ -20,6 +17,11 @@ if TYPE_CHECKING:
     from recovery.truncate.cut import Cut
     from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry
+
+
+# -- where leader epochs end, and up to where two logs agree by them
+#
+# The rules are EPOCH-5 (where an epoch ends), EPOCH-7 and EPOCH-8 (what other replicas say).
 
 
 class EpochEnd(NamedTuple):

@@ -1,13 +1,20 @@
 """What was acknowledged of a partition, held against what is on disk: is it all there?
 
-Such a partition keeps its log start below its first `.log`: the checkpoint's, or 0 without a line
-there (REC-13). In any other partition that is a line left over from before retention, or none, and
-the log starts at the first segment. What tells them apart is remote.storage.enable of the topic
-in `__cluster_metadata`. Where that is not there, it is
-  -  a line in log-start-offset-checkpoint at all, which other partitions have only for a log start
-     above their first segment, or a partition of `__remote_log_metadata` beside it
-  -  and a `leader-epoch-checkpoint` that begins below the first segment: it is cut at the log start
-     (EPOCH-4)
+A log dir says more of a partition than its `.log` files do. What lies below these was there:
+
+  high watermark     replicated, so that producers were told it is safe and consumers could
+    read it
+  recovery point     flushed to the disk; after a clean stop it is the log end offset
+  producer snapshot  taken at the log end of a clean stop, or where a segment ends
+  an index           a segment that began at its base offset; alone, without its `.log`, or with
+                     entries beside one that has no byte
+
+Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has
+not seen. Bounds are inclusive, and the most that can be gone: control records and what
+compaction has removed are among them. A broker at its next start notices none of this: it
+clamps its checkpoints to the log that it finds, and gives the offsets out again (OFS-1 to
+OFS-3, SEG-9, REC-9); readers go on behind an emptied segment (SEG-11). A cleaner that removes
+all records of a segment leaves it without entries, too.
 """
 
 from __future__ import annotations
@@ -51,6 +58,22 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.log_dir import LogDir
     from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
+
+
+# -- tiered storage (KIP-405): partitions whose log begins in remote storage, not in a local
+#    segment
+#
+# Such a partition keeps its log start below its first `.log`: the checkpoint's, or 0 without a line
+# there (REC-13). In any other partition that is a line left over from before retention, or none,
+#   and
+# the log starts at the first segment. What tells them apart is remote.storage.enable of the topic
+# in `__cluster_metadata`. Where that is not there, it is
+#   -  a line in log-start-offset-checkpoint at all, which other partitions have only for a log
+#     start
+#      above their first segment, or a partition of `__remote_log_metadata` beside it
+#   -  and a `leader-epoch-checkpoint` that begins below the first segment: it is cut at the log
+#     start
+#      (EPOCH-4)
 
 
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
@@ -264,23 +287,7 @@ def _standing(found: PartitionImage, log_dir: LogDir | None) -> CopyStanding | N
     return CopyStanding.ELIGIBLE if broker_id in found.elr else CopyStanding.OUT_OF_SYNC
 
 
-# -- what was acknowledged of a partition, held against what is on disk: is it all there?
-#
-# A log dir says more of a partition than its `.log` files do. What lies below these was there:
-#
-#   high watermark     replicated, so that producers were told it is safe and consumers could
-#     read it
-#   recovery point     flushed to the disk; after a clean stop it is the log end offset
-#   producer snapshot  taken at the log end of a clean stop, or where a segment ends
-#   an index           a segment that began at its base offset; alone, without its `.log`, or with
-#                      entries beside one that has no byte
-#
-# Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has
-# not seen. Bounds are inclusive, and the most that can be gone: control records and what
-# compaction has removed are among them. A broker at its next start notices none of this: it
-# clamps its checkpoints to the log that it finds, and gives the offsets out again (OFS-1 to
-# OFS-3, SEG-9, REC-9); readers go on behind an emptied segment (SEG-11). A cleaner that removes
-# all records of a segment leaves it without entries, too.
+# -- acknowledged
 
 
 HIGH_WATERMARK = "high watermark"

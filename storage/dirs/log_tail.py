@@ -1,12 +1,20 @@
 """The end of a closed partition, as far as a writer has to know it to go on there.
 
-Per batch at position p with last offset o and maximum timestamp m:
-  if m is above the greatest so far, it and o are remembered;
-  if p - (position of the last indexed batch, 0 at first) > index.interval.bytes:
-    `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
-    the last entry there (-1 at first);
-when the segment is rolled or closed the remembered pair is tried once more (ROLL-6).
-Source: LogSegment.append. `recovery.rebuild.index_builder` does the same for tables of batches.
+A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
+directory itself, whether the log dir has its clean-shutdown marker or not:
+  - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
+    without the marker a broker would cut the log at the first one that is not
+  - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
+    are preallocated, so a crash leaves zeros at their end (IDX-5)
+  - neither has an entry behind the log end (IDX-4): their log was lost
+  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
+    above it: it would pass for that of another log that grows to there
+  - what that snapshot has for the last batch of a producer does not lie between two segments
+  - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
+Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
+
+The index entries of the last segment are counted again from its batches, so that what is written
+at the next roll or close is what a recovery would write (FIX-2).
 """
 
 from __future__ import annotations
@@ -33,6 +41,18 @@ if TYPE_CHECKING:
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable, Verdict
+
+
+# -- `.index` and `.timeindex` of a segment while it is written, batch by batch (rules APP-8,
+#    APP-9)
+#
+# Per batch at position p with last offset o and maximum timestamp m:
+#   if m is above the greatest so far, it and o are remembered;
+#   if p - (position of the last indexed batch, 0 at first) > index.interval.bytes:
+#     `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
+#     the last entry there (-1 at first);
+# when the segment is rolled or closed the remembered pair is tried once more (ROLL-6).
+# Source: LogSegment.append. `recovery.rebuild.index_builder` does the same for tables of batches.
 
 
 class SegmentIndexes:
@@ -119,23 +139,7 @@ class SegmentIndexes:
         return time_index.ENTRY.pack(self._max_timestamp_ms, offset)
 
 
-# -- the end of a closed partition, as far as a writer has to know it to go on there
-#
-# A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
-# directory itself, whether the log dir has its clean-shutdown marker or not:
-#   - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
-#     without the marker a broker would cut the log at the first one that is not
-#   - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
-#     are preallocated, so a crash leaves zeros at their end (IDX-5)
-#   - neither has an entry behind the log end (IDX-4): their log was lost
-#   - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
-#     above it: it would pass for that of another log that grows to there
-#   - what that snapshot has for the last batch of a producer does not lie between two segments
-#   - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
-# Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
-#
-# The index entries of the last segment are counted again from its batches, so that what is written
-# at the next roll or close is what a recovery would write (FIX-2).
+# -- log tail
 
 
 RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again"

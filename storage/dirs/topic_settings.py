@@ -1,13 +1,4 @@
-"""The settings of topics: which one is in force, where it is from, what a broker takes.
-
-A topic's own setting counts; else the dynamic one of the broker that leads; else the one for all
-brokers, both from `__cluster_metadata`; else Kafka's default. A broker's `server.properties` lies
-in between and is not known here: where a setting comes from Kafka's defaults, a broker may
-have had another.
-
-`SETTINGS` is Kafka 4.3.1's table (LogConfig, ServerTopicConfigSynonyms) but for what is for its
-own tests only.
-"""
+"""The settings of topics: which one is in force, where it is from, what a broker takes."""
 
 from __future__ import annotations
 
@@ -21,6 +12,17 @@ from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
+
+
+# -- the settings of topics: which one is in force, and where it comes from
+#
+# A topic's own setting counts; else the dynamic one of the broker that leads; else the one for
+# all brokers, both from `__cluster_metadata`; else Kafka's default. A broker's
+# `server.properties` lies in between and is not known here: where a setting comes from Kafka's
+# defaults, a broker may have had another.
+#
+# `SETTINGS` is Kafka 4.3.1's table (LogConfig, ServerTopicConfigSynonyms) but for what is for its
+# own tests only.
 
 
 MINUTE_MS = 60_000

@@ -1,11 +1,4 @@
-"""File systems behind URIs, and files there that are read by ranges like a local one.
-
-Nothing is known here of any protocol. A scheme is served by a factory that was registered for it,
-else by the default one; `eoctl.arrow_files` registers pyarrow for all schemes that it knows. Both
-count for this process only: a worker that is not forked, such as a Spark executor, has to register
-what it needs too. Only URIs travel between processes; file systems are opened where they are used,
-and kept.
-"""
+"""File systems behind URIs, and files there that are read by ranges like a local one."""
 
 from __future__ import annotations
 
@@ -21,6 +14,15 @@ from storage.files.uris import Uri, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# -- file systems behind URIs: which one a URI belongs to, and what is asked of one
+#
+# Nothing is known here of any protocol. A scheme is served by a factory that was registered for
+# it, else by the default one; `eoctl.arrow_files` registers pyarrow for all schemes that it
+# knows. Both count for this process only: a worker that is not forked, such as a Spark executor,
+# has to register what it needs too. Only URIs travel between processes; file systems are opened
+# where they are used, and kept.
 
 
 KEPT_COUNT = 64  # file systems that are kept open

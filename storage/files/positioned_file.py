@@ -1,7 +1,4 @@
-"""Files that are only read: by position, whole, or spliced; bad places do not stop the reader.
-
-Every reader of files comes by here, so that no command has to count for itself.
-"""
+"""Files that are only read: by position, whole, or spliced; bad places do not stop the reader."""
 
 from __future__ import annotations
 
@@ -21,6 +18,11 @@ if TYPE_CHECKING:
 
     # Fill the buffer from a position; returns the number of bytes, 0 at the end of the file.
     Pread = Callable[[int, memoryview, int], int]
+
+
+# -- who is told what is read of files in this process, for progress; nobody, as a rule
+#
+# Every reader of files comes by here, so that no command has to count for itself.
 
 
 # Readers skip what they need not see; beyond that it is another part of the file.

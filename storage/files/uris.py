@@ -1,8 +1,4 @@
-"""URIs of files, wildcards in PATHs, and from one name to that of a neighbour.
-
-As in a shell: a wildcard never matches a `/`, nor the dot that a name begins with. `**` is `*`.
-A path that is there as it is written counts as written, wildcards or not.
-"""
+"""URIs of files, wildcards in PATHs, and from one name to that of a neighbour."""
 
 from __future__ import annotations
 
@@ -18,6 +14,12 @@ if TYPE_CHECKING:
 
     # Names in a directory; none if there is no such directory. May raise for other reasons.
     ListNames = Callable[[str], list[str]]
+
+
+# -- wildcards in PATHs: `*`, `?` and `[...]` in any component, over any kind of directory tree
+#
+# As in a shell: a wildcard never matches a `/`, nor the dot that a name begins with. `**` is `*`.
+# A path that is there as it is written counts as written, wildcards or not.
 
 
 _WILDCARD = re.compile(r"[*?\[]")

@@ -1,18 +1,22 @@
 """Records of `__cluster_metadata` and of KRaft's snapshots: the state of the cluster.
 
-order  type     field          meaning
-    1  uvarint  frame_version  1
-    2  uvarint  api_key        which message it is
-    3  uvarint  version        of the message's schema
-    4  -        message        flexible, to the end of the record's value
-The record has no key. All three numbers are at most 32767.
+One partition, written by the controllers. Keys are null, values are frames
+(`api_message_frame`) around one of the messages in `metadata_records`; control records are in
+`control_record`. Batches have no producer id, the partition leader epoch of Raft, and one
+timestamp for all their records.
 
-Valid if and only if (FRM rules; what they mean for a topic is KRF-4 for `__cluster_metadata`):
-  FRM-1  the three numbers can be read and are at most 32767
-  FRM-2  the frame version is 1 (0 was the preview of KRaft in 2.8)
-  FRM-3  the api key is known
-  FRM-4  the version is known (Kafka does not look and reads its newest)
-  FRM-5  the message can be read (the MSG rules), and nothing follows it
+`<offset>-<epoch>.checkpoint` and `bootstrap.checkpoint` are made of the same batches: first a
+control batch that opens with SNAPSHOT_HEADER, then data, last a control batch with
+SNAPSHOT_FOOTER. Offsets inside start at 0 again. Without a footer the file is incomplete.
+
+Records between BEGIN_TRANSACTION and END_TRANSACTION take effect together; what lies between
+BEGIN_TRANSACTION and ABORT_TRANSACTION never does.
+
+A record is valid if and only if the FRM rules hold (KRF-4).
+
+Some records hold secrets: the parts of a SCRAM credential, and values of configurations that are
+passwords or keys, in plain text. `describe_record` hides them unless told otherwise; this is the
+one place where our text differs from that of kafka-dump-log, which prints them.
 """
 
 from __future__ import annotations
@@ -37,6 +41,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from storage.formats.varint import BytesLike
+
+
+# -- the frame of records that carry their own type: `__cluster_metadata`, `__remote_log_metadata`
+#
+# order  type     field          meaning
+#     1  uvarint  frame_version  1
+#     2  uvarint  api_key        which message it is
+#     3  uvarint  version        of the message's schema
+#     4  -        message        flexible, to the end of the record's value
+# The record has no key. All three numbers are at most 32767.
+#
+# Valid if and only if (FRM rules; what they mean for a topic is KRF-4 for `__cluster_metadata`):
+#   FRM-1  the three numbers can be read and are at most 32767
+#   FRM-2  the frame version is 1 (0 was the preview of KRaft in 2.8)
+#   FRM-3  the api key is known
+#   FRM-4  the version is known (Kafka does not look and reads its newest)
+#   FRM-5  the message can be read (the MSG rules), and nothing follows it
 
 
 FRAME_VERSION = 1
@@ -335,25 +356,7 @@ RECORDS: dict[int, MessageSchema] = {
 }
 
 
-# -- records of `__cluster_metadata` and of KRaft's snapshots: the state of the cluster
-#
-# One partition, written by the controllers. Keys are null, values are frames
-# (`api_message_frame`) around one of the messages in `metadata_records`; control records are in
-# `control_record`. Batches have no producer id, the partition leader epoch of Raft, and one
-# timestamp for all their records.
-#
-# `<offset>-<epoch>.checkpoint` and `bootstrap.checkpoint` are made of the same batches: first a
-# control batch that opens with SNAPSHOT_HEADER, then data, last a control batch with
-# SNAPSHOT_FOOTER. Offsets inside start at 0 again. Without a footer the file is incomplete.
-#
-# Records between BEGIN_TRANSACTION and END_TRANSACTION take effect together; what lies between
-# BEGIN_TRANSACTION and ABORT_TRANSACTION never does.
-#
-# A record is valid if and only if the FRM rules hold (KRF-4).
-#
-# Some records hold secrets: the parts of a SCRAM credential, and values of configurations that are
-# passwords or keys, in plain text. `describe_record` hides them unless told otherwise; this is the
-# one place where our text differs from that of kafka-dump-log, which prints them.
+# -- cluster metadata
 
 
 REGISTER_BROKER = 0

@@ -1,23 +1,26 @@
 """Compression of record bodies (v2) and of wrapper messages (v0, v1), framed as Kafka frames it.
 
-part        width  meaning (integers little endian)
-magic           4  04 22 4d 18
-flags           1  bits 6-7 version 1, 5 independent blocks, 4 block checksums, 3 content size,
-                   2 content checksum, 0-1 reserved
-descriptor      1  bits 4-6 block maximum: 4 64 KiB, 5 256 KiB, 6 1 MiB, 7 4 MiB; others reserved
-content size  0/8  not looked at
-checksum        1  second byte of xxHash32 over flags, descriptor and content size
-block         4+n  uint32: bit 31 stored, else compressed; the other bits n. Then n bytes
-  checksum    0/4  xxHash32 of the n bytes
-end mark        4  a block of n = 0, without bytes
-  checksum    0/4  of the content; not looked at
+id  codec   framing
+ 0  none    the bytes themselves
+ 1  gzip    RFC 1952 members; bytes after a member that begin no other one are ignored
+ 2  snappy  snappy-java's block stream (not the official framing format), or one raw block:
+              0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
+            then chunks until the end: int32 compressed length, raw block; in place of a length
+            the magic may begin a second stream. No end mark, no checksum
+ 3  lz4     one LZ4 frame of independent blocks, see `lz4_frame`
+ 4  zstd    zstd frames (RFC 8878); not in v0, v1
+Integers of the snappy framing are big endian, those of gzip and zstd little endian.
 
-Valid if and only if (BAT-7):
-  version 1, independent blocks, reserved bits 0, block maximum 4..7, no block above the maximum
-  the header checksum matches. Not so in v0 messages: their writers hashed the magic bytes as well,
-  so that readers must not look at it (KAFKA-3160)
-  block checksums match where there are any, and the end mark is there
-Bytes after the frame are ignored. Kafka writes flags 60, descriptor 40 and nothing optional.
+A body is valid if and only if Kafka's readers can read it to its end (BAT-7; BAT-17 in v0, v1):
+  gzip    members are whole, CRC-32 and size of each match
+  snappy  no chunk is cut short, has a negative length or other bytes than it announces; less than
+          4 bytes at the end are ignored
+  lz4     as `lz4_frame` says
+  zstd    frames are whole, checksum and size of the content match where there are any, the window
+          is not above 128 MiB (Kafka's zstd-jni misses the cut of a frame after the first)
+
+Compressed bytes differ between compressors: only ever compare what they decompress to.
+Libraries are imported when a codec is first used.
 """
 
 from __future__ import annotations
@@ -33,6 +36,29 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from storage.formats.varint import BytesLike
+
+
+# -- LZ4 frames as Kafka reads and writes them: the codec lz4 of `compression`
+#
+# part        width  meaning (integers little endian)
+# magic           4  04 22 4d 18
+# flags           1  bits 6-7 version 1, 5 independent blocks, 4 block checksums, 3 content size,
+#                    2 content checksum, 0-1 reserved
+# descriptor      1  bits 4-6 block maximum: 4 64 KiB, 5 256 KiB, 6 1 MiB, 7 4 MiB; others reserved
+# content size  0/8  not looked at
+# checksum        1  second byte of xxHash32 over flags, descriptor and content size
+# block         4+n  uint32: bit 31 stored, else compressed; the other bits n. Then n bytes
+#   checksum    0/4  xxHash32 of the n bytes
+# end mark        4  a block of n = 0, without bytes
+#   checksum    0/4  of the content; not looked at
+#
+# Valid if and only if (BAT-7):
+#   version 1, independent blocks, reserved bits 0, block maximum 4..7, no block above the maximum
+#   the header checksum matches. Not so in v0 messages: their writers hashed the magic bytes as
+#     well,
+#   so that readers must not look at it (KAFKA-3160)
+#   block checksums match where there are any, and the end mark is there
+# Bytes after the frame are ignored. Kafka writes flags 60, descriptor 40 and nothing optional.
 
 
 CHECK_ID = "BAT-7"
@@ -202,29 +228,7 @@ def _frame_fault(message: str, pos: int) -> CorruptError:
     return CorruptError(f"lz4: {message}", check_id=CHECK_ID, pos=pos)
 
 
-# -- compression of record bodies (v2) and of wrapper messages (v0, v1), framed as Kafka frames it
-#
-# id  codec   framing
-#  0  none    the bytes themselves
-#  1  gzip    RFC 1952 members; bytes after a member that begin no other one are ignored
-#  2  snappy  snappy-java's block stream (not the official framing format), or one raw block:
-#               0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
-#             then chunks until the end: int32 compressed length, raw block; in place of a length
-#             the magic may begin a second stream. No end mark, no checksum
-#  3  lz4     one LZ4 frame of independent blocks, see `lz4_frame`
-#  4  zstd    zstd frames (RFC 8878); not in v0, v1
-# Integers of the snappy framing are big endian, those of gzip and zstd little endian.
-#
-# A body is valid if and only if Kafka's readers can read it to its end (BAT-7; BAT-17 in v0, v1):
-#   gzip    members are whole, CRC-32 and size of each match
-#   snappy  no chunk is cut short, has a negative length or other bytes than it announces; less than
-#           4 bytes at the end are ignored
-#   lz4     as `lz4_frame` says
-#   zstd    frames are whole, checksum and size of the content match where there are any, the window
-#           is not above 128 MiB (Kafka's zstd-jni misses the cut of a frame after the first)
-#
-# Compressed bytes differ between compressors: only ever compare what they decompress to.
-# Libraries are imported when a codec is first used.
+# -- compression
 
 
 DEFAULT_MAX_BATCH_BYTES = 256 * 1024 * 1024

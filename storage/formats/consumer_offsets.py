@@ -1,18 +1,25 @@
 """Records of `__consumer_offsets`: committed offsets, and the state of groups of every kind.
 
-Both are written by clients, opened by an int16 version (0 to 3) and never flexible:
+50 partitions, compacted; the framing of key and value is that of `coordinator_record`, the
+schemas of all types are in `group_records`. The two kinds that hold offsets:
 
-Subscription     type      since      Assignment          type     since
-topics           []string      0      assignedPartitions  []           0
-userData         bytes?        0        topic             string
-ownedPartitions  []            1        partitions        []int32
-  topic          string               userData            bytes?       0
-  partitions     []int32
-generationId     int32         2      default -1
-rackId           string?       3
+Key, type 1 (OffsetCommitKey; type 0 is the same, of brokers before 0.9): group string, topic
+string, partition int32.
 
-Valid if and only if the MSG rules of `message` hold. As in Kafka's tool, a version above 3 is read
-as 3 unless there are structs in it; what follows is not looked at.
+Value (OffsetCommitValue), flexible from version 4 on:
+field            type    versions  meaning
+offset           int64   0-        next offset to consume
+leaderEpoch      int32   3-        -1 unknown
+metadata         string  0-        the client's own
+commitTimestamp  int64   0-        ms
+expireTimestamp  int64   1         ms; -1: by the broker's retention
+topicId          uuid    4-        tag 0
+
+Offsets committed within a transaction are ordinary transactional batches: they count after the
+COMMIT marker in the same partition only.
+
+Valid if and only if the COO and MSG rules hold. Types of 9 and above were changed without a new
+version during development, so a value of theirs that cannot be read need not be damaged.
 """
 
 from __future__ import annotations
@@ -39,6 +46,23 @@ from storage.limits import require_bytes
 if TYPE_CHECKING:
     from storage.formats.coordinator_record import CoordinatorRecord
     from storage.formats.varint import BytesLike
+
+
+# -- what a classic consumer group keeps in its members' opaque bytes (protocolType "consumer")
+#
+# Both are written by clients, opened by an int16 version (0 to 3) and never flexible:
+#
+# Subscription     type      since      Assignment          type     since
+# topics           []string      0      assignedPartitions  []           0
+# userData         bytes?        0        topic             string
+# ownedPartitions  []            1        partitions        []int32
+#   topic          string               userData            bytes?       0
+#   partitions     []int32
+# generationId     int32         2      default -1
+# rackId           string?       3
+#
+# Valid if and only if the MSG rules of `message` hold. As in Kafka's tool, a version above 3 is
+# read as 3 unless there are structs in it; what follows is not looked at.
 
 
 _OWNED_PARTITIONS = (Field("topic", "string"), Field("partitions", "[]int32"))
@@ -387,28 +411,7 @@ _RECORD_TYPES = (
 RECORD_TYPES = {record_type.type: record_type for record_type in _RECORD_TYPES}
 
 
-# -- records of `__consumer_offsets`: committed offsets, and the state of groups of every kind
-#
-# 50 partitions, compacted; the framing of key and value is that of `coordinator_record`, the
-# schemas of all types are in `group_records`. The two kinds that hold offsets:
-#
-# Key, type 1 (OffsetCommitKey; type 0 is the same, of brokers before 0.9): group string, topic
-# string, partition int32.
-#
-# Value (OffsetCommitValue), flexible from version 4 on:
-# field            type    versions  meaning
-# offset           int64   0-        next offset to consume
-# leaderEpoch      int32   3-        -1 unknown
-# metadata         string  0-        the client's own
-# commitTimestamp  int64   0-        ms
-# expireTimestamp  int64   1         ms; -1: by the broker's retention
-# topicId          uuid    4-        tag 0
-#
-# Offsets committed within a transaction are ordinary transactional batches: they count after the
-# COMMIT marker in the same partition only.
-#
-# Valid if and only if the COO and MSG rules hold. Types of 9 and above were changed without a new
-# version during development, so a value of theirs that cannot be read need not be damaged.
+# -- consumer offsets
 
 
 LEGACY_OFFSET_COMMIT_TYPE = 0

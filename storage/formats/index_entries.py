@@ -1,8 +1,4 @@
-"""The entries of `.index` and `.timeindex`: read when asked for, and where they end.
-
-Looking something up takes a handful of the 262,144 that an index of 1 GiB may have; making all of
-them takes longer than reading the batches that they lead to.
-"""
+"""The entries of `.index` and `.timeindex`: read when asked for, and where they end."""
 
 from __future__ import annotations
 
@@ -14,6 +10,12 @@ if TYPE_CHECKING:
     from struct import Struct
 
     from storage.limits import Buf
+
+
+# -- the entries of an index as a sequence that reads one when it is asked for it
+#
+# Looking something up takes a handful of the 262,144 that an index of 1 GiB may have; making all
+# of them takes longer than reading the batches that they lead to.
 
 
 Entry = TypeVar("Entry", covariant=True)  # noqa: PLC0105 - `Sequence` is so, too

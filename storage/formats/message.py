@@ -1,22 +1,37 @@
 r"""Kafka's generated messages: the one encoding of the records of every internal topic.
 
-kafka-dump-log turns a message into a tree with the generated JsonConverter and prints the tree
-with Jackson, without blanks:
+A message is described by a table of fields, a `MessageSchema`. Each version is either flexible
+(compact lengths, tagged fields) or not:
 
-type            text
-integers        as numbers, int64 too
-bool            true, false
-float64         as Java's Double.toString; NaN and the infinities as strings
-uuid            22 characters, URL-safe base64 without padding
-bytes, records  standard base64 with padding
-string          control characters as \b \t \n \f \r or \u00XX (capital hex), `"` and `\`
-                escaped, everything else as it is
-null            null
-struct          an object in the order of the schema; tagged fields that equal their default, and
-                tagged fields that the schema lacks, are left out
+type                  not flexible                      flexible
+bool                  int8, 0 is false                  same
+int8 .. int64         big-endian, signed                same
+uint16 uint32         big-endian                        same
+float64               IEEE 754, big-endian              same
+uuid                  16 bytes                          same
+string                int16 length, UTF-8; -1 null      uvarint length + 1, UTF-8; 0 null
+bytes, records        int32 length; -1 null             uvarint length + 1; 0 null
+[]T                   int32 count; -1 null              uvarint count + 1; 0 null
+struct                its fields                        its fields, then tagged fields
+nullable struct       int8 -1 null, 1 and the struct    same; inside a tag uvarint 0 null, or 1
+tagged fields         -                                 uvarint count; of each, in order of tags,
+                                                        uvarint tag, uvarint size, payload
 
-Java before 19 prints some doubles with more digits than are needed to tell them apart. We print
-the fewest digits, as Java 19 and later.
+A message is valid if and only if:
+  MSG-1  the buffer holds all of it
+  MSG-2  null stands only where the schema allows it
+  MSG-3  no length or count is larger than what is left, no string is longer than 32767 bytes
+  MSG-4  a tagged field that the schema has is as long as its size says
+  MSG-5  its version is one that the schema has
+
+We read what Kafka reads although it would not write it: a bool other than 0 and 1, tags out of
+order, a default spelled out in a tag, a varint longer than needed, text that is not UTF-8 (bad
+pieces become U+FFFD). Of all valid messages only these do not come back equal from `encode`.
+MSG-4 is ours: Kafka goes on wherever the field ended, among bytes that mean something else.
+
+Values are dicts in the order of the schema with keys in Kafka's words; integers, floats, bools,
+str, bytes (a uuid is its 16 bytes), list, dict, None. An absent tagged field has its default.
+Tagged fields that the schema lacks are kept under `UNKNOWN_TAGS` as (tag, payload) pairs.
 """
 
 from __future__ import annotations
@@ -35,6 +50,27 @@ from storage.limits import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# -- JSON text of Kafka's messages, character by character as Kafka's tools print it
+#
+# kafka-dump-log turns a message into a tree with the generated JsonConverter and prints the tree
+# with Jackson, without blanks:
+#
+# type            text
+# integers        as numbers, int64 too
+# bool            true, false
+# float64         as Java's Double.toString; NaN and the infinities as strings
+# uuid            22 characters, URL-safe base64 without padding
+# bytes, records  standard base64 with padding
+# string          control characters as \b \t \n \f \r or \u00XX (capital hex), `"` and `\`
+#                 escaped, everything else as it is
+# null            null
+# struct          an object in the order of the schema; tagged fields that equal their default, and
+#                 tagged fields that the schema lacks, are left out
+#
+# Java before 19 prints some doubles with more digits than are needed to tell them apart. We print
+# the fewest digits, as Java 19 and later.
 
 
 ESCAPED = re.compile(r'["\\\x00-\x1f]')
@@ -592,40 +628,7 @@ class Field(NamedTuple):
     fields: tuple[Field, ...] = ()
 
 
-# -- Kafka's generated messages: the one encoding of the records of every internal topic
-#
-# A message is described by a table of fields, a `MessageSchema`. Each version is either flexible
-# (compact lengths, tagged fields) or not:
-#
-# type                  not flexible                      flexible
-# bool                  int8, 0 is false                  same
-# int8 .. int64         big-endian, signed                same
-# uint16 uint32         big-endian                        same
-# float64               IEEE 754, big-endian              same
-# uuid                  16 bytes                          same
-# string                int16 length, UTF-8; -1 null      uvarint length + 1, UTF-8; 0 null
-# bytes, records        int32 length; -1 null             uvarint length + 1; 0 null
-# []T                   int32 count; -1 null              uvarint count + 1; 0 null
-# struct                its fields                        its fields, then tagged fields
-# nullable struct       int8 -1 null, 1 and the struct    same; inside a tag uvarint 0 null, or 1
-# tagged fields         -                                 uvarint count; of each, in order of tags,
-#                                                         uvarint tag, uvarint size, payload
-#
-# A message is valid if and only if:
-#   MSG-1  the buffer holds all of it
-#   MSG-2  null stands only where the schema allows it
-#   MSG-3  no length or count is larger than what is left, no string is longer than 32767 bytes
-#   MSG-4  a tagged field that the schema has is as long as its size says
-#   MSG-5  its version is one that the schema has
-#
-# We read what Kafka reads although it would not write it: a bool other than 0 and 1, tags out of
-# order, a default spelled out in a tag, a varint longer than needed, text that is not UTF-8 (bad
-# pieces become U+FFFD). Of all valid messages only these do not come back equal from `encode`.
-# MSG-4 is ours: Kafka goes on wherever the field ended, among bytes that mean something else.
-#
-# Values are dicts in the order of the schema with keys in Kafka's words; integers, floats, bools,
-# str, bytes (a uuid is its 16 bytes), list, dict, None. An absent tagged field has its default.
-# Tagged fields that the schema lacks are kept under `UNKNOWN_TAGS` as (tag, payload) pairs.
+# -- message
 
 
 class MessageSchema:

@@ -1,7 +1,4 @@
-"""The records of one batch, decoded to its end first; the end markers of a stretch of log.
-
-Consumers and exports take the same batches for whole.
-"""
+"""The records of one batch, decoded to its end first; the end markers of a stretch of log."""
 
 from __future__ import annotations
 
@@ -25,6 +22,11 @@ if TYPE_CHECKING:
     from storage.log.segment import LogRecord, Segment
 
     R = TypeVar("R", LogRecord, LegacyRecord)
+
+
+# -- the records of one batch, decoded to its end before any of them is given
+#
+# Consumers and exports take the same batches for whole.
 
 
 KEPT_RECORDS = 4096  # a larger batch is decoded twice rather than kept

@@ -1,7 +1,19 @@
 """The order in which a java.util.HashMap iterates, whatever is put into it and taken out (SNAP-8).
 
-Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8), its
-tools print in such orders, and coordinators pick partitions by String.hashCode.
+A bucket is a list in the order of insertion. Where a ninth key would join a list, a table of
+less than 64 buckets doubles instead; in a larger one the bucket becomes a red-black tree by
+hash and key (JDK 8 and later). The keys of a tree stay in a list as well, which is what is
+iterated, and there
+
+  a new key comes right behind its parent of the tree
+  the root of the tree comes first, as soon as it has become the root
+
+A table that doubles splits each list in its order; a half of six keys or less is a plain list
+again, another one a new tree, whose root comes first. Removal undoes a tree that has become
+small by its shape, not by a count: the root lacks a child, or its left child has no left one.
+
+Kafka keeps producers in such a map since 3.5; before, in a map of Scala, with an order of its
+own.
 """
 
 from __future__ import annotations
@@ -12,6 +24,12 @@ from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
+
+
+# -- orders that come out of Java's hash maps, and java.lang.String's hash
+#
+# Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8), its
+# tools print in such orders, and coordinators pick partitions by String.hashCode.
 
 
 Key = TypeVar("Key")
@@ -70,23 +88,7 @@ class HashMapCapacity:
             self.buckets_count *= 2
 
 
-# -- the order in which a java.util.HashMap iterates, whatever is put into it and taken out
-#    (SNAP-8)
-#
-# A bucket is a list in the order of insertion. Where a ninth key would join a list, a table of
-# less than 64 buckets doubles instead; in a larger one the bucket becomes a red-black tree by
-# hash and key (JDK 8 and later). The keys of a tree stay in a list as well, which is what is
-# iterated, and there
-#
-#   a new key comes right behind its parent of the tree
-#   the root of the tree comes first, as soon as it has become the root
-#
-# A table that doubles splits each list in its order; a half of six keys or less is a plain list
-# again, another one a new tree, whose root comes first. Removal undoes a tree that has become
-# small by its shape, not by a count: the root lacks a child, or its left child has no left one.
-#
-# Kafka keeps producers in such a map since 3.5; before, in a map of Scala, with an order of its
-# own.
+# -- java hash map
 
 
 LIST_AGAIN_ENTRIES = 6  # at most, in a half of a tree that is split

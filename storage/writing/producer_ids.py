@@ -1,12 +1,29 @@
 """Producer ids of our own: handed out in blocks, and leased to applications, by any process.
 
-It can be if, at the end of the last segment,
-  - the file ends inside of a batch, whose checksum does not come right at the end of the file: then
-    it would be whole and its length damaged
-  - there are only zeros, from the beginning of the batch or from one of the blocks that a disk
-    writes as a whole
-Everything else is damage: a batch that was synced and answered may have been there. A broker cuts a
-log at either (REC-7); one who must not lose an answer cannot.
+The sequence begins at 2^48, where no controller ever comes that hands out ids of its cluster,
+and ends at 2^52. How far it has come, the leases, and ids that may be leased again are in the
+log of `__eoctl_producer_ids-0` (`storage.writing.producer_ids`); nothing is answered before it is
+durable there.
+
+A block is taken from the sequence before an id of it is given out; what its owner does not use
+is never given out. Ids of leases come one by one from a block that all processes share. A block
+begins above every id of our range that is in use, so that a lost log does not give ids out
+twice.
+
+    lease state   how it comes                          the id
+    held          acquire, renew                        its holder's, with that generation
+      as epoch
+    lapsed        its time has run out                  still that of the app id
+    released      release                               still that of the app id
+    free          free, once nothing knows of the id    anybody's, from the next generation on
+
+Each acquire has a generation of its own: the one before, or a higher epoch that a log knows,
+and 1. An earlier holder is fenced: by the log once the new one has written
+(INVALID_PRODUCER_EPOCH), and here at once. Behind generation 32766 comes another id, as with a
+transaction coordinator.
+
+    PRODUCER_FENCED              renew, release: another one has acquired it since
+    INVALID_PRODUCER_ID_MAPPING  renew, release: there is no such lease; renew: it has lapsed
 """
 
 from __future__ import annotations
@@ -70,6 +87,19 @@ if TYPE_CHECKING:
     from storage.formats.producer_id_record import Key
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log.segment import Segment
+
+
+# -- whether what is wrong at the end of a log can be what a crash left of an unsynced batch
+#
+# It can be if, at the end of the last segment,
+#   - the file ends inside of a batch, whose checksum does not come right at the end of the
+#     file: then
+#     it would be whole and its length damaged
+#   - there are only zeros, from the beginning of the batch or from one of the blocks that a disk
+#     writes as a whole
+# Everything else is damage: a batch that was synced and answered may have been there. A broker
+#   cuts a
+# log at either (REC-7); one who must not lose an answer cannot.
 
 
 BLOCK_BYTES = 512
@@ -499,32 +529,7 @@ def _look(directory: str) -> str:
     return f"eoctl check {pasted(directory)} --deep; eoctl dump-segment {pasted(directory)}"
 
 
-# -- producer ids of our own: handed out in blocks, and leased to applications, by any process
-#
-# The sequence begins at 2^48, where no controller ever comes that hands out ids of its cluster,
-# and ends at 2^52. How far it has come, the leases, and ids that may be leased again are in the
-# log of `__eoctl_producer_ids-0` (`storage.writing.producer_ids`); nothing is answered before it is
-# durable there.
-#
-# A block is taken from the sequence before an id of it is given out; what its owner does not use
-# is never given out. Ids of leases come one by one from a block that all processes share. A block
-# begins above every id of our range that is in use, so that a lost log does not give ids out
-# twice.
-#
-#     lease state   how it comes                          the id
-#     held          acquire, renew                        its holder's, with that generation
-#       as epoch
-#     lapsed        its time has run out                  still that of the app id
-#     released      release                               still that of the app id
-#     free          free, once nothing knows of the id    anybody's, from the next generation on
-#
-# Each acquire has a generation of its own: the one before, or a higher epoch that a log knows,
-# and 1. An earlier holder is fenced: by the log once the new one has written
-# (INVALID_PRODUCER_EPOCH), and here at once. Behind generation 32766 comes another id, as with a
-# transaction coordinator.
-#
-#     PRODUCER_FENCED              renew, release: another one has acquired it since
-#     INVALID_PRODUCER_ID_MAPPING  renew, release: there is no such lease; renew: it has lapsed
+# -- producer ids
 
 
 DEFAULT_BLOCK_SIZE = 1000  # of a controller, since Kafka 2.8

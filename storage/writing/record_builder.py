@@ -1,8 +1,9 @@
 """Records into record batches v2, as a Kafka producer sends them: no offset, no leader epoch yet.
 
-Between two values of a batch there are only the end of one record and the beginning of the next.
-Both follow from the length of the value and the width of the offset delta, so that records are put
-together without a line of Python for a single one.
+A `BatchBuilder` gathers records until the next one would not fit. A batch is bounded by its
+size before compression, header included; a record that is larger than that becomes a batch of
+its own (the limit of the topic, `max.message.bytes`, is the log's business). Offsets and
+timestamps of the records are relative, so that a leader changes the header alone.
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from storage.formats.record import RecordHeader
+
+
+# -- the bytes around a value in a record without key, headers and timestamp delta, looked up by
+#    size
+#
+# Between two values of a batch there are only the end of one record and the beginning of the
+# next. Both follow from the length of the value and the width of the offset delta, so that
+# records are put together without a line of Python for a single one.
 
 
 # Lengths and offset deltas are small, so their varints are looked up. The table is made at every
@@ -115,12 +124,7 @@ SHORT_DELTAS = ValueRecords(ONE_BYTE_COUNT)
 LONG_DELTAS = ValueRecords(VARINTS_COUNT)
 
 
-# -- records into record batches v2, as a Kafka producer sends them: no offset, no leader epoch yet
-#
-# A `BatchBuilder` gathers records until the next one would not fit. A batch is bounded by its
-# size before compression, header included; a record that is larger than that becomes a batch of
-# its own (the limit of the topic, `max.message.bytes`, is the log's business). Offsets and
-# timestamps of the records are relative, so that a leader changes the header alone.
+# -- record builder
 
 
 DEFAULT_BATCH_BYTES = 16_384  # batch.size

@@ -1,6 +1,20 @@
 """Appending to a partition as its leader does: the answers, the offsets, the rolls, the files.
 
-Its records are not looked at. Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
+  APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too
+    large
+  APP-4         base offset = log end offset; the leader epoch is stamped into the header
+  APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
+  APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
+  PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
+                (`producer_state`)
+  PROD-7, PROD-8  end markers, as a coordinator has them written
+  TXN-6         what an ABORT marker ends is in `.txnindex`
+  ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
+  SNAP-2        a producer snapshot at each new base offset, and at the end on close
+
+A batch is checked before anything is touched. What a leader does besides (high watermark,
+fetches, minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog,
+LogSegment.
 """
 
 from __future__ import annotations
@@ -60,6 +74,11 @@ if TYPE_CHECKING:
     from storage.producers.producer_state import CompletedTransaction
     from storage.writing.batch_run import BatchRun, RunColumns
     from storage.writing.partition_store import PlannedStore
+
+
+# -- what a leader checks of a client's batch before anything is touched (APP-2, APP-3)
+#
+# Its records are not looked at. Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
 
 
 def parse_client_batch(batch: bytes, offset: int) -> BatchHeader:
@@ -220,23 +239,7 @@ def _replica_refusal(kafka_error: str, what: str, offset: int) -> AppendError:
     )
 
 
-# -- appending to a partition as its leader does: the answers, the offsets, the rolls, the files
-#
-#   APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too
-#     large
-#   APP-4         base offset = log end offset; the leader epoch is stamped into the header
-#   APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
-#   APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
-#   PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
-#                 (`producer_state`)
-#   PROD-7, PROD-8  end markers, as a coordinator has them written
-#   TXN-6         what an ABORT marker ends is in `.txnindex`
-#   ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
-#   SNAP-2        a producer snapshot at each new base offset, and at the end on close
-#
-# A batch is checked before anything is touched. What a leader does besides (high watermark,
-# fetches, minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog,
-# LogSegment.
+# -- writer
 
 
 WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do

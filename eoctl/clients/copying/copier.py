@@ -1,9 +1,4 @@
-"""Copies one partition into another, and compares them: an idempotent producer with a session.
-
-The producer id is the copier's, never one of the source: ids are those of a cluster. It follows
-from what is copied into what, so that a session that was lost finds what it had written. Each batch
-of the source becomes one of the destination (`copied_batch`), whose offsets are dense.
-"""
+"""Copies one partition into another, and compares them: an idempotent producer with a session."""
 
 from __future__ import annotations
 
@@ -39,6 +34,13 @@ if TYPE_CHECKING:
     from eoctl.clients.partitions.identity import OwnIds
     from eoctl.clients.partitions.open_partition import OpenPartition
     from storage.formats.record_batch import BatchHeader
+
+
+# -- copies one partition into another: an idempotent producer of its own, with a session
+#
+# The producer id is the copier's, never one of the source: ids are those of a cluster. It follows
+# from what is copied into what, so that a session that was lost finds what it had written. Each
+# batch of the source becomes one of the destination (`copied_batch`), whose offsets are dense.
 
 
 ANCHOR_BYTES = 128 << 20  # of batches between two anchors: so much is compared after a crash

@@ -1,9 +1,4 @@
-"""A consumer over a partition: from where to where, at which isolation level, on and on.
-
---from   earliest | latest | OFFSET | TIME     a plain integer is an offset; TIME is ISO 8601, or
-                                               `time:` and what `--now` takes, milliseconds too
---until  log-end | hw | lso | OFFSET           the end is excluded
-"""
+"""A consumer over a partition: from where to where, at which isolation level, on and on."""
 
 from __future__ import annotations
 
@@ -53,6 +48,13 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
     AnyRecords = Records | TableRecords
+
+
+# -- where consuming begins and ends, as it is said on the command line
+#
+# --from   earliest | latest | OFFSET | TIME     a plain integer is an offset; TIME is ISO 8601, or
+#                                                `time:` and what `--now` takes, milliseconds too
+# --until  log-end | hw | lso | OFFSET           the end is excluded
 
 
 TIME_PREFIX = "time:"

@@ -1,4 +1,18 @@
-"""Walks the batches of a partition from an offset on, and again from where it came to."""
+"""Walks the batches of a partition from an offset on, and again from where it came to.
+
+The damage on the way is what a consumer's fetches would meet. What is given of the batches is
+the affair of the classes that build on this: records (`log_reader`), or batches
+(`batch_reader`).
+
+`Partition` says where a walk begins, which segment follows, and what a scan must know: the same
+for this one and for its own `read`, which gives every batch, damaged or not, and judges none.
+
+Batches are found by the index where its entry leads to a good batch, and walked from there;
+most come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset
+that cannot be right, content that does not decode) nothing is given: either the walk ends there
+with a DamageError, or it is passed over and noted. Damage in front of the first record that is
+wanted is none of a consumer's business.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +49,9 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
     Place = tuple[int, int]  # base offset of a segment, position in it
+
+
+# -- waits until a partition directory has changed, and tells whether a place in it is still there
 
 
 POLL_S = 0.1
@@ -215,20 +232,7 @@ def content_damage(
     )
 
 
-# -- walks the batches of a partition from an offset on, and again from where it came to
-#
-# The damage on the way is what a consumer's fetches would meet. What is given of the batches is
-# the affair of the classes that build on this: records (`log_reader`), or batches
-# (`batch_reader`).
-#
-# `Partition` says where a walk begins, which segment follows, and what a scan must know: the same
-# for this one and for its own `read`, which gives every batch, damaged or not, and judges none.
-#
-# Batches are found by the index where its entry leads to a good batch, and walked from there;
-# most come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset
-# that cannot be right, content that does not decode) nothing is given: either the walk ends there
-# with a DamageError, or it is passed over and noted. Damage in front of the first record that is
-# wanted is none of a consumer's business.
+# -- log walk
 
 
 TO_BE_FOUND = -1  # once the segment is open

@@ -1,4 +1,14 @@
-"""Who a producer is: id, epoch, sequence numbers, and how far of it the log has come."""
+"""Who a producer is: id, epoch, sequence numbers, and how far of it the log has come.
+
+Without transactions, and with those of transaction version 0 and 1, id and epoch stay and the
+sequence numbers of a partition go on from batch to batch. With version 2 each transaction has an
+epoch of its own, one above the last one, and sequence numbers begin at 0 again (TXN-7); behind
+epoch 32766 comes the next producer id with epoch 0.
+
+A place among the records that a producer sends to one partition is (transaction, count): the
+number of records before it, with version 2 in that transaction, else since the beginning. Places
+are compared with the log, which alone tells what has been written.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +37,9 @@ if TYPE_CHECKING:
     from storage.files.fsio import FileSystem
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.producers.producer_state import ProducerStateManager
+
+
+# -- the file of a session: one value in msgpack with a checksum, replaced as a whole and durably
 
 
 Session = TypeVar("Session")
@@ -100,16 +113,7 @@ class SessionFormat(Generic[Session]):
         fsio.replace_file(fs, path, msgpack.packb([body, crc32c(body)]))
 
 
-# -- who a producer is: id, epoch, sequence numbers, and how far of it the log has come
-#
-# Without transactions, and with those of transaction version 0 and 1, id and epoch stay and the
-# sequence numbers of a partition go on from batch to batch. With version 2 each transaction has an
-# epoch of its own, one above the last one, and sequence numbers begin at 0 again (TXN-7); behind
-# epoch 32766 comes the next producer id with epoch 0.
-#
-# A place among the records that a producer sends to one partition is (transaction, count): the
-# number of records before it, with version 2 in that transaction, else since the beginning. Places
-# are compared with the log, which alone tells what has been written.
+# -- identity
 
 
 # Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a

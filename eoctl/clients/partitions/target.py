@@ -1,4 +1,9 @@
-"""The partition that is to be written to: is it the right one, and may it be?"""
+"""The partition that is to be written to: is it the right one, and may it be?
+
+What the cluster's metadata says of it decides: how many replicas there are (FIX-9), whether
+this node and this log dir have one, which topic id the directory must have. What cannot be known
+is refused unless an option says it.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +45,9 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir
     from storage.dirs.topic_settings import LogConfig
     from storage.file_names import PartitionName
+
+
+# -- the partitions of a topic that a producer writes to, all in one log dir
 
 
 def require_legal(topic: str) -> None:
@@ -110,11 +118,7 @@ def _topic_paths(
     return [str(Path(log_dir_path, f"{topic}-{number}")) for number in range(count)]
 
 
-# -- the partition that is to be written to: is it the right one, and may it be?
-#
-# What the cluster's metadata says of it decides: how many replicas there are (FIX-9), whether
-# this node and this log dir have one, which topic id the directory must have. What cannot be known
-# is refused unless an option says it.
+# -- target
 
 
 METADATA_FIRST = "--metadata-dir DIR with the cluster's metadata"

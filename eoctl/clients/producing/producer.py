@@ -1,10 +1,4 @@
-"""A producer of one partition: records into batches, sent again until acknowledged.
-
-A request may be dropped before the log, may be overtaken by a later one, and may be applied while
-its answer is lost. The producer is told of none of this. All of it follows from a seed: one seed,
-one course of events, in every version of Python (only `Random.random` is used, whose sequence is
-promised to stay).
-"""
+"""A producer of one partition: records into batches, sent again until acknowledged."""
 
 from __future__ import annotations
 
@@ -33,6 +27,14 @@ if TYPE_CHECKING:
     from storage.formats.record import RecordHeader
     from storage.writing.record_builder import BatchBuilder
     from storage.writing.writer import Appended, PartitionWriter
+
+
+# -- a network that loses and overtakes: what lies between a producer and its leader
+#
+# A request may be dropped before the log, may be overtaken by a later one, and may be applied
+# while its answer is lost. The producer is told of none of this. All of it follows from a seed:
+# one seed, one course of events, in every version of Python (only `Random.random` is used, whose
+# sequence is promised to stay).
 
 
 Request = TypeVar("Request")

@@ -1,13 +1,10 @@
 """A producer of a topic: which partition takes a record, where transactions end, what to send.
 
-  with a key      the murmur2 hash of the key, its sign bit dropped, modulo the number of partitions
-                  (Utils.murmur2, Utils.toPositive, BuiltInPartitioner.partitionForKey)
-  with none       one partition until it was given enough bytes, then one that is drawn: uniformly,
-                  so it may be the same again (KIP-480, KIP-794, BuiltInPartitioner without load
-                  statistics: brokers that answer slowly do not exist here)
-
-A Java client may put off a switch until its batch is full, up to twice the bytes; this one never
-does, so that where a record goes depends on the records before it and on nothing else.
+All of it follows from the input and the options alone, so that a second run over the same input
+comes to the same partitions, identities and ends of transactions; it passes over what the logs
+have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
+number. Its records are acknowledged in all partitions before the first marker is written, and a
+run that follows a crash between two markers writes the missing ones with the same outcome.
 """
 
 from __future__ import annotations
@@ -37,6 +34,20 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.log.segment import LogRecord
     from storage.writing.record_builder import ProducerIdentity
+
+
+# -- which partition of a topic a record goes to, as Kafka's own producer decides it
+#
+#   with a key      the murmur2 hash of the key, its sign bit dropped, modulo the number of
+#     partitions
+#                   (Utils.murmur2, Utils.toPositive, BuiltInPartitioner.partitionForKey)
+#   with none       one partition until it was given enough bytes, then one that is drawn:
+#     uniformly,
+#                   so it may be the same again (KIP-480, KIP-794, BuiltInPartitioner without load
+#                   statistics: brokers that answer slowly do not exist here)
+#
+# A Java client may put off a switch until its batch is full, up to twice the bytes; this one never
+# does, so that where a record goes depends on the records before it and on nothing else.
 
 
 _SEED = 0x9747B28C
@@ -238,13 +249,7 @@ class SentRecords:
         return 0 < (wanted[2] - found[2]) % SEQUENCES_COUNT < SEQUENCES_COUNT // 2
 
 
-# -- a producer of a topic: which partition takes a record, where transactions end, what to send
-#
-# All of it follows from the input and the options alone, so that a second run over the same input
-# comes to the same partitions, identities and ends of transactions; it passes over what the logs
-# have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
-# number. Its records are acknowledged in all partitions before the first marker is written, and a
-# run that follows a crash between two markers writes the missing ones with the same outcome.
+# -- topic producer
 
 
 SAVE_SECONDS = 1.0

@@ -1,17 +1,14 @@
-"""What a producer is fed with: lines, JSON Lines or msgpack, as records with their place.
+r"""What a producer is fed with: lines, JSON Lines or msgpack, as records with their place.
 
-field         is                                        absent or null
-key, value    a string, or {"base64": "..."}            null
-headers       [[name, value], ...], or                  none
-              [{"key": name, "value": value}, ...], or
-              {name: value, ...}
-timestamp_ms  an integer; -1 is Kafka's "no timestamp"  the clock decides
-partition     an integer, one of those written to       the key decides
+format  a record is                                     and ends
+lines   a line, or what follows the separator in it     after its `\n`, or with the input
+jsonl   an object on a line (fields: `input_fields`)    so; lines of white space are passed over
+msgpack a map with the same fields                      where its map ends
 
-A string is UTF-8 text, or base64 if the reader was told so; names of headers are text always. In
-msgpack, bytes stand for themselves. `key_base64` and `value_base64`, as `eoctl export` writes them,
-are base64 in either case. What else `consume` and `export` print of a record is passed over, so
-that their output can be read again; any other field is refused, since it may be a misspelt one.
+`end_pos` of a record is the number of bytes of the input up to and with it: a producer that
+resumes seeks there and goes on. Memory is bounded, whatever the input claims to hold: a record
+has at most MAX_RECORD_BYTES, and one above PLAIN_BYTES must owe its size to its strings,
+because a megabyte of brackets would become a hundred of Python objects.
 """
 
 from __future__ import annotations
@@ -39,6 +36,24 @@ if TYPE_CHECKING:
 
     OnBytes = Callable[[int], None] | None
     ReadFields = Callable[[Any], "Fields"]
+
+
+# -- a record as an object of named fields, as JSON Lines and msgpack have it: checked, and as
+#    bytes
+#
+# field         is                                        absent or null
+# key, value    a string, or {"base64": "..."}            null
+# headers       [[name, value], ...], or                  none
+#               [{"key": name, "value": value}, ...], or
+#               {name: value, ...}
+# timestamp_ms  an integer; -1 is Kafka's "no timestamp"  the clock decides
+# partition     an integer, one of those written to       the key decides
+#
+# A string is UTF-8 text, or base64 if the reader was told so; names of headers are text always.
+# In msgpack, bytes stand for themselves. `key_base64` and `value_base64`, as `eoctl export`
+# writes them, are base64 in either case. What else `consume` and `export` print of a record is
+# passed over, so that their output can be read again; any other field is refused, since it may be
+# a misspelt one.
 
 
 MAX_TIMESTAMP_MS = INT64_MAX
@@ -250,17 +265,7 @@ def _shown(value: Any) -> str:
     return f"{cut!r}..." if len(value) > len(cut) else repr(cut)
 
 
-# -- what a producer is fed with: lines, JSON Lines or msgpack, as records with their place
-#
-# format  a record is                                     and ends
-# lines   a line, or what follows the separator in it     after its `\n`, or with the input
-# jsonl   an object on a line (fields: `input_fields`)    so; lines of white space are passed over
-# msgpack a map with the same fields                      where its map ends
-#
-# `end_pos` of a record is the number of bytes of the input up to and with it: a producer that
-# resumes seeks there and goes on. Memory is bounded, whatever the input claims to hold: a record
-# has at most MAX_RECORD_BYTES, and one above PLAIN_BYTES must owe its size to its strings,
-# because a megabyte of brackets would become a hundred of Python objects.
+# -- inputs
 
 
 BLOCK_BYTES = 1 << 20

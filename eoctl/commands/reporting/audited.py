@@ -1,8 +1,4 @@
-"""Pictures on a terminal, and a report whose timelines an audit has read.
-
-They are drawn from the rows of a report. Everything is read as by a check, so that what is wrong is
-in the picture; and the exit status is that of the check.
-"""
+"""Pictures on a terminal, and a report whose timelines an audit has read."""
 
 from __future__ import annotations
 
@@ -38,6 +34,12 @@ if TYPE_CHECKING:
     from recovery.fsck.one_pass import CheckJob, CheckResult
     from recovery.timeline.piece import Timeline
     from storage.dirs.cluster_image import ClusterImage
+
+
+# -- pictures on a terminal: `eoctl describe --picture` and `eoctl txn list --picture`
+#
+# They are drawn from the rows of a report. Everything is read as by a check, so that what is
+# wrong is in the picture; and the exit status is that of the check.
 
 
 MAX_LANES = 40

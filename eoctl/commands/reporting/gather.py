@@ -1,9 +1,4 @@
-"""From a call to the rows of its report: partitions are read once, by a check that keeps more.
-
-`eoctl txn torn` reads all logs again for it. A page is made in one pass: here only the partitions
-are read again in which a producer is at work that is in another one, too, and has something open,
-or an epoch that one of its logs commits and one aborts.
-"""
+"""From a call to the rows of its report: partitions are read once, by a check that keeps more."""
 
 from __future__ import annotations
 
@@ -67,6 +62,14 @@ if TYPE_CHECKING:
     from recovery.fsck.verdict import DirectoryVerdict
     from recovery.transactions.open_transactions import OpenTransactionReport
     from storage.dirs.discovery import Selected
+
+
+# -- transactions whose partitions contradict each other: found where the timelines leave room for
+#    it
+#
+# `eoctl txn torn` reads all logs again for it. A page is made in one pass: here only the
+# partitions are read again in which a producer is at work that is in another one, too, and has
+# something open, or an epoch that one of its logs commits and one aborts.
 
 
 # What a check finds of a batch, or a marker, that is late: of an older epoch, an older coordinator.
@@ -165,7 +168,7 @@ def _raising(aborted: object) -> Sequence[int]:
     return aborted["producer_id"][aborted["marker"]["epoch"] > aborted["data"]["epoch"]].tolist()  # type: ignore[index,no-any-return]
 
 
-# -- from a call to the rows of its report: partitions are read once, by a check that keeps more
+# -- gather
 
 
 WIDE = 100_000  # columns of a page, on which no sentence is cut

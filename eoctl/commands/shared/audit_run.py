@@ -1,8 +1,4 @@
-"""What `eoctl spark-audit` does: list, read on one of two engines, join, and report.
-
-All records of `__transaction_state` count, not only the last one of each id: a transactional.id has
-had other producer ids before (an epoch that is used up brings a new one, TXN-7).
-"""
+"""What `eoctl spark-audit` does: list, read on one of two engines, join, and report."""
 
 from __future__ import annotations
 
@@ -43,6 +39,12 @@ if TYPE_CHECKING:
     from storage.places.splits import Split, TimelineStart
 
 
+# -- which transactional.id a producer id belongs to, from the coordinator's log
+#
+# All records of `__transaction_state` count, not only the last one of each id: a transactional.id
+# has had other producer ids before (an epoch that is used up brings a new one, TXN-7).
+
+
 def read_transactional_ids(places: Iterable[SegmentPlace]) -> tuple[dict[int, str], list[str]]:
     """Return transactional ids by producer id, and what could not be read.
 
@@ -80,7 +82,7 @@ def _take_batch(
         problems.append(f"{segment.path}: position {batch.pos}: {exc}")
 
 
-# -- what `eoctl spark-audit` does: list, read on one of two engines, join, and report
+# -- audit run
 
 
 PIECES_PER_JOB = 8

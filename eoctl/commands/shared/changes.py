@@ -1,10 +1,4 @@
-"""What every command with a plan does with it: lock, resume, plan, apply; and its words.
-
-Plan    cut txn-0 back from 318 to 300; 9 files change
-Loses   13 records, 6 acknowledged; 6 transactions changed
-Undo    yes: backups are made first, eoctl undo puts every byte back
-Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
-"""
+"""What every command with a plan does with it: lock, resume, plan, apply; and its words."""
 
 from __future__ import annotations
 
@@ -53,6 +47,14 @@ if TYPE_CHECKING:
     from recovery.changes.journals.journal import Journal, JournalStep
     from recovery.changes.plans.plan import Plan
     from storage.dirs.discovery import Selected
+
+
+# -- what a plan comes to in four lines, and what was done in three; for a terminal
+#
+# Plan    cut txn-0 back from 318 to 300; 9 files change
+# Loses   13 records, 6 acknowledged; 6 transactions changed
+# Undo    yes: backups are made first, eoctl undo puts every byte back
+# Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
 
 
 NO_RECORD = "no record: only files that are derived from the log"

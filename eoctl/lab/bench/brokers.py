@@ -1,8 +1,4 @@
-"""Brokers that are measured: found, configured, started, or already running.
-
-Their settings are what differs from the defaults: many nodes share a machine, live for minutes, and
-are missed soon when they die. Internal topics have few partitions: there is less to elect for.
-"""
+"""Brokers that are measured: found, configured, started, or already running."""
 
 from __future__ import annotations
 
@@ -38,6 +34,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eoctl.lab.bench.work_dir import WorkDir
+
+
+# -- settings of real nodes on the loopback: one table for `bench`, and for the tests that start
+#    some
+#
+# They are what differs from a broker's defaults: many nodes share a machine, live for minutes,
+# and are missed soon when they die. Internal topics have few partitions, so that there is less to
+# elect for.
 
 
 # Below those that a system gives to clients, so that nobody else gets one while its node is down.

@@ -1,8 +1,4 @@
-"""What a history says of sends, polls and commits, one by one.
-
-A process that sends before the one before was answered has said no order: only what it sends after
-an answer has to come behind that.
-"""
+"""What a history says of sends, polls and commits, one by one."""
 
 from __future__ import annotations
 
@@ -36,6 +32,12 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+
+
+# -- what producers were told, in order: nonmonotonic-send, two-leaders
+#
+# A process that sends before the one before was answered has said no order: only what it sends
+# after an answer has to come behind that.
 
 
 SENT = "sent"

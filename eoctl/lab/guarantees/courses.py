@@ -1,9 +1,4 @@
-"""Courses of events: played in memory, searched, made shorter, saved.
-
-JSON: name and version of the schema, what the cluster is, how it is run, the faults one a line,
-what `cluster check` finds in the end, and the digest of the history, by which a release knows that
-it has played the same.
-"""
+"""Courses of events: played in memory, searched, made shorter, saved."""
 
 from __future__ import annotations
 
@@ -44,6 +39,13 @@ if TYPE_CHECKING:
     from storage.files.fsio import OpenFile
 
     _Entries = tuple[tuple[str, bytes | None], ...]
+
+
+# -- courses of events in files: what `sim explore` writes, and scripts that are shipped
+#
+# JSON: name and version of the schema, what the cluster is, how it is run, the faults one a line,
+# what `cluster check` finds in the end, and the digest of the history, by which a release knows
+# that it has played the same.
 
 
 MAX_FILE_BYTES = 1 << 20

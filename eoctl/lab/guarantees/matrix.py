@@ -1,14 +1,4 @@
-"""The guarantee matrix: its cells, what was searched in each, and cells that agree.
-
-Some settings are the same by construction, and are tried once (`canonical`):
-  - with acks 0 or 1 a producer is not idempotent
-  - with one replica min.insync.replicas counts as 1, and nobody follows, so nobody cuts
-  - nothing is forgotten where only processes end or links are cut: with `fsync never` and `batch`
-    the same happens, to the last message
-Others no release has together, and they are no cells: cutting at the high watermark ended with
-Kafka 0.11, which brought idempotent producers; ELR is of 4.0.
-Each cluster has as many brokers as replicas, and its producer one batch in flight.
-"""
+"""The guarantee matrix: its cells, what was searched in each, and cells that agree."""
 
 from __future__ import annotations
 
@@ -26,6 +16,18 @@ from storage.errors import RefusedError, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
+
+
+# -- the cells of the guarantee matrix: what is set, and what befalls the cluster
+#
+# Some settings are the same by construction, and are tried once (`canonical`):
+#   - with acks 0 or 1 a producer is not idempotent
+#   - with one replica min.insync.replicas counts as 1, and nobody follows, so nobody cuts
+#   - nothing is forgotten where only processes end or links are cut: with `fsync never` and `batch`
+#     the same happens, to the last message
+# Others no release has together, and they are no cells: cutting at the high watermark ended with
+# Kafka 0.11, which brought idempotent producers; ELR is of 4.0.
+# Each cluster has as many brokers as replicas, and its producer one batch in flight.
 
 
 # What befalls the cluster -> the classes of faults that are drawn from.

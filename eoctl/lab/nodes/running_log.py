@@ -1,8 +1,4 @@
-"""A log dir and its partitions as a running broker keeps them: start, append, follow, cut, stop.
-
-A broker that runs for long has a million of them. As values they would take a hundred megabytes,
-through which the garbage collector walks again and again.
-"""
+"""A log dir and its partitions as a running broker keeps them: start, append, follow, cut, stop."""
 
 from __future__ import annotations
 
@@ -65,6 +61,12 @@ if TYPE_CHECKING:
     from storage.formats.txn_index import AbortedTxn
     from storage.producers.producer_state import CompletedTransaction
     from storage.writing.writer import Appended
+
+
+# -- where each batch of a log that is written to lies, in columns
+#
+# A broker that runs for long has a million of them. As values they would take a hundred megabytes,
+# through which the garbage collector walks again and again.
 
 
 _INT64 = "q"

@@ -1,23 +1,4 @@
-"""What befalls a cluster, and when: classes of faults, and the language of `--faults`.
-
-  kill-one         a broker is killed, and may be started again
-  kill-in-turn     brokers are killed one after the other until one is left
-  kill-then-power  followers are killed one after the other, then the leader's machine loses power
-  stop-then-power  followers are stopped cleanly, then the leader's machine loses power
-  power-all        all machines lose power at once
-  partition-leader the leader is cut off from the others, and reaches them again later
-  rejoin           a follower is killed and comes back; right then the leader is killed
-  restart-all      one after the other is killed; then all that fell last are started
-  isr-change       a follower is killed and comes back; while the ISR changes, the leader is killed
-  slow-one         a broker is slow; the leader is stopped or killed, and soon after the next one
-  slow-change      followers are killed, a broker is slow, and one comes back; while the ISR
-                   changes, which takes long now, the leader is killed or cut off
-  first-back       one after the other is killed; then the one that fell first is started
-  longer-log       broker 0, who leads, is cut off and takes records, and dies; when the next leader
-                   does, too, it comes back, and its log is the longest
-
-The kinds `kill`, `power`, `partition` and `stop` draw one to three faults of any target.
-"""
+"""What befalls a cluster, and when: classes of faults, and the language of `--faults`."""
 
 from __future__ import annotations
 
@@ -31,6 +12,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     Draw = Callable[[int], int]
+
+
+# -- classes of faults: what may befall a cluster, of which a seed draws when and whom
+#
+#   kill-one         a broker is killed, and may be started again
+#   kill-in-turn     brokers are killed one after the other until one is left
+#   kill-then-power  followers are killed one after the other, then the leader's machine loses power
+#   stop-then-power  followers are stopped cleanly, then the leader's machine loses power
+#   power-all        all machines lose power at once
+#   partition-leader the leader is cut off from the others, and reaches them again later
+#   rejoin           a follower is killed and comes back; right then the leader is killed
+#   restart-all      one after the other is killed; then all that fell last are started
+#   isr-change       a follower is killed and comes back; while the ISR changes, the leader is
+#     killed
+#   slow-one         a broker is slow; the leader is stopped or killed, and soon after the next one
+#   slow-change      followers are killed, a broker is slow, and one comes back; while the ISR
+#                    changes, which takes long now, the leader is killed or cut off
+#   first-back       one after the other is killed; then the one that fell first is started
+#   longer-log       broker 0, who leads, is cut off and takes records, and dies; when the next
+#     leader
+#                    does, too, it comes back, and its log is the longest
+#
+# The kinds `kill`, `power`, `partition` and `stop` draw one to three faults of any target.
 
 
 KINDS = ("kill", "power", "partition", "stop")

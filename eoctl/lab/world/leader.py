@@ -1,14 +1,4 @@
-"""A leader's knowledge of its followers, and what is committed.
-
-  REPL-2  a follower has all below the offset that it fetches from
-  REPL-5  it has caught up at the time of a fetch from the leader's end; and at the time of the
-          fetch before, if it asks now from where the leader ended then: a busy leader is always a
-          little ahead, and its followers do keep up
-
-A follower is judged by when it had last caught up, never by how many records it lacks. The rule of
-releases before 0.9 counted records (`IsrRule.MESSAGES`): any burst above the limit drove followers
-that kept up out of the ISR, and back in right after.
-"""
+"""A leader's knowledge of its followers, and what is committed."""
 
 from __future__ import annotations
 
@@ -17,6 +7,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+
+# -- how far a follower is, as its leader learns it from fetch requests (Kafka's `Replica`)
+#
+#   REPL-2  a follower has all below the offset that it fetches from
+#   REPL-5  it has caught up at the time of a fetch from the leader's end; and at the time of the
+#           fetch before, if it asks now from where the leader ended then: a busy leader is always a
+#           little ahead, and its followers do keep up
+#
+# A follower is judged by when it had last caught up, never by how many records it lacks. The rule
+# of releases before 0.9 counted records (`IsrRule.MESSAGES`): any burst above the limit drove
+# followers that kept up out of the ISR, and back in right after.
 
 
 UNKNOWN_OFFSET = -1

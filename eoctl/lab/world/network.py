@@ -1,9 +1,4 @@
-"""Virtual time, the network and its messages, and what is written down of them.
-
-One seed gives one course of events, on every Python and in every process: nothing here looks at a
-clock, at hashes or at addresses. Of `random.Random` only `random()` is used, whose numbers are
-promised never to change.
-"""
+"""Virtual time, the network and its messages, and what is written down of them."""
 
 from __future__ import annotations
 
@@ -24,6 +19,13 @@ if TYPE_CHECKING:
     from recovery.truncate.target import EpochEnd
     from storage.file_names import TopicPartition
     from storage.formats.txn_index import AbortedTxn
+
+
+# -- virtual time, and the order of all that happens: one queue, one source of chance, no threads
+#
+# One seed gives one course of events, on every Python and in every process: nothing here looks at
+# a clock, at hashes or at addresses. Of `random.Random` only `random()` is used, whose numbers
+# are promised never to change.
 
 
 SECOND_US = 1_000_000

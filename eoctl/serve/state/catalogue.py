@@ -1,9 +1,6 @@
 """What is served: topics and partitions of one dead cluster, as one virtual broker has them.
 
-Copies of which one continues the other are no conflict: the one that reaches furthest is served.
-Where they part, by their leader epochs, none can be trusted to be the cluster's log: what all of
-them agree on is served, and what lies above only on demand. Copies without leader epochs are
-compared batch by batch.
+Each partition is served from one directory (`choice`), and opened when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -39,6 +36,14 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir, Problem
     from storage.file_names import TopicPartition
+
+
+# -- which of several copies of a partition is served, and up to where
+#
+# Copies of which one continues the other are no conflict: the one that reaches furthest is served.
+# Where they part, by their leader epochs, none can be trusted to be the cluster's log: what all of
+# them agree on is served, and what lies above only on demand. Copies without leader epochs are
+# compared batch by batch.
 
 
 class Preferences(NamedTuple):
@@ -212,9 +217,7 @@ def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
     return compared.divergence_offset if compared.likeness is Likeness.DIVERGED else None
 
 
-# -- what is served: topics and partitions of one dead cluster, as one virtual broker has them
-#
-# Each partition is served from one directory (`choice`), and opened when somebody asks for it.
+# -- catalogue
 
 
 DEFAULT_NODE_ID = 0

@@ -1,11 +1,4 @@
-"""Which records of each directory a query is given, and which pieces its tasks read.
-
-Planning goes by the names, sizes and times of files, and opens none of them but
-  the last segment of a partition that a running broker appends to, if it is larger than a piece
-  time indexes, if a time is asked for and there are not more than MAX_LOOKS_COUNT segments
-Each task proves where its piece begins and ends, and leaves it out where it holds nothing that is
-wanted (`eoctl.spark.rows.task_rows`).
-"""
+"""Which records of each directory a query is given, and which pieces its tasks read."""
 
 from __future__ import annotations
 
@@ -38,6 +31,15 @@ if TYPE_CHECKING:
     from recovery.export.plan import ExportLimits
     from storage.places.listing import Listing, SegmentPlace
     from storage.places.splits import Split
+
+
+# -- which pieces of segments the tasks of a query read, and where each of them is cut
+#
+# Planning goes by the names, sizes and times of files, and opens none of them but
+#   the last segment of a partition that a running broker appends to, if it is larger than a piece
+#   time indexes, if a time is asked for and there are not more than MAX_LOOKS_COUNT segments
+# Each task proves where its piece begins and ends, and leaves it out where it holds nothing that is
+# wanted (`eoctl.spark.rows.task_rows`).
 
 
 MAX_PIECES_COUNT = 20_000  # tasks, which Spark schedules in half a minute

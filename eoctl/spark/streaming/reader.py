@@ -1,4 +1,9 @@
-"""Streams of records and batches: micro-batches of what has come to the partitions since."""
+"""Streams of records and batches: micro-batches of what has come to the partitions since.
+
+A micro-batch is a range of offsets of each partition. Spark keeps the ranges before it reads
+them, and asks for the same ones again after a crash; what is in them does not change, for it
+lies below the high watermark.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +42,9 @@ if TYPE_CHECKING:
     from eoctl.spark.streaming.reach import Reach
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split
+
+
+# -- how much of what is there goes into one micro-batch: by offsets, or by bytes of the logs
 
 
 PIECES_COUNT = 8  # into which the share of a partition is cut: it is met so well
@@ -211,11 +219,7 @@ def fail_on_loss(path: str, words: str) -> DataLossError:
     return DataLossError(f"{path}: {words}", next_step=GO_ON)
 
 
-# -- streams of records and batches: micro-batches of what has come to the partitions since
-#
-# A micro-batch is a range of offsets of each partition. Spark keeps the ranges before it reads
-# them, and asks for the same ones again after a crash; what is in them does not change, for it
-# lies below the high watermark.
+# -- reader
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,11 +1,4 @@
-"""The journals that are kept: which there are, in which order, unfinished ones, old ones removed.
-
-A log dir whose plan has begun and not ended holds a file `.eoctl-unfinished` with the path of that
-directory; a broker ignores it. The journal appears whole, under its final name, before that file
-does, and that file before the first change, so that
-    no such file                  nothing is half done
-    a directory without journal   its run ended before anything was changed
-"""
+"""The journals that are kept: which there are, in which order; unfinished ones, old ones."""
 
 from __future__ import annotations
 
@@ -38,6 +31,16 @@ if TYPE_CHECKING:
 
     from recovery.changes.journals.journal import Journal
     from storage.files.fsio import FileSystem
+
+
+# -- which change of a log dir has begun and not ended
+#
+# A log dir whose plan has begun and not ended holds a file `.eoctl-unfinished` with the path of
+#   that
+# directory; a broker ignores it. The journal appears whole, under its final name, before that file
+# does, and that file before the first change, so that
+#     no such file                  nothing is half done
+#     a directory without journal   its run ended before anything was changed
 
 
 UNFINISHED_NAME = ".eoctl-unfinished"

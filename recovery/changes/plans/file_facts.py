@@ -1,7 +1,4 @@
-"""What a file was when it was looked at, and values of plans that come from another hand.
-
-All functions raise TypeError or ValueError for anything else.
-"""
+"""What a file was when it was looked at, and values of plans that come from another hand."""
 
 from __future__ import annotations
 
@@ -19,6 +16,11 @@ from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# -- values of plans and journals, which may come from another hand: what they must be to be used
+#
+# All functions raise TypeError or ValueError for anything else.
 
 
 MAX_BYTES = INT64_MAX

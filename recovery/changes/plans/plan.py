@@ -1,10 +1,11 @@
 """A plan: what a changing command would do, step by step, with what it costs. A value, and JSON.
 
-A `.log` is put together from `.log` files; another file of a segment is a copy of its like.
+A step touches one file and carries what that file must be beforehand (`file_facts`); `apply`
+refuses the plan when anything is different. Its paths may only lead to files of partitions and
+to the checkpoints of the log dirs it names, so that a plan from elsewhere cannot reach further.
 
-A plan holds where the bytes are and a digest of all of them, not the bytes: a replica's log may be
-as large as a disk. They are read when the step is done, and compared with the digest before the
-file gets its name.
+Format (eoctl-plan(5)): one JSON object; `content` of a step is zlib, then base64. In its place
+`pieces` tell from which `.log` files of the partition the content is copied.
 """
 
 from __future__ import annotations
@@ -57,6 +58,15 @@ from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+
+# -- new content that is put together from ranges of files of the log: what is copied as bytes
+#
+# A `.log` is put together from `.log` files; another file of a segment is a copy of its like.
+#
+# A plan holds where the bytes are and a digest of all of them, not the bytes: a replica's log may
+# be as large as a disk. They are read when the step is done, and compared with the digest before
+# the file gets its name.
 
 
 _COPIED = LOG_FILE_KINDS - {FileKind.LEADER_EPOCHS}
@@ -151,14 +161,7 @@ def why_not_readable(pieces: Pieces, target: str) -> str:
     return ""
 
 
-# -- a plan: what a changing command would do, step by step, with what it costs. A value, and JSON
-#
-# A step touches one file and carries what that file must be beforehand (`file_facts`); `apply`
-# refuses the plan when anything is different. Its paths may only lead to files of partitions and
-# to the checkpoints of the log dirs it names, so that a plan from elsewhere cannot reach further.
-#
-# Format (eoctl-plan(5)): one JSON object; `content` of a step is zlib, then base64. In its place
-# `pieces` tell from which `.log` files of the partition the content is copied.
+# -- plan
 
 
 MAX_PLAN_BYTES = 1 << 30

@@ -1,4 +1,18 @@
-"""What only decoded records show (`--deep`): the rules that headers and checksums cannot prove."""
+"""What only decoded records show (`--deep`): the rules that headers and checksums cannot prove.
+
+  BAT-7   the body decompresses, within a limit, and its records fill it exactly
+  BAT-8   offset deltas ascend, from 0 to the last offset delta
+  BAT-9   the max timestamp is that of the records, unless it is the append time
+  BAT-12  a control batch holds one end marker; without a producer, records of KRaft
+  BAT-13  a delete horizon has something to wait for (after a compaction it need not)
+  BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
+  COO, MSG  records of the coordinators' topics decode
+Records of `__cluster_metadata` are `kraft`'s.
+
+Ordinary batches are looked at in bulk, as columns of their records; that only clears them. A
+batch that is not cleared is decoded by itself, and what is said of it comes from there. A batch
+with a wrong checksum, or a codec that cannot be, has been reported for that and is passed over.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +64,9 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Decode = Callable[[bytes | None, bytes | None], object]
     Ints = NDArray[np.int64]
+
+
+# -- what the records of a batch must be together (BAT-8, BAT-9): for tables, and one by one
 
 
 class RecordBounds:
@@ -285,20 +302,7 @@ class CoordinatorRecordCheck:
             return False
 
 
-# -- what only decoded records show (`--deep`): the rules that headers and checksums cannot prove
-#
-#   BAT-7   the body decompresses, within a limit, and its records fill it exactly
-#   BAT-8   offset deltas ascend, from 0 to the last offset delta
-#   BAT-9   the max timestamp is that of the records, unless it is the append time
-#   BAT-12  a control batch holds one end marker; without a producer, records of KRaft
-#   BAT-13  a delete horizon has something to wait for (after a compaction it need not)
-#   BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
-#   COO, MSG  records of the coordinators' topics decode
-# Records of `__cluster_metadata` are `kraft`'s.
-#
-# Ordinary batches are looked at in bulk, as columns of their records; that only clears them. A
-# batch that is not cleared is decoded by itself, and what is said of it comes from there. A batch
-# with a wrong checksum, or a codec that cannot be, has been reported for that and is passed over.
+# -- records
 
 
 # What is decoded at once; more in a single batch than the second number is decoded in pieces.

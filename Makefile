@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole test-lab digests digests-record check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
+.PHONY: help demo test test-all test-whole test-lab digests digests-record check-fast lint rules man-examples fuzz mutants absences kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -23,6 +23,7 @@ help:
 	echo "make rules   docs/rules, written from the rules in the code"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
+	echo "make absences  32,000 logs that lost whole batches: is each loss told? an hour"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
 	echo "make explore  EXPLORE_SEEDS=$(EXPLORE_SEEDS) new courses of events in each cell of the guarantee matrix that loses nothing,"
 	echo "             for EXPLORE_SECONDS=$(EXPLORE_SECONDS) at most"
@@ -115,6 +116,11 @@ fuzz: env
 # The seed is printed; python -m tests.damage.mutants --seed S --only N runs one of them again.
 mutants: env
 	$(BIN)/python -m tests.damage.mutants --count $(MUTANTS) --jobs 2
+
+# EOCTL_ABSENCES=FIRST-LAST in the environment of pytest runs some seeds alone.
+absences: env
+	EOCTL_TESTS=all EOCTL_ABSENCES=all $(PYTEST) \
+		tests/damage/test_absences.py tests/damage/test_other_absences.py
 
 kills: env
 	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(PYTEST) \

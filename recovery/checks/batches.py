@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.checks.grounds.broker_version import REFUSES
+from recovery.checks.grounds.broker_version import READERS_FAIL, REFUSES
 from recovery.rules.findings import Severity
 from storage.dirs.lookup import END_KINDS
 from storage.file_names import COORDINATOR_TOPICS
@@ -24,6 +24,7 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_RELATIVE_OFFSET
+from storage.log.decoded_records import lost_base_offset, wrong_wrapper_offset
 from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from recovery.checks.grounds.collector import Circumstances, Collector
     from recovery.summaries.read_findings import ReadFinding
     from storage.dirs.partition_files import SegmentFiles
-    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.formats.legacy_message import InnerOffsets
+    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
 
 DAY_MS = 86_400_000
 _MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
@@ -113,6 +115,19 @@ class BatchCheck:
         if verdict.kind is VerdictKind.UNREADABLE or verdict.check_id in {"BAT-1", "BAT-2"}:
             self._circumstances.has_damage = True
             self._circumstances.add_hole(self._circumstances.end_offset)
+
+    def take_wrapper(self, batch: ScannedBatch, inner: InnerOffsets) -> None:
+        """Look at the offset of a wrapper, beside what is in it; `--deep` decodes it all."""
+        error = wrong_wrapper_offset(batch, inner.last_offset)
+        if error is not None:
+            self._collector.add_error(
+                error,
+                path=self._path,
+                end_pos=batch.pos + batch.header.batch_bytes,
+                base_offset=lost_base_offset(batch.header, self.last_offset + 1),
+                last_offset=batch.header.last_offset,
+                broker_action=READERS_FAIL,
+            )
 
     def tell(self, found: Iterable[ReadFinding]) -> None:
         """Note what the scan said of all stretches; now the offsets around them are known."""

@@ -134,7 +134,9 @@ class CheckWalk:
                 if self._records is not None:
                     self._records.take_window(part)
             else:
-                found.passed_batch(part, segment)
+                inner = found.passed_batch(part, segment)
+                if inner is not None and self._records is None:
+                    self._batches.take_wrapper(part, inner)
                 self._singles.append(part)
                 # What the scan has told of is told once.
                 if self._records is not None and not lost.has(part):

@@ -22,6 +22,7 @@ from storage.log.decoded_records import lost_base_offset, offsets_inside
 if TYPE_CHECKING:
     from storage.dirs.acknowledged import Missing
     from storage.errors import FormatError
+    from storage.formats.legacy_message import InnerOffsets
     from storage.kernels.numpy_kernel import BulkScan
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
@@ -207,13 +208,16 @@ class FindingsList:
         self.ledger.take(table)
         self._next_offset = int(table.last_offset[-1]) + 1
 
-    def passed_batch(self, batch: ScannedBatch, segment: Segment) -> None:
-        """Take a batch that was given by itself; its offsets count if its records do."""
+    def passed_batch(self, batch: ScannedBatch, segment: Segment) -> InnerOffsets | None:
+        """Take a batch that was given by itself; its offsets count if its records do.
+
+        Returns what a good wrapper of an old format holds.
+        """
         if batch.crc_ok is False or self.is_lost(batch.pos):
             if 0 <= batch.header.base_offset <= MAX_OFFSET:
                 stated = batch.header.base_offset, batch.header.last_offset
                 self._stated[batch.pos] = stated, batch.crc_ok is not False
-            return
+            return None
         inner = offsets_inside(batch, segment)
         base_offset = begin_of(batch.header, inner)
         still = []
@@ -227,6 +231,7 @@ class FindingsList:
         self._waiting = still
         self.ledger.take_batch(batch.header, inner)
         self._next_offset = batch.header.last_offset + 1
+        return inner
 
     def add_error(
         self,

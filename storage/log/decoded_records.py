@@ -82,13 +82,23 @@ def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) 
             _require_order(record.offset, floor_offset, batch.header)
             floor_offset = record.offset + 1
         yield record
+    if is_wrapper and (error := wrong_wrapper_offset(batch, floor_offset - 1)) is not None:
+        raise error
+
+
+def wrong_wrapper_offset(batch: ScannedBatch, last_inner_offset: int) -> CorruptError | None:
+    """Return BAT-17 where a wrapper v0, whose messages have absolute offsets, states another one.
+
+    A set at offset 0 may have been stored as it was sent.
+    """
     stated = batch.header.last_offset
-    if is_wrapper and batch.header.magic == 0 and stated and floor_offset != stated + 1:
-        raise CorruptError(
-            f"the last inner message has offset {floor_offset - 1}, and the wrapper {stated}",
-            check_id="BAT-17",
-            pos=batch.pos,
-        )
+    if batch.header.magic or not stated or last_inner_offset == stated:
+        return None
+    return CorruptError(
+        f"the last inner message has offset {last_inner_offset}, and the wrapper {stated}",
+        check_id="BAT-17",
+        pos=batch.pos,
+    )
 
 
 def offsets_inside(batch: ScannedBatch, segment: Segment) -> InnerOffsets | None:

@@ -128,6 +128,19 @@ def test_a_first_wrapper_that_says_nothing_is_lost_from_the_start(
     assert ranges_in(outcome) == ranges_in(eoctl("loss", log.partition, "-o", "jsonl"), "lost")
 
 
+def test_a_wrapper_that_states_a_wrong_offset_is_an_error(tmp_path: Path, eoctl: Cli) -> None:
+    """What is in it says so; an offset is covered by no checksum in the old formats."""
+    log = mutant("old", 1898, tmp_path)
+    rows = []
+    for how in ((), ("--deep",)):
+        checked = eoctl("check", log.partition, "-o", "jsonl", *how)
+        assert checked.status == 1
+        found = map(json.loads, checked.stdout.splitlines())
+        rows.append([each for each in found if each.get("check_id") == "BAT-17"])
+    assert len(rows[0]) == 1
+    assert rows[0] == rows[1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_salvaged_is_told(kind: str, part: int, tmp_path: Path, eoctl: Cli) -> None:

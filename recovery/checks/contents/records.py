@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.checks.grounds import broker_version as releases
+from recovery.checks.grounds.broker_version import READERS_FAIL
 from recovery.replay.end_markers import REFUSED_CHECK_ID, marker_columns, read_marker
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError, UnsupportedError
@@ -318,7 +319,6 @@ _MARKER_VARIANTS = LOG_APPEND_TIME_MASK | DELETE_HORIZON_MASK
 # Rules of headers, which are reported from there.
 _HEADER_RULES = {"BAT-2", "BAT-4"}
 
-_READERS_FAIL = "nothing; who reads it fails here"
 _CUTS = "cuts the log behind this batch where it recovers it"
 _CANNOT_LOAD = "cannot load the partition from a point below it, and does not start"
 
@@ -512,7 +512,7 @@ class RecordCheck:
             if is_too_large
             else _CUTS
             if is_control and batch.header.producer_id >= 0
-            else _READERS_FAIL,
+            else READERS_FAIL,
         )
 
     def _check_bounds(self, bounds: RecordBounds, batch: ScannedBatch) -> None:
@@ -625,7 +625,7 @@ class RecordCheck:
                 severity=Severity.WARNING if isinstance(error, TooLargeError) else None,
                 expected=error.expected,
                 found=error.found,
-                broker_action="" if isinstance(error, TooLargeError) else _READERS_FAIL,
+                broker_action="" if isinstance(error, TooLargeError) else READERS_FAIL,
             )
             return
         except AccessError as error:
@@ -640,7 +640,7 @@ class RecordCheck:
             for _ in sound_records(records, batch, self._floor_offset):
                 pass
         except CorruptError as error:
-            self._add("BAT-17", error.message, batch, broker_action=_READERS_FAIL)
+            self._add("BAT-17", error.message, batch, broker_action=READERS_FAIL)
             return
         if message.offset and records[-1].offset != message.offset:
             self._add(

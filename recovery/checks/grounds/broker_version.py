@@ -224,6 +224,7 @@ def unsupported_features(features: Mapping[str, int], version: BrokerVersion | N
 
 
 REFUSES = "refuses to start"
+READERS_FAIL = "nothing; who reads it fails here"
 
 
 def check_release(

@@ -59,7 +59,10 @@ KERNEL_TESTS = tests/storage/kernels tests/cli/test_dump_segment.py tests/cli/te
 
 test-all: test-whole mutants lint
 
+# Without the jars of lakes or of YARN (no network) their tests are left out, and the end says so.
 test-whole: env kafka-libs older-kafka-libs
+	-$(BIN)/python -m tests.spark.lake_libs
+	-$(BIN)/python -m tests.spark.yarn_libs
 	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 \
 		EOCTL_REQUIRE=java,broker $(PYTEST) --hypothesis-profile=all $(PYTEST_ARGS)
 	EOCTL_TESTS=all EOCTL_KERNEL=numpy $(PYTEST) --hypothesis-profile=all -q $(KERNEL_TESTS)

@@ -106,7 +106,7 @@ def conf(yarn: Yarn, directory: Path) -> list[str]:
 def submit(yarn: Yarn, directory: Path, options: list[str], *call: str) -> Ended:
     """Call spark-submit, and wait until the application has ended."""
     before = {*yarn.containers.glob("*")}
-    cluster = ["--master", "yarn", "--deploy-mode", "sim", *conf(yarn, directory)]
+    cluster = ["--master", "yarn", "--deploy-mode", "cluster", *conf(yarn, directory)]
     done = subprocess.run(
         [f"{yarn.environment['SPARK_HOME']}/bin/spark-submit", *cluster, *options, *call],
         env=yarn.environment, cwd=directory, check=False, timeout=600,

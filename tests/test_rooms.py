@@ -95,7 +95,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.audit": {
         "recovery.pool", "recovery.summaries", "recovery.timeline", "recovery.transactions",
     },
-    "recovery.records": {"recovery.summaries", "recovery.transactions"},
+    "recovery.records": {"recovery.transactions"},
     "recovery.repair": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
         "recovery.rebuild", "recovery.replay", "recovery.rules", "recovery.start",
@@ -106,9 +106,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",
         "recovery.cluster", "recovery.rebuild", "recovery.replay", "recovery.rules",
     },
-    "recovery.export": {
-        "recovery.cluster", "recovery.records", "recovery.summaries", "recovery.transactions",
-    },
+    "recovery.export": {"recovery.cluster", "recovery.records", "recovery.transactions"},
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
         "recovery.checks.log_dirs", "recovery.cluster", "recovery.replay", "recovery.rules",
@@ -185,9 +183,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl.spark.rows", "recovery.audit", "recovery.export", "recovery.summaries",
         "recovery.transactions",
     },
-    "eoctl.spark.rows": {
-        "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",
-    },
+    "eoctl.spark.rows": {"recovery.export", "recovery.records", "recovery.transactions"},
     "eoctl.commands": {
         "eoctl", "eoctl (program)", "eoctl.clients.*", "eoctl.dump", "eoctl.face",
         "eoctl.lab.bench", "eoctl.lab.sim", "eoctl.lab.world", "eoctl.report", "eoctl.serve",

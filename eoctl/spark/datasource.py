@@ -125,9 +125,9 @@ if TYPE_CHECKING:
     from eoctl.spark.rows.opening import Needed
     from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
     from eoctl.spark.streaming.reader import LogStreamReader
-    from recovery.summaries.read_findings import ReadFinding
     from recovery.summaries.segment import PieceSummary
     from storage.places.listing import Listing
+    from storage.places.log_reader import ReadFinding
     from storage.places.splits import Split
 
 __all__ = ["SOURCES", "register"]
@@ -342,7 +342,7 @@ def _findings_tasks(
 
 def _unlisted(split: Split, piece: PieceSummary) -> Iterator[ReadFinding]:
     """Say that there are more bad stretches than are listed."""
-    from recovery.summaries.read_findings import ReadFinding
+    from storage.places.log_reader import ReadFinding
 
     findings = piece.findings
     if piece.findings_count > len(findings) > 1:

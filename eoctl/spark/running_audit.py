@@ -21,11 +21,11 @@ import eoctl.spark.own_packages  # isort: skip - says what is missing before the
 from eoctl.spark.datasource import KafkaLogAuditStream, register
 from eoctl.spark.executors import is_remote
 from recovery.summaries.codec import pack_summary, unpack_piece, unpack_split, unpack_summary
-from recovery.summaries.read_findings import GONE
 from recovery.summaries.segment import read_split
 from recovery.summaries.summary import Before, Piece, Summary, merge_all
 from storage.errors import UsageError
 from storage.files.uris import is_uri
+from storage.places.log_reader import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -17,7 +17,6 @@ from recovery.summaries.codec import (
     unpack_piece,
 )
 from recovery.summaries.partition import ReadPiece, join_segment
-from recovery.summaries.read_findings import GONE, ReadFinding
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.summary import Counts, Extent, Summary
 from recovery.timeline.piece import COLUMN_NAMES, LAYOUTS, ROW_DTYPES, ReadTimeline, Timeline
@@ -27,6 +26,7 @@ from storage.dirs.state_file import StateFile, StateSchema
 from storage.errors import AccessError, FormatError, UsageError
 from storage.files import fsio
 from storage.files.uris import is_uri
+from storage.places.log_reader import GONE, ReadFinding
 from storage.places.splits import Split, TimelineStart
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_RELATIVE_OFFSET
-from storage.log.decoded_records import lost_base_offset, wrong_wrapper_offset
 from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.checks.grounds.collector import Circumstances, Collector
-    from recovery.summaries.read_findings import ReadFinding
     from storage.dirs.partition_files import SegmentFiles
-    from storage.formats.legacy_message import InnerOffsets
-    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
+    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.places.log_reader import ReadFinding
 
 DAY_MS = 86_400_000
 _MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
@@ -116,18 +114,10 @@ class BatchCheck:
             self._circumstances.has_damage = True
             self._circumstances.add_hole(self._circumstances.end_offset)
 
-    def take_wrapper(self, batch: ScannedBatch, inner: InnerOffsets) -> None:
-        """Look at the offset of a wrapper, beside what is in it; `--deep` decodes it all."""
-        error = wrong_wrapper_offset(batch, inner.last_offset)
-        if error is not None:
-            self._collector.add_error(
-                error,
-                path=self._path,
-                end_pos=batch.pos + batch.header.batch_bytes,
-                base_offset=lost_base_offset(batch.header, self.last_offset + 1),
-                last_offset=batch.header.last_offset,
-                broker_action=READERS_FAIL,
-            )
+    def tell_wrappers(self, found: Iterable[ReadFinding]) -> None:
+        """Note wrappers that state an offset which their messages do not have."""
+        for each in found:
+            self._add(each, each.base_offset, each.last_offset, broker_action=READERS_FAIL)
 
     def tell(self, found: Iterable[ReadFinding]) -> None:
         """Note what the scan said of all stretches; now the offsets around them are known."""
@@ -229,6 +219,7 @@ class BatchCheck:
         last_offset: int | None,
         *,
         severity: Severity | None = None,
+        broker_action: str = "",
     ) -> None:
         self._collector.add(
             found.check_id,
@@ -239,6 +230,7 @@ class BatchCheck:
             end_pos=found.end_pos,
             base_offset=base_offset,
             last_offset=last_offset,
+            broker_action=broker_action,
         )
 
     def _look_for_gaps(self, table: HeaderTable) -> None:

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from recovery.replay.bulk_state import MIN_TABLE_ROWS
-from recovery.replay.end_markers import (
-    has_marker,
-    marker_rows,
-    read_good_markers,
-    read_marker,
-)
+from recovery.replay.end_markers import block_markers
 from recovery.replay.producer_columns import MarkerColumns
-from recovery.summaries.read_findings import FindingsList
-from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
-from storage.errors import FormatError
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
-from storage.kernels.protocol import HeaderTable, ScannedBatch
+from storage.dirs.lookup import ENDED_CHECK_IDS
+from storage.errors import AccessError
+from storage.kernels.numpy_kernel import batch_at
+from storage.kernels.protocol import HeaderTable
+from storage.places.log_reader import Block, FindingsList, SegmentReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,11 +23,10 @@ if TYPE_CHECKING:
     from recovery.checks.grounds.collector import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
     from storage.dirs.partition import SegmentBounds
-    from storage.kernels.protocol import Verdict
+    from storage.errors import FormatError
+    from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log.segment import Segment
-    from storage.producers.producer_state import Marker
 
-MAX_SINGLES_COUNT = 4096
 # Offsets that contradict each other, or the name of the segment.
 _CONTRADICTIONS = frozenset({"BAT-3", "BAT-4", "SEG-1", "SEG-2", "SEG-3"})
 # Nothing else of a batch matters to a recovery (REC-7, REC-8).
@@ -97,63 +91,48 @@ class CheckWalk:
         self._indexes = indexes
         self._records = records
         self._bounds = bounds
-        self._singles: list[ScannedBatch] = []
         self._tables: list[HeaderTable] = []
         self._markers: list[MarkerColumns] = []
         self._row_count = 0  # of these tables
-        self._doubtful: DoubtfulOffsets | None = None
+        self._doubtful: set[int] = set()
 
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
         """Read the segment from its begin to its end."""
-        segment = self._segment
-        scan = BulkScan(
+        segment, records = self._segment, self._records
+        reader = SegmentReader(
             segment,
-            with_bodies=self._records is not None,
+            FindingsList(segment.path, segment.base_offset),
+            with_bodies=records is not None,
+            in_order=True,
+            doubtful_ids=ENDED_CHECK_IDS,
             verify_crc=verify_crc,
             **self._bounds,
         )
-        self.found = found = FindingsList(segment.path, segment.base_offset)
-        lost = LostRecords(scan)
-        self._doubtful = DoubtfulOffsets(scan, ENDED_CHECK_IDS)
-        told = read_pos = 0
-        for part in scan.parts():
-            found.look_at(scan)
-            pos = int(part.table.pos[0]) if isinstance(part, BulkWindow) else part.pos
-            # In the order of the log: a batch behind damage knows what is missing before it.
-            while told < len(scan.verdicts) and scan.verdicts[told].start_pos <= pos:
-                self._flush()
+        scan, self.found = reader.scan, reader.findings
+        read_pos = 0
+        for block in reader.blocks():
+            self._doubtful = block.doubtful
+            pos = int(block.table.pos[0])
+            if block.before:
+                # In the order of the log: a batch behind damage knows what is missing before it.
+                self._hand_on()
                 # A magic that does not exist ends no recovery: the checksum holds all the same.
-                passes = isinstance(part, ScannedBatch) and part.crc_ok is not False
-                verdict = scan.verdicts[told]
-                self._take_verdict(verdict, ends=not passes or verdict.start_pos < pos)
-                told += 1
-            if isinstance(part, BulkWindow):
-                found.passed(part.table)
-                self._join_singles()
-                self._take_window(part)
-                if self._records is not None:
-                    self._records.take_window(part)
-            else:
-                inner = found.passed_batch(part, segment)
-                if inner is not None and self._records is None:
-                    self._batches.take_wrapper(part, inner)
-                self._singles.append(part)
-                # What the scan has told of is told once.
-                if self._records is not None and not lost.has(part):
-                    self._records.take_batch(part)
-                if len(self._singles) >= MAX_SINGLES_COUNT:
-                    self._join_singles()
+                passes = block.window is None and bool(block.table.crc_ok[0])
+                for verdict in block.before:
+                    self._take_verdict(verdict, ends=not passes or verdict.start_pos < pos)
+            self._take_block(block)
             if on_bytes is not None:
                 on_bytes(pos - read_pos)
                 read_pos = pos
         if on_bytes is not None:
             on_bytes(max(scan.end_pos - read_pos, 0))
-        self._flush()
-        for verdict in scan.verdicts[told:]:
+        self._hand_on()
+        for verdict in reader.rest:
             self._take_verdict(verdict, ends=True)
-        found.look_at(scan)
-        found.finish()
-        self._batches.tell(found.found)
+        self.found.finish()
+        self._batches.tell(self.found.found)
+        if records is None:
+            self._batches.tell_wrappers(self.found.wrong_wrappers)
         far = self._batches.far
         if far is not None and (self.stop is None or far.start_pos < self.stop.pos):
             self.stop = RecoveryStop(far.start_pos, far.before_offset, "SEG-3")
@@ -170,25 +149,22 @@ class CheckWalk:
             self.stop = RecoveryStop(verdict.start_pos, end_offset, verdict.check_id)
         self._batches.take_verdict(verdict)
 
-    def _take_window(self, window: BulkWindow) -> None:
-        table = window.table
-        markers, failures = read_good_markers(self._segment, window, table, marker_rows(table))
+    def _take_block(self, block: Block) -> None:
+        table, records = block.table, self._records
+        markers, failures = block_markers(self._segment, block)
         for row, error in failures:
+            if isinstance(error, AccessError):
+                raise error
             self._check.bad_marker(error, batch_at(table, row))
         self._gather(table, markers)
-
-    def _join_singles(self) -> None:
-        if not self._singles:
+        if records is None:
             return
-        singles, self._singles = self._singles, []
-        found: list[tuple[int, Marker]] = []
-        for row, batch in enumerate(singles):
-            if batch.crc_ok is not False and has_marker(batch.header):
-                try:
-                    found.append((row, read_marker(self._segment, batch)))
-                except FormatError as error:
-                    self._check.bad_marker(error, batch)
-        self._gather(table_of(singles), MarkerColumns.of(found))
+        if block.window is not None:
+            records.take_window(block.window)
+        for batch in block.singles:
+            # What the scan has told of is told once.
+            if batch.crc_ok is not False and batch.pos not in block.lost:
+                records.take_batch(batch)
 
     def _gather(self, table: HeaderTable, markers: MarkerColumns) -> None:
         """Join what is short: a table costs some hundred numpy calls, however short it is."""
@@ -208,13 +184,9 @@ class CheckWalk:
             whole = HeaderTable._make(map(np.concatenate, zip(*tables, strict=True)))
         self._take(whole, markers)
 
-    def _flush(self) -> None:
-        self._join_singles()
-        self._hand_on()
-
     def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
         self.batches_count += table.row_count
-        doubtful = set() if self._doubtful is None else self._doubtful.positions
+        doubtful = self._doubtful
         self._batches.take(table, doubtful)
         for index in self._indexes:
             index.take(table)

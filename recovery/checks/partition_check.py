@@ -18,7 +18,6 @@ from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR, check_against_clust
 from recovery.checks.log_dirs.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.log_walk import CheckWalk
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
-from recovery.replay.end_markers import REFUSED_CHECK_ID
 from recovery.replay.recover_state import forgotten_transactions
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
@@ -27,6 +26,7 @@ from storage.dirs.partition import cleanup_of
 from storage.errors import AccessError, FormatError
 from storage.file_names import DirState
 from storage.formats import producer_snapshot, txn_index
+from storage.formats.control_record import REFUSED_CHECK_ID
 from storage.kernels.protocol import is_read_to_end
 from storage.log.segment import open_segment
 

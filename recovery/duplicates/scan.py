@@ -16,7 +16,7 @@ from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.dirs.offset_ledger import OffsetLedger, unread
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, rows_of, tables_and_windows
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, blocks, rows_of
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
@@ -119,7 +119,7 @@ def read_parts(
         with segment:
             is_far = partition.goes_beyond_limit(files)
             placed = segment.of_any_offset() if is_far else segment
-            reader = _SegmentReader(placed, end_offset, trouble)
+            reader = _PartReader(placed, end_offset, trouble)
             done_pos = 0
             stopped = partition.stopped
             for part in reader.parts(partition.bounds(files), stopped=stopped):
@@ -134,7 +134,7 @@ def read_parts(
             trouble.lost.append(unread(files.base_offset, partition.end_of(files)))
 
 
-class _SegmentReader:
+class _PartReader:
     def __init__(self, segment: Segment, end_offset: int, trouble: Trouble) -> None:
         self._segment = segment
         self._end_offset = end_offset
@@ -148,8 +148,8 @@ class _SegmentReader:
         )
         self._doubtful = DoubtfulOffsets(scan)
         self._lost = LostRecords(scan)
-        for table, window in tables_and_windows(scan):
-            yield self._part(table, window)
+        for block in blocks(scan):
+            yield self._part(block.table, block.window)
         for verdict in scan.verdicts:
             is_bad = verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}
             if is_bad or is_wrong_end(verdict.kind, stopped):

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from recovery.cluster.placement import AbsentPartition
     from recovery.export.plan import ExportPiece, ExportPlan
-    from recovery.summaries.read_findings import ReadFinding
     from storage.dirs.offset_ledger import OffsetSpan
     from storage.places.listing import DirectoryPlace
+    from storage.places.log_reader import ReadFinding
 
 # A batch that goes beyond the base offset of the next segment.
 BEYOND_SEGMENT_CHECK_ID = "SEG-1"

@@ -20,13 +20,13 @@ from recovery.export.files import TargetFile, make_dirs, output_errors
 from recovery.export.plan import ExportFormat
 from recovery.records.columns import RecordReader
 from recovery.records.read_options import ReadCounts
-from recovery.summaries.read_findings import ReadFinding
 from storage.dirs.offset_ledger import OffsetSpan
 from storage.dirs.state_file import read_as
 from storage.files.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import load_native
 from storage.places.find import open_place
+from storage.places.log_reader import ReadFinding
 from storage.value_pieces import LARGE_BYTES, base64_pieces, is_utf8, json_pieces
 
 if TYPE_CHECKING:

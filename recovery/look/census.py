@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.replay.bulk_state import BulkState, replay_segment
-from recovery.replay.end_markers import CUT_CHECK_IDS, REFUSED_CHECK_ID
+from recovery.replay.end_markers import CUT_CHECK_IDS
 from recovery.replay.recover_state import read_snapshots
 from storage.dirs.lookup import END_KINDS, all_verdicts, is_wrong_end, verdict_of
 from storage.dirs.offset_ledger import OffsetLedger, OffsetSpan, joined, unread
 from storage.errors import AccessError, FormatError
+from storage.formats.control_record import REFUSED_CHECK_ID
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import (
     CONTROL_MASK,

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.loss.content_rows import ContentRows
-    from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
+    from storage.places.log_reader import ReadFinding
 
 Key = tuple[str, int]
 COLUMNS = ("offset", "key")

@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from recovery.export.plan import ExportPiece, ExportPlan
     from recovery.loss.content_rows import ContentRows
     from recovery.records.read_options import ReadCounts
-    from recovery.summaries.read_findings import ReadFinding
     from recovery.summaries.summary import Gaps
     from recovery.transactions.unknown_ends import UnknownTransaction
     from storage.dirs.offset_ledger import Gap, OffsetSpan
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
     from storage.places.listing import DirectoryPlace, SegmentPlace
+    from storage.places.log_reader import ReadFinding
 
 
 # -- the aborted transactions of a partition: by their markers, with the records that are there

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from recovery.records.read_options import OUTCOMES, DecodedBatch, ReadCounts, ReadOptions, Rows
-from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
 from recovery.transactions.events import (
     is_control_of_producer,
     is_data_of_transaction,
@@ -31,12 +30,13 @@ from recovery.transactions.outcomes import damage_of, later_segments, resolve_ou
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, rows_of, table_of
+from storage.kernels.numpy_kernel import BulkWindow, batch_at, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_records
 from storage.places.find import open_place, was_deleted
+from storage.places.log_reader import FindingsList, ReadFinding, SegmentReader, gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +114,7 @@ class WantedRecords:
 
 RowsT = TypeVar("RowsT", bound=Rows)
 
+MAX_SINGLES_AHEAD = 256  # whose headers are read before their records
 MAX_RECORDS = 65_536  # of a decoded table, and of an Arrow batch of single records
 RECORD_OVERHEAD_BYTES = 100  # of a single record, for what is collected
 
@@ -208,30 +209,20 @@ class PieceReader(Generic[RowsT]):
         notes.finish()
 
     def _read(self) -> Iterator[RowsT]:
-        split, notes = self._split, self._notes
-        scan = BulkScan(
-            self._segment,
-            start_pos=split.start_pos,
-            end_pos=self._end_pos,
-            is_active=split.place.is_active and split.is_last,
-            end_offset=split.place.end_offset,
-            claimed_end=split.place.claimed_end if split.is_last else None,
+        reader = SegmentReader.of_split(
+            self._split, self._segment, self._notes, most=MAX_SINGLES_AHEAD
         )
-        for part in scan.parts():
-            notes.look_at(scan)
-            if isinstance(part, BulkWindow):
+        for block in reader.blocks():
+            if block.window is not None:
                 yield from self._flush()
-                notes.passed(part.table)
-                yield from self._read_window(part)
-                self._floor_offset = int(part.table.last_offset[-1]) + 1
-            else:
-                notes.passed_batch(part, self._segment)
-                yield from self._read_single(part)
-                if part.crc_ok is not False and part.pos != self._lost_pos:
-                    self._floor_offset = part.header.last_offset + 1
+                yield from self._read_window(block.window)
+                self._floor_offset = int(block.table.last_offset[-1]) + 1
+            for single in block.singles:
+                yield from self._read_single(single)
+                if single.crc_ok is not False and single.pos != self._lost_pos:
+                    self._floor_offset = single.header.last_offset + 1
         yield from self._flush()
-        notes.look_at(scan)
-        self._check_size(scan.end_pos)
+        self._check_size(reader.scan.end_pos)
 
     @property
     def _end_pos(self) -> int | None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from recovery.replay.end_markers import (
-    REFUSED_CHECK_ID,
     has_marker,
     marker_rows,
     read_marker,
@@ -29,6 +28,7 @@ from recovery.replay.producer_columns import (
     group_starts,
 )
 from storage.errors import FormatError
+from storage.formats.control_record import REFUSED_CHECK_ID
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.replay.producer_columns import MarkerColumns
-from storage.errors import CorruptError, FormatError
+from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.control_record import (
     END_TXN_MARKER_BYTES,
     KEY_BYTES,
+    REFUSED_CHECK_ID,
     ControlRecordType,
     parse_control_key,
     parse_end_txn_marker,
@@ -43,15 +44,14 @@ from storage.producers.producer_state import Marker
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from storage.kernels.numpy_kernel import BulkWindow
+    from storage.kernels.numpy_kernel import BulkWindow, ScanBlock
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import Segment
+    from storage.places.log_reader import Block
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-# What makes a broker refuse the log, instead of cutting it.
-REFUSED_CHECK_ID = "BAT-12"
 # What makes it cut the log behind the batch.
 CUT_CHECK_IDS = frozenset({"CTL-1", "CTL-2", "BAT-7"})
 _MARKER_TYPES = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
@@ -152,6 +152,26 @@ def read_good_markers(
         failures.append(failed)
         rows = rows[rows > failed[0]]
     return MarkerColumns.joined(parts), failures
+
+
+def block_markers(
+    segment: Segment, block: ScanBlock | Block
+) -> tuple[MarkerColumns, list[tuple[int, FormatError | AccessError]]]:
+    """Read the markers of a block, past those that cannot be had; these come with their rows."""
+    failures: list[tuple[int, FormatError | AccessError]] = []
+    if block.window is not None:
+        rows = marker_rows(block.table)
+        markers, malformed = read_good_markers(segment, block.window, block.table, rows)
+        failures += malformed
+        return markers, failures
+    found: list[tuple[int, Marker]] = []
+    for row, batch in enumerate(block.singles):
+        if batch.crc_ok is not False and has_marker(batch.header):
+            try:
+                found.append((row, read_marker(segment, batch)))
+            except (FormatError, AccessError) as error:
+                failures.append((row, error))
+    return MarkerColumns.of(found), failures
 
 
 def marker_columns(records: RecordTable, rows: Ints) -> tuple[MarkerColumns, Flags]:

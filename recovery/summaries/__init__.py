@@ -3,5 +3,5 @@
 Of producers, sequences and transactions, in a form that adds up over pieces.
 
 From the entry down: codec, partition, segment, summary, settled_epochs, producer_summary,
-read_findings, sequence_ranges.
+sequence_ranges.
 """

@@ -13,7 +13,6 @@ import numpy as np
 
 from recovery.summaries.partition import JoinedRun, PartitionSummary
 from recovery.summaries.producer_summary import PRODUCER_DTYPE
-from recovery.summaries.read_findings import ReadFinding  # noqa: TC001 - `read_as` resolves it
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.sequence_ranges import RANGES_DTYPES, SequenceRanges
 from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
@@ -23,6 +22,7 @@ from recovery.timeline.spans import ENDED_DTYPE
 from storage.dirs.offset_ledger import OffsetSpan  # noqa: TC001 - `read_as` resolves it
 from storage.dirs.state_file import read_as
 from storage.errors import AccessError, CorruptError, UnsupportedError
+from storage.places.log_reader import ReadFinding  # noqa: TC001 - `read_as` resolves it
 from storage.places.splits import Split
 
 if TYPE_CHECKING:

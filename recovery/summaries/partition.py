@@ -6,7 +6,6 @@ from functools import partial, reduce
 from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.summaries.read_findings import GONE, ReadFinding, not_there
 from recovery.summaries.segment import MAX_FINDINGS_COUNT, PieceSummary, read_split
 from recovery.summaries.summary import Before, Piece, Summary, merge, merge_again, merge_all
 from recovery.timeline.piece import ReadTimeline, Timeline, join_read, with_fewer_bins
@@ -14,6 +13,7 @@ from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import is_wrong_end
 from storage.dirs.offset_ledger import OffsetSpan, joined, not_given, unread
 from storage.dirs.partition import cleanup_of
+from storage.places.log_reader import GONE, ReadFinding, not_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.replay.end_markers import (
-    has_marker,
-    marker_rows,
-    read_good_markers,
-    read_marker,
-)
-from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
+from recovery.replay.end_markers import block_markers
 from recovery.summaries.summary import Before, Summarizer, Summary, SummaryRows
 from recovery.timeline.piece import (
     ReadTimeline,
@@ -26,29 +20,27 @@ from recovery.timeline.piece import (
     marker_kinds,
     no_timeline,
 )
-from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
+from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets
 from storage.dirs.offset_ledger import OffsetSpan
 from storage.errors import AccessError, FormatError
-from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
+from storage.kernels.numpy_kernel import BulkScan, batch_at
 from storage.kernels.protocol import HeaderTable
 from storage.log.decoded_records import decoded_records
 from storage.places.find import open_place
+from storage.places.log_reader import Block, FindingsList, ReadFinding, SegmentReader, gone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
     from recovery.replay.producer_columns import MarkerColumns
-    from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
     from storage.places.splits import Split, TimelineStart
 
 OffsetRange = tuple[int, int]
-MAX_SINGLES_COUNT = 16_384
 MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted
 _NOTHING = ReadTimeline(no_timeline(), floor_offset=-1, needs_floor=False)
 
@@ -95,24 +87,8 @@ def summarize_split(
     Raises:
         AccessError: it cannot be opened.
     """
-    place = split.place
-    with opener(place) as segment:
-        scan = BulkScan(
-            segment,
-            with_bodies=False,
-            start_pos=split.start_pos,
-            end_pos=None if split.is_last else split.end_pos,
-            is_active=place.is_active and split.is_last,
-            end_offset=place.end_offset,
-            claimed_end=place.claimed_end if split.is_last else None,
-        )
-        reading = _Reading(segment, scan, split, before, offsets)
-        for part in scan.parts():
-            if isinstance(part, BulkWindow):
-                reading.take_window(part)
-            else:
-                reading.take_batch(part)
-        return reading.finish()
+    with opener(split.place) as segment:
+        return _Reading(segment, split, before, offsets).run()
 
 
 class _Reading:
@@ -121,58 +97,28 @@ class _Reading:
     def __init__(
         self,
         segment: Segment,
-        scan: BulkScan,
         split: Split,
         before: Before | None,
         offsets: OffsetRange | None,
     ) -> None:
         self._segment = segment
         self._offsets = offsets
-        self._scan = scan
+        self._reader = SegmentReader.of_split(split, segment, with_bodies=False)
+        self._notes = self._reader.findings
         self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
-        self._notes = FindingsList.of(split)
-        self._doubtful = DoubtfulOffsets(scan)
-        self._lost = LostRecords(scan)
         self._top_offset = -1 if before is None else before.top_offset
-        self._singles: list[ScannedBatch] = []
-        # Behind the batch before the first of them.
+        # Where the first batch begins, as far as that is known.
         self._floor_offset = None if split.start_pos else split.place.base_offset
         self._walked_end_pos = split.start_pos
         self._epochs = (-1, -1)
         self._timeline: _PieceTimeline | None = None
         if split.timeline is not None:
-            self._timeline = _PieceTimeline(segment, scan, split.timeline)
+            self._timeline = _PieceTimeline(segment, self._reader.scan, split.timeline)
 
-    def take_window(self, window: BulkWindow) -> None:
-        """Take healthy batches."""
-        self._notes.look_at(self._scan)
-        self._take_singles()
-        table = window.table
-        self._notes.passed(table)
-        marker = np.zeros(table.row_count, np.int8)
-        markers, failures = read_good_markers(self._segment, window, table, marker_rows(table))
-        _note_markers(marker, markers)
-        for row, error in failures:
-            self._notes.add_error(batch_at(table, row), error)
-        if self._timeline is not None:
-            bad = [row for row, _ in failures]
-            self._timeline.take_window(table, markers, bad)
-        self._take(table, marker, np.maximum(table.records_count, 0).astype(np.int64))
-
-    def take_batch(self, batch: ScannedBatch) -> None:
-        """Take a batch that is not healthy, or of an old format."""
-        self._notes.look_at(self._scan)
-        if not self._singles and self._notes.end_offset is not None:
-            self._floor_offset = self._notes.end_offset
-        self._notes.passed_batch(batch, self._segment)
-        self._singles.append(batch)
-        if len(self._singles) >= MAX_SINGLES_COUNT:
-            self._take_singles()
-
-    def finish(self) -> PieceSummary:
-        """Return what was found."""
-        self._take_singles()
-        self._notes.look_at(self._scan)
+    def run(self) -> PieceSummary:
+        """Read all, and return what was found."""
+        for block in self._reader.blocks():
+            self._take_block(block)
         self._notes.finish()
         lowest, highest = self._epochs
         return PieceSummary(
@@ -186,40 +132,53 @@ class _Reading:
             span=self._notes.ledger.span,
         )
 
-    def _take_singles(self) -> None:
-        if not self._singles:
-            return
-        singles, self._singles = self._singles, []
-        table = table_of(singles)
+    def _take_block(self, block: Block) -> None:
+        table = block.table
+        if block.floor_offset is not None:
+            self._floor_offset = block.floor_offset
+        markers, failures = block_markers(self._segment, block)
         if self._timeline is not None:
-            self._timeline.take_singles(table, singles)
-        marker = np.zeros(len(singles), np.int8)
-        records_count = np.where(table.magic >= MAGIC_V2, np.maximum(table.records_count, 0), 1)
+            self._timeline.take(block, markers, failures)
+        marker = marker_kinds(table.row_count, markers)
+        records_count = np.maximum(table.records_count, 0).astype(np.int64)
+        if block.window is not None:
+            for row, error in failures:
+                self._notes.add_error(batch_at(table, row), error)
+        else:
+            self._take_singles(block, dict(failures), records_count)
+        self._take(block, marker, records_count)
+
+    def _take_singles(
+        self,
+        block: Block,
+        failures: dict[int, FormatError | AccessError],
+        records_count: NDArray[np.int64],
+    ) -> None:
+        """Count the records of old formats, and tell of what cannot be had."""
+        records_count[block.table.magic < MAGIC_V2] = 1
         floor = self._floor_offset
-        for row in np.flatnonzero(table.crc_ok).tolist():
-            header = singles[row].header
-            try:
-                # An empty control batch is what compaction leaves of a marker (PROD-9).
-                if header.magic >= MAGIC_V2:
-                    if header.is_control and header.producer_id >= 0 and header.records_count > 0:
-                        found = read_marker(self._segment, singles[row])
-                        marker[row] = COMMIT if found.is_commit else ABORT
-                elif header.attributes & CODEC_MASK:
-                    records_count[row] = 0
-                    records = decoded_records(singles[row], self._segment, floor or 0)
+        for row in np.flatnonzero(block.table.crc_ok).tolist():
+            single = block.singles[row]
+            header = single.header
+            error = failures.get(row)
+            if header.magic < MAGIC_V2 and header.attributes & CODEC_MASK:
+                records_count[row] = 0
+                try:
+                    records = decoded_records(single, self._segment, floor or 0)
                     records_count[row] = sum(1 for _ in records)
-            except (FormatError, AccessError) as exc:
-                self._notes.add_error(singles[row], exc.without_frames(), floor_offset=floor)
-                continue
-            if not self._notes.is_lost(singles[row].pos):
+                except (FormatError, AccessError) as exc:
+                    error = exc
+            if error is not None:
+                self._notes.add_error(single, error.without_frames(), floor_offset=floor)
+            elif not self._notes.is_lost(single.pos):
                 floor = header.last_offset + 1
-        self._take(table, marker, records_count.astype(np.int64))
 
     def _take(
-        self, table: HeaderTable, marker: NDArray[np.int8], records_count: NDArray[np.int64]
+        self, block: Block, marker: NDArray[np.int8], records_count: NDArray[np.int64]
     ) -> None:
-        is_misplaced = self._misplaced(table)
-        is_lost = table.crc_ok & np.isin(table.pos, list(self._lost.positions))
+        table = block.table
+        is_misplaced = self._misplaced(block)
+        is_lost = table.crc_ok & block.rows_at(block.lost)
         self._walked_end_pos = table.end_pos
         epochs = table.partition_leader_epoch[table.crc_ok & (table.partition_leader_epoch >= 0)]
         if len(epochs):
@@ -237,15 +196,13 @@ class _Reading:
         )
         self._summarizer.add(rows if self._offsets is None else _within(rows, self._offsets))
 
-    def _misplaced(self, table: HeaderTable) -> NDArray[np.bool_]:
+    def _misplaced(self, block: Block) -> NDArray[np.bool_]:
         """Tell which batches are not behind all before them, or have an offset that is wrong.
 
         Such a batch may be a second copy of one at the same offset.
         """
-        is_doubtful = ~table.crc_ok
-        doubtful = self._doubtful.positions
-        if doubtful:
-            is_doubtful |= np.isin(table.pos, list(doubtful))
+        table = block.table
+        is_doubtful = ~table.crc_ok | block.rows_at(block.doubtful)
         offsets = np.where(is_doubtful, -1, table.last_offset)
         tops = np.maximum.accumulate(np.concatenate(([self._top_offset], offsets)))
         self._top_offset = int(tops[-1])
@@ -262,25 +219,16 @@ class _PieceTimeline:
         self._doubtful = DoubtfulOffsets(scan, ENDED_CHECK_IDS)
         self._reading = TimelineReading(wanted.log_start_offset, wanted.floor_offset)
 
-    def take_window(self, table: HeaderTable, markers: MarkerColumns, bad_rows: list[int]) -> None:
+    def take(
+        self,
+        block: Block,
+        markers: MarkerColumns,
+        failures: Iterable[tuple[int, FormatError | AccessError]],
+    ) -> None:
+        table = block.table
         kinds = marker_kinds(table.row_count, markers)
-        for row in bad_rows:
+        for row, _ in failures:
             kinds[row] = kind_by_key(self._segment, batch_at(table, row))
-        self._take(table, kinds)
-
-    def take_singles(self, table: HeaderTable, singles: list[ScannedBatch]) -> None:
-        kinds = np.full(table.row_count, NO_MARKER, np.int8)
-        for row, batch in enumerate(singles):
-            if batch.crc_ok is False or not has_marker(batch.header):
-                continue
-            try:
-                is_commit = read_marker(self._segment, batch).is_commit
-                kinds[row] = COMMIT if is_commit else ABORT
-            except (FormatError, AccessError):
-                kinds[row] = kind_by_key(self._segment, batch)
-        self._take(table, kinds)
-
-    def _take(self, table: HeaderTable, kinds: NDArray[np.int8]) -> None:
         if not table.crc_ok.all():
             kinds = kinds[table.crc_ok]
             table = type(table)._make(column[table.crc_ok] for column in table)
@@ -301,10 +249,6 @@ def _within(rows: SummaryRows, offsets: OffsetRange) -> SummaryRows:
         is_misplaced=rows.is_misplaced[kept],
         is_lost=rows.is_lost[kept],
     )
-
-
-def _note_markers(marker: NDArray[np.int8], found: MarkerColumns) -> None:
-    marker[found.row] = np.where(found.is_commit, COMMIT, ABORT)
 
 
 def read_split(

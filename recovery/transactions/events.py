@@ -17,7 +17,7 @@ from storage.dirs.offset_ledger import OffsetLedger
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, KEY_BYTES, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, batch_at, rows_of, tables_and_windows
+from storage.kernels.numpy_kernel import BulkScan, batch_at, blocks, rows_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
 from storage.limits import INT64_MAX
@@ -298,8 +298,8 @@ class EventWalk:
         self._ends_from = first  # those of lower offsets were given; -1: known with the first batch
 
     def __iter__(self) -> Iterator[EventBlock]:
-        for table, window in tables_and_windows(self._scan):
-            yield self._block(table, window)
+        for each in blocks(self._scan):
+            yield self._block(each.table, each.window)
         self._stretches.finish()
 
     @property

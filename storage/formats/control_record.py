@@ -40,6 +40,9 @@ from storage.limits import require_bytes
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
+# A control batch of a producer without an end marker: a broker refuses the log, it cuts nothing.
+REFUSED_CHECK_ID = "BAT-12"
+
 KEY = Struct(">hh")
 KEY_BYTES = 4
 END_TXN_MARKER = Struct(">hi")

@@ -38,14 +38,14 @@ from storage.kernels.layouts import COLUMN_DTYPES, HEADER_DTYPE, empty_table
 from storage.kernels.native_kernel import HeaderReader
 from storage.kernels.native_kernel import scan_window as native_scan_window
 from storage.kernels.offset_order import LOOK_COUNT, Span
-from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
+from storage.kernels.protocol import MAX_BLOCK_ROWS, MAX_SINGLES, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
 from storage.kernels.scan import Scan
 from storage.kernels.select import load_native
 from storage.limits import as_int64
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -432,21 +432,9 @@ class TableScan:
         return self.scan.resynced
 
     def _blocks(self) -> Iterator[HeaderTable]:
-        singles: list[ScannedBatch] = []
-        for part in self.scan.parts():
-            if isinstance(part, ScannedBatch):
-                singles.append(part)
-                if len(singles) == MAX_BLOCK_ROWS:
-                    yield table_of(singles)
-                    singles.clear()
-                continue
-            if singles:
-                yield table_of(singles)
-                singles.clear()
-            for start in range(0, part.table.row_count, MAX_BLOCK_ROWS):
-                yield rows_of(part.table, start, start + MAX_BLOCK_ROWS)
-        if singles:
-            yield table_of(singles)
+        for block in blocks(self.scan, most=MAX_BLOCK_ROWS):
+            for start in range(0, block.table.row_count, MAX_BLOCK_ROWS):
+                yield rows_of(block.table, start, start + MAX_BLOCK_ROWS)
 
 
 def rows_of(table: HeaderTable, start: int, end: int) -> HeaderTable:
@@ -459,23 +447,45 @@ def scan_tables(segment: ScannedFile, **options: Any) -> TableScan:
     return TableScan(BulkScan(segment, with_bodies=False, **options))
 
 
-MAX_SINGLES = 16_384
+class ScanBlock(NamedTuple):
+    """Batches of a scan that follow each other.
+
+    Attributes:
+        table: their headers.
+        window: where all of them lie, healthy as they are; None: they needed a closer look, or are
+            of an old format.
+        singles: these, one by one; of a window none.
+    """
+
+    table: HeaderTable
+    window: BulkWindow | None
+    singles: Sequence[ScannedBatch] = ()
 
 
-def tables_and_windows(
+def blocks(
     scan: BulkScan,
-) -> Iterator[tuple[HeaderTable, BulkWindow | None]]:
-    """Give the batches of a scan in order; those outside of windows are gathered into tables."""
+    *,
+    most: int = MAX_SINGLES,
+    meet: Callable[[BulkWindow | ScannedBatch], bool] | None = None,
+) -> Iterator[ScanBlock]:
+    """Give the batches of a scan in order; those outside of windows are gathered.
+
+    Args:
+        scan: at its begin.
+        most: that are gathered.
+        meet: is shown each part before it is given or gathered; True: what was gathered before it
+            is given first.
+    """
     singles: list[ScannedBatch] = []
     for part in scan.parts():
-        if not isinstance(part, BulkWindow):
-            singles.append(part)
-            if len(singles) < MAX_SINGLES:
-                continue
-        if singles:
-            yield table_of(singles), None
+        is_apart = meet is not None and meet(part)
+        is_apart = is_apart or isinstance(part, BulkWindow) or len(singles) >= most
+        if singles and is_apart:
+            yield ScanBlock(table_of(singles), None, singles)
             singles = []
         if isinstance(part, BulkWindow):
-            yield part.table, part
+            yield ScanBlock(part.table, part)
+        else:
+            singles.append(part)
     if singles:
-        yield table_of(singles), None
+        yield ScanBlock(table_of(singles), None, singles)

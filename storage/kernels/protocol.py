@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from storage.formats.record_batch import BatchHeader
 
+MAX_SINGLES = 16_384  # batches in a row that are given one by one, not in columns
 MAX_BLOCK_ROWS = 65_536
 
 

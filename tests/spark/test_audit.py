@@ -16,8 +16,8 @@ from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
 from eoctl.spark.executors import SparkJobError
 from recovery.summaries.codec import Shelf
-from recovery.summaries.read_findings import GONE
 from storage.places.find import list_places, open_place
+from storage.places.log_reader import GONE
 from storage.places.splits import split_places
 from tests.audit_logs import Batch, define, write_segments
 from tests.audit_world import World

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from eoctl.spark.rows.source_options import SourceOptions
     from recovery.records.piece_reader import PieceCounts
-    from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
     from storage.places.listing import Listing, SegmentPlace
+    from storage.places.log_reader import ReadFinding
     from storage.places.splits import Split
 
 # Columns and their Spark types; the first ones are those of a SegmentPlace.

@@ -22,7 +22,7 @@ import numpy as np
 
 from recovery.checks.grounds import broker_version as releases
 from recovery.checks.grounds.broker_version import READERS_FAIL
-from recovery.replay.end_markers import REFUSED_CHECK_ID, marker_columns, read_marker
+from recovery.replay.end_markers import marker_columns, read_marker
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError, UnsupportedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -30,6 +30,7 @@ from storage.formats import consumer_offsets, share_group_state, transaction_sta
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
 from storage.formats.control_record import (
     MESSAGES,
+    REFUSED_CHECK_ID,
     ControlRecordType,
     parse_control_key,
     parse_control_message,

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from recovery.records.columns import RecordReader, binary_array, record_schema
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
-from recovery.summaries.read_findings import FindingsList
 from recovery.transactions.isolation import Isolation
 from recovery.transactions.outcomes import find_stability
 from storage.errors import AccessError, FormatError, UsageError
@@ -30,6 +29,7 @@ from storage.kernels.protocol import VerdictKind
 from storage.log.decoded_records import marker_is_commit
 from storage.log.segment import open_segment
 from storage.places.find import list_places
+from storage.places.log_reader import FindingsList
 from storage.places.splits import Split, split_places
 from tests.audit_logs import Batch, write_segments
 from tests.batches import encoded_batch

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import recovery.replay.bulk_state
 import storage.kernels.numpy_kernel
 from recovery.replay.bulk_state import BulkState, SegmentReplay, replay_segment
-from recovery.replay.end_markers import REFUSED_CHECK_ID, read_marker
+from recovery.replay.end_markers import read_marker
 from recovery.replay.producer_columns import MarkerColumns
 from storage.errors import CorruptError, FormatError
 from storage.formats.control_record import (
+    REFUSED_CHECK_ID,
     EndTxnMarker,
     encode_control_key,
     encode_end_txn_marker,

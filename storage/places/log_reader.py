@@ -1,4 +1,7 @@
-"""What a reader of records could not give: stretches of a segment, and the offsets in them.
+"""The batches of a segment for whoever reads records, and the ledger of those that are lost.
+
+`SegmentReader` gives all batches in the order of the log, healthy ones in windows, and goes on
+behind damage. What cannot be given it keeps as findings: stretches, and the offsets in them.
 
 The offsets of a bad stretch are known from its neighbours: they begin behind the last good batch
 before it and end before the first good one behind it. That is the most that can be missing; control
@@ -7,24 +10,27 @@ records and what compaction has removed are among them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import numpy as np
-
-from recovery.replay.end_markers import REFUSED_CHECK_ID
-from storage.dirs.lookup import END_KINDS
+from storage.dirs.lookup import END_KINDS, OFFSET_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.dirs.offset_ledger import OffsetLedger, begin_of, lost_range
 from storage.errors import AccessError
-from storage.kernels.protocol import Verdict, VerdictKind, in_words
+from storage.formats.control_record import REFUSED_CHECK_ID
+from storage.kernels.protocol import MAX_SINGLES, ScannedBatch, Verdict, VerdictKind, in_words
 from storage.limits import MAX_OFFSET
-from storage.log.decoded_records import lost_base_offset, offsets_inside
+from storage.log.decoded_records import lost_base_offset, offsets_inside, wrong_wrapper_offset
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    import numpy as np
+    from numpy.typing import NDArray
+
     from storage.dirs.acknowledged import Missing
     from storage.errors import FormatError
-    from storage.formats.legacy_message import InnerOffsets
-    from storage.kernels.numpy_kernel import BulkScan
-    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.kernels.numpy_kernel import BulkScan, BulkWindow, ScanBlock
+    from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
     from storage.places.splits import Split
 
@@ -131,12 +137,36 @@ def not_there(path: str, missing: Missing) -> ReadFinding:
     )
 
 
+def content_finding(
+    path: str, batch: ScannedBatch, error: FormatError | AccessError, floor_offset: int | None
+) -> ReadFinding:
+    """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before."""
+    header = batch.header
+    if isinstance(error, AccessError):
+        kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
+    else:
+        kind, check_id, errno, reason = VerdictKind.CORRUPT, error.check_id, 0, error.message
+    return ReadFinding(
+        path=path,
+        start_pos=batch.pos,
+        end_pos=batch.pos + header.batch_bytes,
+        kind=kind,
+        check_id=check_id,
+        reason=reason,
+        errno=errno,
+        base_offset=lost_base_offset(header, floor_offset),
+        last_offset=header.last_offset,
+    )
+
+
 class FindingsList:
     """Turns the verdicts of a scan into findings, with the offsets around them.
 
     Attributes:
         found: the findings so far; complete after `finish`.
         ledger: the offsets of the good batches.
+        wrong_wrappers: of these, compressed messages of format 0 that state an offset which the
+            messages in them do not end with.
     """
 
     def __init__(
@@ -156,6 +186,7 @@ class FindingsList:
             cleaned_offset: as of `OffsetLedger`.
         """
         self.found: list[ReadFinding] = []
+        self.wrong_wrappers: list[ReadFinding] = []
         self.ledger = OffsetLedger(base_offset, cleaned_offset=cleaned_offset)
         self._is_last = is_last
         self._path = path
@@ -195,8 +226,7 @@ class FindingsList:
         if self._waiting:
             still = []
             for each in self._waiting:
-                at = int(np.searchsorted(table.pos, each.start_pos))
-                behind = int(np.searchsorted(table.pos, each.end_pos))
+                at, behind = map(int, table.pos.searchsorted((each.start_pos, each.end_pos)))
                 base_offset = int(table.last_offset[at - 1]) + 1 if at else each.base_offset
                 finding = each._replace(base_offset=base_offset)
                 if behind < table.row_count:
@@ -208,17 +238,17 @@ class FindingsList:
         self.ledger.take(table)
         self._next_offset = int(table.last_offset[-1]) + 1
 
-    def passed_batch(self, batch: ScannedBatch, segment: Segment) -> InnerOffsets | None:
-        """Take a batch that was given by itself; its offsets count if its records do.
-
-        Returns what a good wrapper of an old format holds.
-        """
+    def passed_batch(self, batch: ScannedBatch, segment: Segment) -> None:
+        """Take a batch that was given by itself; its offsets count if its records do."""
         if batch.crc_ok is False or self.is_lost(batch.pos):
             if 0 <= batch.header.base_offset <= MAX_OFFSET:
                 stated = batch.header.base_offset, batch.header.last_offset
                 self._stated[batch.pos] = stated, batch.crc_ok is not False
-            return None
+            return
         inner = offsets_inside(batch, segment)
+        if inner and (error := wrong_wrapper_offset(batch, inner.last_offset)) is not None:
+            floor_offset = self.ledger.next_offset
+            self.wrong_wrappers.append(content_finding(self._path, batch, error, floor_offset))
         base_offset = begin_of(batch.header, inner)
         still = []
         for each in self._waiting:
@@ -231,7 +261,6 @@ class FindingsList:
         self._waiting = still
         self.ledger.take_batch(batch.header, inner)
         self._next_offset = batch.header.last_offset + 1
-        return inner
 
     def add_error(
         self,
@@ -250,27 +279,11 @@ class FindingsList:
                 return
             self._waiting = [each for each in self._waiting if each.start_pos != batch.pos]
             self.found = [each for each in self.found if each.start_pos != batch.pos]
-        header = batch.header
-        if isinstance(error, AccessError):
-            kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
-        else:
-            kind, check_id, errno, reason = VerdictKind.CORRUPT, error.check_id, 0, error.message
-            if header.is_control:  # no end marker, whatever is wrong with the record
-                check_id = REFUSED_CHECK_ID
-        self.found.append(
-            ReadFinding(
-                path=self._path,
-                start_pos=batch.pos,
-                end_pos=batch.pos + header.batch_bytes,
-                kind=kind,
-                check_id=check_id,
-                reason=reason,
-                errno=errno,
-                base_offset=lost_base_offset(header, floor_offset),
-                last_offset=header.last_offset,
-                is_lost=is_lost,
-            )
-        )
+        found = content_finding(self._path, batch, error, floor_offset)
+        if batch.header.is_control and found.is_corrupt:
+            # It is no end marker, whatever is wrong with the record.
+            found = found._replace(check_id=REFUSED_CHECK_ID)
+        self.found.append(found._replace(is_lost=is_lost))
 
     def add_unreadable(self, error: AccessError, start_pos: int, end_pos: int) -> None:
         """Tell of a stretch of the file that cannot be had at all."""
@@ -327,4 +340,147 @@ class FindingsList:
             errno=verdict.errno,
             base_offset=self._next_offset,
             is_lost=verdict.is_lost and kind not in END_KINDS,
+        )
+
+
+# -- the reader
+
+
+class Block(NamedTuple):
+    """Batches of a segment that follow each other.
+
+    Attributes:
+        table: their headers.
+        window: where all of them lie, healthy as they are; None: they needed a closer look, or are
+            of an old format.
+        singles: these, one by one; of a window none.
+        before: what the scan says of the stretches before the first batch and behind the block
+            before.
+        floor_offset: one above the last good batch before; None: there was none.
+        doubtful: where batches begin whose offset cannot be right, so far.
+        lost: where batches begin of which nobody can take the records, so far.
+    """
+
+    table: HeaderTable
+    window: BulkWindow | None
+    singles: Sequence[ScannedBatch]
+    before: Sequence[Verdict]
+    floor_offset: int | None
+    doubtful: set[int]
+    lost: set[int]
+
+    def rows_at(self, positions: set[int]) -> NDArray[np.bool_]:
+        """Tell which batches begin at one of these positions."""
+        import numpy as np
+
+        if not positions:
+            return np.zeros(self.table.row_count, np.bool_)
+        return np.isin(self.table.pos, list(positions))
+
+
+class SegmentReader:
+    """The batches of one segment, or of a piece of it, for all who go on behind damage.
+
+    Attributes:
+        scan: what reads them; its verdicts are those of all that was read so far.
+        findings: what cannot be given, and the ledger of the offsets of good batches.
+        rest: what the scan says of the stretches behind the last batch; known at the end.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        findings: FindingsList,
+        *,
+        with_bodies: bool = True,
+        in_order: bool = False,
+        most: int = MAX_SINGLES,
+        doubtful_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
+        **options: Any,
+    ) -> None:
+        """Begin.
+
+        Args:
+            segment: is open.
+            findings: of this segment, without any yet.
+            with_bodies: as of `BulkScan`.
+            in_order: no block has a stretch within that the scan says anything of.
+            most: batches of a block that come one by one.
+            doubtful_ids: the rules that an offset breaks which cannot be right.
+            options: of `Segment.scan`.
+        """
+        from storage.kernels.numpy_kernel import BulkScan
+
+        self.scan = BulkScan(segment, with_bodies=with_bodies, **options)
+        self.findings = findings
+        self.rest: Sequence[Verdict] = ()
+        self._segment = segment
+        self._in_order, self._most = in_order, most
+        self._doubtful = DoubtfulOffsets(self.scan, doubtful_ids)
+        self._lost = LostRecords(self.scan)
+        self._floors: list[int | None] = []  # before each part since the last block
+        self._passed_count = 0  # of verdicts before the last part
+        self._told_count = 0  # of those that a block has
+
+    @classmethod
+    def of_split(
+        cls, split: Split, segment: Segment, findings: FindingsList | None = None, **options: Any
+    ) -> Self:
+        """Read a split of a segment, which is open; the options are those of a reader."""
+        place = split.place
+        return cls(
+            segment,
+            FindingsList.of(split) if findings is None else findings,
+            **options,
+            start_pos=split.start_pos,
+            end_pos=None if split.is_last else split.end_pos,
+            is_active=place.is_active and split.is_last,
+            end_offset=place.end_offset,
+            claimed_end=place.claimed_end if split.is_last else None,
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """Give the batches in the order of the log, once."""
+        from storage.kernels.numpy_kernel import blocks
+
+        for each in blocks(self.scan, most=self._most, meet=self._meet):
+            yield self._block(each)
+        self.findings.look_at(self.scan)
+        self.rest = self.scan.verdicts[self._told_count :]
+
+    def _meet(self, part: BulkWindow | ScannedBatch) -> bool:
+        """Take a part into the ledger; True if it begins a block, since something lies before."""
+        findings = self.findings
+        findings.look_at(self.scan)
+        self._floors.append(findings.end_offset)
+        if isinstance(part, ScannedBatch):
+            pos = part.pos
+            findings.passed_batch(part, self._segment)
+        else:
+            pos = int(part.table.pos[0])
+            findings.passed(part.table)
+        known_count = self._passed_count
+        self._passed_count = self._count_to(pos, known_count)
+        return self._in_order and self._passed_count > known_count
+
+    def _count_to(self, pos: int, count: int) -> int:
+        """Return how many verdicts there are up to a position; `count` are known to be."""
+        verdicts = self.scan.verdicts
+        while count < len(verdicts) and verdicts[count].start_pos <= pos:
+            count += 1
+        return count
+
+    def _block(self, given: ScanBlock) -> Block:
+        floor_offset = self._floors[0]
+        del self._floors[: len(given.singles) or 1]
+        told_count = self._told_count
+        self._told_count = self._count_to(int(given.table.pos[0]), told_count)
+        return Block(
+            table=given.table,
+            window=given.window,
+            singles=given.singles,
+            before=self.scan.verdicts[told_count : self._told_count],
+            floor_offset=floor_offset,
+            doubtful=self._doubtful.positions,
+            lost=self._lost.positions,
         )

@@ -64,11 +64,38 @@ class ReadFinding(NamedTuple):
     last_offset: int | None = None
     is_lost: bool = True
 
+    @classmethod
+    def of_verdict(cls, path: str, verdict: Verdict) -> Self:
+        """Tell of what a scan says; the offsets around it are not known yet."""
+        return cls(
+            path=path,
+            start_pos=verdict.start_pos,
+            end_pos=verdict.end_pos,
+            kind=verdict.kind,
+            check_id=verdict.check_id,
+            reason=verdict.reason,
+            errno=verdict.errno,
+            is_lost=verdict.is_lost,
+        )
+
     @property
     def told(self) -> str:
         """Where, what and why, in words."""
         where = f"{self.path}: positions {self.start_pos} to {self.end_pos}"
         return f"{where}: {self.kind}: {self.reason} [{self.check_id}]"
+
+    @property
+    def with_offsets(self) -> str:
+        """What, where, and the most that can be missing, in words."""
+        first = "unknown" if self.base_offset is None else self.base_offset
+        last = "unknown" if self.last_offset is None else self.last_offset
+        offsets = "no offset is missing" if self.is_empty else f"offsets {first} to {last}"
+        return f"{self}; {offsets}"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What programs are told beside the words."""
+        return {name: value for name, value in self._asdict().items() if name in _TOLD_FIELDS}
 
     @property
     def is_empty(self) -> bool:
@@ -157,6 +184,9 @@ def content_finding(
         base_offset=lost_base_offset(header, floor_offset),
         last_offset=header.last_offset,
     )
+
+
+_TOLD_FIELDS = frozenset(ReadFinding._fields) - {"errno", "is_lost"}
 
 
 class FindingsList:
@@ -330,14 +360,9 @@ class FindingsList:
         if not self._is_last and check_id == "SEG-5":
             # The end of a split is no end of the segment: it is a batch that does not lead there.
             kind, check_id = VerdictKind.CORRUPT, "BAT-2"
-        return ReadFinding(
-            path=self._path,
-            start_pos=verdict.start_pos,
-            end_pos=verdict.end_pos,
+        return ReadFinding.of_verdict(self._path, verdict)._replace(
             kind=kind,
             check_id=check_id,
-            reason=verdict.reason,
-            errno=verdict.errno,
             base_offset=self._next_offset,
             is_lost=verdict.is_lost and kind not in END_KINDS,
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from eoctl.clients.log.consumer import TAIL_GRACE_S, Consumed, LogConsumer
-from eoctl.clients.log.log_walk import LogWalk, LogWatch, content_damage
+from eoctl.clients.log.log_walk import LogWalk, LogWatch
 from eoctl.clients.log.table_records import visible
 from storage.checksum import crc32c
 from storage.errors import AccessError, FormatError, RefusedError
@@ -33,6 +33,7 @@ from storage.kernels.numpy_kernel import batch_at
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.log.decoded_records import decoded_records
 from storage.log.segment import open_segment
+from storage.places.log_reader import content_finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -255,7 +256,7 @@ class BatchReader(LogWalk[BatchBlock]):
                 data = memoryview(bytearray(segment.read_batch(batch)))
             except (FormatError, AccessError) as exc:
                 yield from self._flush()
-                self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+                self._lose(content_finding(segment.path, batch, exc, self._floor_offset))
                 return
             is_odd = header.magic < MAGIC_V2 or header.base_offset < self.next_offset
             is_odd = is_odd or header.records_count != header.last_offset_delta + 1
@@ -273,7 +274,7 @@ class BatchReader(LogWalk[BatchBlock]):
                 found = decoded_records(batch, segment, self._floor_offset)
             except (FormatError, AccessError) as exc:
                 yield from self._flush()
-                self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+                self._lose(content_finding(segment.path, batch, exc, self._floor_offset))
                 return
             own_records = tuple(each for each in found if each.offset >= self.next_offset)
             if not own_records:

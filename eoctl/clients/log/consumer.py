@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, NamedTuple, Unpack
 
 from eoctl.clients.log.consumed import SingleRecords
-from eoctl.clients.log.log_walk import DamageError, Given, LogWalk, LogWatch, content_damage
+from eoctl.clients.log.log_walk import DamageError, Given, LogWalk, LogWatch
 from eoctl.clock import parse_time_ms
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.dirs.discovery import select_partition
@@ -30,6 +30,7 @@ from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import ScannedBatch
 from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_records
+from storage.places.log_reader import content_finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -200,11 +201,11 @@ class LogReader(LogWalk["AnyRecords"]):
                     f" {segment.max_batch_bytes:,} bytes",
                     next_step="--max-batch-bytes N, or --skip-corrupt",
                 ) from exc
-            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            self._lose(content_finding(segment.path, batch, exc, self._floor_offset))
             return
         except (FormatError, AccessError) as exc:
             yield from self._flush()
-            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            self._lose(content_finding(segment.path, batch, exc, self._floor_offset))
             return
         for record in records:
             if self.next_offset <= record.offset < end_offset:
@@ -344,9 +345,9 @@ class LogConsumer(ABC, Generic[Given]):
         partition = self.partition
         yield from map(str, (*self.around, *partition.problems, *partition.notes))
         for each in [] if self.reader is None else self.reader.noted:
-            yield f"damaged, and given: {each}"
+            yield f"damaged, and given: {each.with_offsets}"
         if self.reader is not None and self.reader.wrong_end is not None:
-            yield f"behind the last batch: {self.reader.wrong_end}"
+            yield f"behind the last batch: {self.reader.wrong_end.with_offsets}"
         yield from (f"{partition.path}: {each}" for each in not_given)
 
     def _new_view(self) -> TransactionView:

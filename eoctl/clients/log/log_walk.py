@@ -31,8 +31,9 @@ from storage.file_names import HIGH_WATERMARK_NAME, FileKind, classify
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.kernels.protocol import ScannedBatch, VerdictKind
 from storage.limits import MAX_OFFSET
-from storage.log.decoded_records import lost_base_offset, offsets_inside
+from storage.log.decoded_records import offsets_inside
 from storage.log.segment import DEFAULT_MAX_BATCH_BYTES, open_segment
+from storage.places.log_reader import ReadFinding
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import StoppedState
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
-    from storage.errors import FormatError
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
@@ -105,59 +105,30 @@ def _state(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# -- damage that a consumer meets in a log: what it is, and what is missing because of it
+# -- damage that a consumer meets in a log
 
 
-class Damage(NamedTuple):
-    """A stretch of the log that gives no records. Positions are half open, in bytes.
-
-    `base_offset` to `last_offset` is the most that can be missing; None: not known on that side. A
-    `last_offset` below `base_offset` says that nothing is.
-    """
-
-    path: str
-    start_pos: int
-    end_pos: int
-    kind: str
-    check_id: str
-    reason: str
-    base_offset: int
-    last_offset: int | None = None
-
-    def __str__(self) -> str:
-        rule = f" [{self.check_id}]" if self.check_id else ""
-        last = "unknown" if self.last_offset is None else self.last_offset
-        offsets = f"offsets {self.base_offset} to {last}"
-        if self.last_offset is not None and self.last_offset < self.base_offset:
-            offsets = "no offset is missing"
-        return (
-            f"{self.path}: positions {self.start_pos} to {self.end_pos}: {self.kind}:"
-            f" {self.reason}{rule}; {offsets}"
-        )
-
-
-def unreadable(path: str, end_pos: int, reason: str) -> Damage:
+def unreadable(path: str, end_pos: int, reason: str) -> ReadFinding:
     """Tell of a segment that cannot be opened or listed; its offsets follow from its neighbours."""
-    return Damage(
+    return ReadFinding(
         path=path,
         start_pos=0,
         end_pos=end_pos,
         kind=VerdictKind.UNREADABLE,
         check_id="",
         reason=reason,
-        base_offset=0,
     )
 
 
 class DamageError(EoctlError):
     """Reading ended at damage; all records before it were given."""
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: ReadFinding) -> None:
         look = f"eoctl dump-segment --offsets {damage.base_offset}.. {pasted(damage.path)}"
         repair = f"eoctl repair {pasted(Path(damage.path).parent)} --strategy salvage"
         # Who consumes, copies and transforms is told the same.
         super().__init__(
-            str(damage),
+            damage.with_offsets,
             next_step=f"{look}   # {repair}: what can be kept; consume --skip-corrupt goes on",
         )
         self.damage = damage
@@ -179,28 +150,20 @@ class NewVerdicts:
         """`gives_proven`: what is proven all the same is no loss."""
         self._gives_proven = gives_proven
         self.positions: set[int] = set()
-        self.given: dict[int, Damage] = {}
-        self.ends: list[Damage] = []
+        self.given: dict[int, ReadFinding] = {}
+        self.ends: list[ReadFinding] = []
         self._stopped = stopped
         self._scan = scan
         self._path = path
         self._seen_count = 0
 
-    def take(self) -> list[Damage]:
+    def take(self) -> list[ReadFinding]:
         """Return it, by position."""
         verdicts = self._scan.verdicts[self._seen_count :]
         self._seen_count += len(verdicts)
         found = []
         for each in verdicts:
-            damage = Damage(
-                path=self._path,
-                start_pos=each.start_pos,
-                end_pos=each.end_pos,
-                kind=each.kind,
-                check_id=each.check_id,
-                reason=each.reason,
-                base_offset=0,
-            )
+            damage = ReadFinding.of_verdict(self._path, each)
             if each.kind in END_KINDS:  # it is where the log ends
                 if is_wrong_end(each.kind, self._stopped):
                     self.ends.append(damage)
@@ -210,26 +173,6 @@ class NewVerdicts:
                 self.positions.add(each.start_pos)
                 found.append(damage)
         return found
-
-
-def content_damage(
-    batch: ScannedBatch, path: str, error: FormatError | AccessError, floor_offset: int
-) -> Damage:
-    """Return what a batch is whose content cannot be had; the one before ends at the floor."""
-    header, end_pos = batch.header, batch.pos + batch.header.batch_bytes
-    kind, check_id = VerdictKind.CORRUPT, getattr(error, "check_id", "")
-    if isinstance(error, AccessError):
-        kind = VerdictKind.UNREADABLE
-    return Damage(
-        path=path,
-        start_pos=batch.pos,
-        end_pos=end_pos,
-        kind=kind,
-        check_id=check_id,
-        reason=error.message,
-        base_offset=lost_base_offset(header, floor_offset),
-        last_offset=header.last_offset,
-    )
 
 
 # -- log walk
@@ -301,10 +244,10 @@ class LogWalk(ABC, Generic[Given]):
         self, partition: Partition, next_offset: int, **options: Unpack[WalkOptions]
     ) -> None:
         self.next_offset = next_offset
-        self.skipped: list[Damage] = []
-        self.noted: list[Damage] = []
-        self.wrong_end: Damage | None = None
-        self.tail: list[Damage] = []
+        self.skipped: list[ReadFinding] = []
+        self.noted: list[ReadFinding] = []
+        self.wrong_end: ReadFinding | None = None
+        self.tail: list[ReadFinding] = []
         cleaned_offset = partition.acknowledged.cleaned_offset
         self.ledger = OffsetLedger(next_offset, cleaned_offset=cleaned_offset)
         self._partition = partition
@@ -318,7 +261,7 @@ class LogWalk(ABC, Generic[Given]):
         self._is_before_first = True  # no batch from `next_offset` on was met yet
         # Offsets of bad batches, by position, and whether their checksums are right.
         self._stated: dict[int, tuple[tuple[int, int], bool]] = {}
-        self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
+        self._waiting: list[ReadFinding] = []  # for the next good batch: it tells what is missing
         self._remembered: deque[RememberedBatch] | None = None
 
     def seek(self, offset: int) -> None:
@@ -368,7 +311,7 @@ class LogWalk(ABC, Generic[Given]):
                 return max(found.base_offset, first_offset)
         return None
 
-    def is_place_of(self, damage: Damage) -> bool:
+    def is_place_of(self, damage: ReadFinding) -> bool:
         """Whether damage is where the last `read` began: what was there may be another log now."""
         return damage.start_pos in {self._pos, self._before.pos}
 
@@ -591,14 +534,14 @@ class LogWalk(ABC, Generic[Given]):
             first, last = lost_range(self.next_offset, last_offset, stated, is_proven=is_proven)
             self._lose(each._replace(base_offset=first, last_offset=last))
 
-    def _note(self, damage: Damage | None, batch: ScannedBatch) -> None:
+    def _note(self, damage: ReadFinding | None, batch: ScannedBatch) -> None:
         header = batch.header
         if damage is not None and header.last_offset >= self.next_offset:
             self.noted.append(
                 damage._replace(base_offset=header.base_offset, last_offset=header.last_offset)
             )
 
-    def _lose(self, damage: Damage) -> None:
+    def _lose(self, damage: ReadFinding) -> None:
         if not self._skip_corrupt:
             raise DamageError(damage)
         self.skipped.append(damage)

@@ -73,12 +73,12 @@ def tell_skipped(consumer: Consumer) -> None:
     """Name what gave no records."""
     reader = consumer.reader
     for each in [] if reader is None else reader.skipped:
-        output.message(f"skipped: {each}", level="warning", **each._asdict())
+        output.message(f"skipped: {each.with_offsets}", level="warning", **each.fields)
     for each in [] if reader is None else reader.noted:
-        output.message(f"damaged, and given: {each}", level="warning", **each._asdict())
+        output.message(f"damaged, and given: {each.with_offsets}", level="warning", **each.fields)
     if reader is not None and reader.wrong_end is not None:
         end = reader.wrong_end
-        output.message(f"behind the last batch: {end}", level="warning", **end._asdict())
+        output.message(f"behind the last batch: {end.with_offsets}", level="warning", **end.fields)
 
 
 def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:

@@ -32,7 +32,6 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eoctl.clients.log.log_walk import Damage
     from eoctl.serve.logs.wire_walk import Given, VerifiedRun
     from recovery.transactions.unknown_ends import UnknownTransaction
     from recovery.transactions.view import TransactionView
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from storage.dirs.offset_ledger import KnownRange, OffsetSpan
     from storage.dirs.partition import Partition, TimePlace
     from storage.formats.offset_index import OffsetIndexEntry
+    from storage.places.log_reader import ReadFinding
 
 MAX_RUNS = 64
 MAX_WALKS = 4
@@ -95,10 +95,10 @@ class ServedLog:
         """
         self.partition = partition
         self.missing: tuple[Missing, ...] = ()
-        self.skipped: dict[tuple[str, int], Damage] = {}
+        self.skipped: dict[tuple[str, int], ReadFinding] = {}
         self.met: dict[int, DamageError] = {}
-        self.noted: dict[tuple[str, int], Damage] = {}
-        self.found: tuple[Damage, ...] = ()
+        self.noted: dict[tuple[str, int], ReadFinding] = {}
+        self.found: tuple[ReadFinding, ...] = ()
         self.unknown: tuple[UnknownTransaction, ...] = ()
         self.is_verified = False
         self._is_until_hw = is_until_hw
@@ -437,7 +437,7 @@ class ServedLog:
             for each in found:
                 if (each.path, each.start_pos) not in known:
                     known[each.path, each.start_pos] = each
-                    self._tell(f"{what}: {each}")
+                    self._tell(f"{what}: {each.with_offsets}")
         walk.skipped, walk.noted = [], []
         partition = self.partition
         for gap in absent(
@@ -465,7 +465,7 @@ class ServedLog:
             self.found = tuple(walk.skipped)
             self.is_verified = True
             for each in self.found:
-                self._tell(f"damaged: {each}")
+                self._tell(f"damaged: {each.with_offsets}")
             if self.partition.segments:
                 gaps = self._not_given(walk.ledger.span, walk.skipped)
                 self.missing = tuple(

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
-from eoctl.clients.log.log_walk import LogWalk, content_damage
+from eoctl.clients.log.log_walk import LogWalk
 from storage.errors import AccessError, FormatError
 from storage.files.positioned_file import PositionedFile
 from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
@@ -19,6 +19,7 @@ from storage.kernels.pure import compute_checksum, crc_start_pos, extend_checksu
 from storage.kernels.select import load_native
 from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_records
+from storage.places.log_reader import content_finding
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
-
 
 Key = tuple[str, int]  # path, inode
 
@@ -379,7 +379,7 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
             decoded_records(batch, segment, self._floor_offset)
         except (FormatError, AccessError) as exc:
             yield from self._flush()
-            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
+            self._lose(content_finding(segment.path, batch, exc, self._floor_offset))
             return False
         return True
 

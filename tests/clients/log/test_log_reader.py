@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from eoctl.clients.log.consumer import AnyRecords
-    from eoctl.clients.log.log_walk import Damage
+    from storage.places.log_reader import ReadFinding
 
 Rows = list[tuple[Any, ...]]
 BULK, PLAIN = 0, 1 << 62
@@ -74,7 +74,7 @@ def read(partition: Partition, least_bytes: int, start: int, end: int) -> tuple[
     return rows, reader.skipped, tail, reader.next_offset
 
 
-def until_damage(reader: LogReader, end: int = MAX_OFFSET) -> tuple[Rows, Damage | None]:
+def until_damage(reader: LogReader, end: int = MAX_OFFSET) -> tuple[Rows, ReadFinding | None]:
     """The records before the first damage, and that."""
     rows: Rows = []
     try:

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from recovery.replay.bulk_state import MIN_TABLE_ROWS
 from recovery.replay.end_markers import block_markers
-from recovery.replay.producer_columns import MarkerColumns
+from recovery.replay.producer_columns import ShortTables
 from storage.dirs.lookup import ENDED_CHECK_IDS
 from storage.errors import AccessError
 from storage.kernels.numpy_kernel import batch_at
-from storage.kernels.protocol import HeaderTable
 from storage.places.log_reader import Block, FindingsList, SegmentReader
 
 if TYPE_CHECKING:
@@ -22,9 +20,10 @@ if TYPE_CHECKING:
     from recovery.checks.contents.records import RecordCheck
     from recovery.checks.grounds.collector import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+    from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.partition import SegmentBounds
     from storage.errors import FormatError
-    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
     from storage.log.segment import Segment
 
 # Offsets that contradict each other, or the name of the segment.
@@ -91,9 +90,7 @@ class CheckWalk:
         self._indexes = indexes
         self._records = records
         self._bounds = bounds
-        self._tables: list[HeaderTable] = []
-        self._markers: list[MarkerColumns] = []
-        self._row_count = 0  # of these tables
+        self._short = ShortTables()
         self._doubtful: set[int] = set()
 
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
@@ -156,7 +153,8 @@ class CheckWalk:
             if isinstance(error, AccessError):
                 raise error
             self._check.bad_marker(error, batch_at(table, row))
-        self._gather(table, markers)
+        if self._short.add(table, markers):
+            self._hand_on()
         if records is None:
             return
         if block.window is not None:
@@ -166,25 +164,11 @@ class CheckWalk:
             if batch.crc_ok is not False and batch.pos not in block.lost:
                 records.take_batch(batch)
 
-    def _gather(self, table: HeaderTable, markers: MarkerColumns) -> None:
-        """Join what is short: a table costs some hundred numpy calls, however short it is."""
-        self._tables.append(table)
-        self._markers.append(markers._replace(row=markers.row + self._row_count))
-        self._row_count += table.row_count
-        if self._row_count >= MIN_TABLE_ROWS:
-            self._hand_on()
-
     def _hand_on(self) -> None:
-        if not self._row_count:
+        found = self._short.take()
+        if found is None:
             return
-        tables, markers = self._tables, MarkerColumns.joined(self._markers)
-        self._tables, self._markers, self._row_count = [], [], 0
-        whole = tables[0]
-        if len(tables) > 1:
-            whole = HeaderTable._make(map(np.concatenate, zip(*tables, strict=True)))
-        self._take(whole, markers)
-
-    def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        table, markers = found
         self.batches_count += table.row_count
         doubtful = self._doubtful
         self._batches.take(table, doubtful)

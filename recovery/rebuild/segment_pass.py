@@ -21,7 +21,7 @@ from recovery.rebuild.index_builder import (
 from recovery.replay.bulk_state import SegmentWalk
 from storage.files.positioned_file import SplicedFile
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.kernels.numpy_kernel import BulkScan, rows_of
 from storage.kernels.protocol import HeaderTable
 from storage.log.segment import Segment, open_segment
 from storage.producers.producer_state import CACHED_BATCHES_COUNT
@@ -181,17 +181,9 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Pas
     scan = BulkScan(
         segment, with_bodies=False, threads=job.threads, is_active=job.is_last, resume=False
     )
-    for part in scan.parts():
-        if isinstance(part, BulkWindow):
-            walk.take_window(part)
-        else:
-            walk.take_batch(part)
+    for _ in walk.over(scan):
         yield from blocks
         blocks.clear()
-        if walk.is_over:
-            break
-    walk.flush()
-    yield from blocks
     if walk.refusal is not None:
         raise walk.refusal
     indexes = builder.finish()

@@ -21,9 +21,11 @@ from recovery.replay.end_markers import (
     read_markers,
 )
 from recovery.replay.producer_columns import (
+    MIN_TABLE_ROWS,
     GroupedRows,
     MarkerColumns,
     ProducerColumns,
+    ShortTables,
     group_rows,
     group_starts,
 )
@@ -46,7 +48,7 @@ from storage.producers.producer_state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -262,10 +264,6 @@ def _last_before(flags: Flags) -> Ints:
 # Nothing else of a batch matters to recovery (REC-8); the scan itself ends at a broken frame.
 
 
-# Tables of fewer rows are joined: a table costs some hundred numpy calls, however short it is.
-MIN_TABLE_ROWS = 16_384
-
-
 class SegmentWalk:
     """Collects batches and hands them on, with their markers, in tables.
 
@@ -296,16 +294,26 @@ class SegmentWalk:
         self._hand_on = hand_on
         self._start_offset = start_offset
         self._end_offset = end_offset
-        self._tables: list[HeaderTable] = []
-        self._markers: list[MarkerColumns] = []
-        self._row_count = 0
-        self._skip_count = 0  # of these rows: first ones, below the start offset
+        self._short = ShortTables()
+        self._skip_count = 0  # of their rows: first ones, below the start offset
         self._ignored_count = 0  # the last one, if it is no marker
         self._singles: list[ScannedBatch] = []
         self._single_markers: list[tuple[int, Marker]] = []
 
-    def take_window(self, window: BulkWindow) -> None:
-        """Take healthy batches."""
+    def over(self, scan: BulkScan) -> Iterator[None]:
+        """Take the parts of a scan that does not resume; a step each, until it is over."""
+        for part in scan.parts():
+            if isinstance(part, BulkWindow):
+                self._take_window(part)
+            else:
+                self._take_batch(part)
+            yield
+            if self.is_over:
+                break
+        self._flush()
+        yield
+
+    def _take_window(self, window: BulkWindow) -> None:
         self._join_singles()
         table = window.table
         if self._end_offset is not None:
@@ -323,7 +331,7 @@ class SegmentWalk:
             table = rows_of(table, 0, row + 1)
         self._keep(table, markers)
 
-    def take_batch(self, batch: ScannedBatch) -> None:
+    def _take_batch(self, batch: ScannedBatch) -> None:
         """Take a batch that is not healthy, or of an old format, unless it ends the walk."""
         header, pos = batch.header, batch.pos
         self.stop = self._why_stop(batch)
@@ -346,17 +354,15 @@ class SegmentWalk:
         if len(self._singles) >= MIN_TABLE_ROWS:
             self._join_singles()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Hand on what was collected."""
         self._join_singles()
-        if not self._row_count:
+        found = self._short.take()
+        if found is None:
             return
-        tables, markers = self._tables, MarkerColumns.joined(self._markers)
-        whole = tables[0]
-        if len(tables) > 1:
-            whole = HeaderTable._make(map(np.concatenate, zip(*tables, strict=True)))
+        whole, markers = found
         skip_count, end_row = self._skip_count, whole.row_count - self._ignored_count
-        self._tables, self._markers, self._row_count, self._skip_count = [], [], 0, 0
+        self._skip_count = 0
         for start in range(0, whole.row_count, MAX_BLOCK_ROWS):
             table = rows_of(whole, start, start + MAX_BLOCK_ROWS)
             part = markers.between(start, start + MAX_BLOCK_ROWS)
@@ -423,15 +429,13 @@ class SegmentWalk:
     def _keep(self, table: HeaderTable, markers: MarkerColumns) -> None:
         if not table.row_count:
             return
-        self._tables.append(table)
-        self._markers.append(markers._replace(row=markers.row + self._row_count))
-        self._row_count += table.row_count
+        is_enough = self._short.add(table, markers)
         self.batches_count += table.row_count
         self.last_offset = int(table.last_offset[-1])
         self.max_timestamp_ms = max(self.max_timestamp_ms, int(table.max_timestamp_ms.max()))
         self.valid_bytes = table.end_pos
-        if self._row_count >= MIN_TABLE_ROWS:
-            self.flush()
+        if is_enough:
+            self._flush()
 
 
 # -- bulk state
@@ -783,14 +787,8 @@ def replay_segment(
     scan = BulkScan(
         segment, with_bodies=False, verify_crc=verify_crc, is_active=is_active, resume=False
     )
-    for part in scan.parts():
-        if isinstance(part, BulkWindow):
-            walk.take_window(part)
-        else:
-            walk.take_batch(part)
-        if walk.is_over:
-            break
-    walk.flush()
+    for _ in walk.over(scan):
+        pass
     if walk.refusal is not None:
         raise walk.refusal
     stop = walk.stop

@@ -15,6 +15,7 @@ import numpy as np
 from storage.formats.control_record import NO_MARKER
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import MAX_SEQUENCE, NO_SEQUENCE
+from storage.kernels.protocol import HeaderTable
 from storage.producers.java_hash_map import (
     MIN_TREE_BUCKETS,
     TREE_BUCKET_ENTRIES,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-
-    from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
@@ -85,6 +84,36 @@ class MarkerColumns(NamedTuple):
         first, last = np.searchsorted(self.row, (start, end)).tolist()
         part = MarkerColumns._make(column[first:last] for column in self)
         return part._replace(row=part.row - start)
+
+
+# A table costs some hundred numpy calls, however short it is.
+MIN_TABLE_ROWS = 16_384
+
+
+class ShortTables:
+    """Joins tables that follow each other, with their markers, until there are enough rows."""
+
+    def __init__(self) -> None:
+        self.row_count = 0
+        self._tables: list[HeaderTable] = []
+        self._markers: list[MarkerColumns] = []
+
+    def add(self, table: HeaderTable, markers: MarkerColumns) -> bool:
+        """Add one; True if there are enough rows now."""
+        self._tables.append(table)
+        self._markers.append(markers._replace(row=markers.row + self.row_count))
+        self.row_count += table.row_count
+        return self.row_count >= MIN_TABLE_ROWS
+
+    def take(self) -> tuple[HeaderTable, MarkerColumns] | None:
+        """Return what was added, as one table; None: there is no row."""
+        if not self.row_count:
+            return None
+        tables, markers = self._tables, MarkerColumns.joined(self._markers)
+        self._tables, self._markers, self.row_count = [], [], 0
+        if len(tables) == 1:
+            return tables[0], markers
+        return HeaderTable._make(map(np.concatenate, zip(*tables, strict=True))), markers
 
 
 class GroupedRows(NamedTuple):

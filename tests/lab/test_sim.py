@@ -429,7 +429,7 @@ def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, play: Path) -> Non
         "from eoctl.lab.simulation import Nemesis\n"
         "Nemesis.heal = lambda self: os.kill(os.getpid(), 9)\n"
         "from eoctl.main import run\n"
-        "run(['cluster', 'run', 'play', '--records', '3000'])\n"
+        "run(['sim', 'run', 'play', '--records', '3000'])\n"
     )
     killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
     assert killed.returncode == -9

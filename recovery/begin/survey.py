@@ -426,7 +426,7 @@ class _HeaderWalk:
                 with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                     bounds = partition.bounds(files)
                     for table in segment.scan_tables(**bounds, verify_crc=False):
-                        self._take(table)
+                        self._take(table, segment)
             except AccessError:
                 pass  # the check has told of it
             self._spans.append(self._ledger.span)
@@ -446,11 +446,11 @@ class _HeaderWalk:
         try:
             with open_segment(swap.path, base_offset=swap.name.offset or 0) as segment:
                 for table in segment.scan_tables(verify_crc=False):
-                    self._take(table)
+                    self._take(table, segment)
         except (AccessError, FormatError):
             return  # told of as damage
 
-    def _take(self, table: HeaderTable) -> None:
+    def _take(self, table: HeaderTable, segment: Segment) -> None:
         if not table.row_count:
             return
         given = table.producer_id[table.producer_id < FIRST_LEASED_ID]
@@ -458,7 +458,7 @@ class _HeaderWalk:
             self.last_producer_id = max(self.last_producer_id, int(given.max()))
         self.last_epoch = max(self.last_epoch, int(table.partition_leader_epoch.max()))
         if self._ledger is not None:
-            self._ledger.take(table)
+            self._ledger.take(table, segment)
 
 
 def is_sure_of_keys(partition: Partition) -> bool:

@@ -124,7 +124,7 @@ def read_parts(
             stopped = partition.stopped
             for part in reader.parts(partition.bounds(files), stopped=stopped):
                 if part.table.row_count:
-                    ledger.take(part.table)
+                    ledger.take(part.table, part.segment)
                 yield part
                 pos = int(part.table.pos[-1]) if len(part.table.pos) else done_pos
                 on_bytes(pos - done_pos)

@@ -116,7 +116,7 @@ def offsets_of(partition: Partition) -> OffsetSpan:
             bounds = partition.bounds(files)
             for table in segment.scan_tables(**bounds, verify_crc=False, resume=False):
                 if table.row_count:
-                    ledger.take(table)
+                    ledger.take(table, segment)
         spans.append(ledger.span)
     return joined(spans, partition.acknowledged.cleaned_offset)
 

@@ -16,6 +16,7 @@ compressed references (a heap below 32 GiB), in bytes:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,7 +36,6 @@ from storage.formats.record_batch import (
     MAGIC_V2,
 )
 from storage.kernels.protocol import in_words
-from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 from storage.producers.producer_state import AppendError
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
+    from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
 
@@ -144,22 +145,7 @@ def read_producers(
     cleaned_offset = partition.acknowledged.cleaned_offset
     for files in partition.segments:
         ledger = OffsetLedger(files.base_offset, cleaned_offset=cleaned_offset)
-
         end_offset = partition.end_of(files)
-        bound = partition.end_bound(files)
-
-        def take(
-            table: HeaderTable,
-            ledger: OffsetLedger = ledger,
-            most: int = MAX_OFFSET if bound is None else bound - 1,
-        ) -> None:
-            seen.add(table)
-            if table.last_offset.max() > most:  # behind the segment: its offset cannot be right
-                is_own = table.last_offset <= most
-                table = type(table)._make(column[is_own] for column in table)
-            if table.row_count:
-                ledger.take(table)
-
         known_count = len(notes)
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
@@ -169,7 +155,7 @@ def read_producers(
                     state,
                     start_offset=partition.local_log_start_offset,
                     is_active=partition.is_active(files),
-                    on_table=take,
+                    on_table=partial(_take, seen, ledger, segment, partition.end_bound(files)),
                 )
                 stop = found.stop
                 if stop is not None and stop.kind not in END_KINDS:
@@ -209,6 +195,23 @@ def read_producers(
     notes += (f"{partition.path}: {each}" for each in not_given)
     notes += map(str, partition.problems)
     return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)), is_whole)
+
+
+def _take(
+    seen: _SeenProducers,
+    ledger: OffsetLedger,
+    segment: Segment,
+    end_bound: int | None,
+    table: HeaderTable,
+) -> None:
+    """Hand a table of a segment to the producers, and its offsets to the ledger."""
+    seen.add(table)
+    # Behind the segment: such an offset cannot be right.
+    if end_bound is not None and table.last_offset.max() >= end_bound:
+        is_own = table.last_offset < end_bound
+        table = type(table)._make(column[is_own] for column in table)
+    if table.row_count:
+        ledger.take(table, segment)
 
 
 class _SeenProducers:

@@ -25,6 +25,7 @@ from storage.dirs.offset_ledger import OffsetLedger, OffsetSpan, joined, unread
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind, in_words, is_read_to_end
+from storage.log.decoded_records import offsets_inside
 from storage.log.segment import open_segment
 from storage.producers.transactions import OpenTransactions
 
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import SegmentFiles
     from storage.file_names import DirState
     from storage.formats.record_batch import BatchHeader
-    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
+    from storage.log.segment import Segment
 
 # Below this the import of numpy would cost more than the whole pass.
 MAX_TOLD_VERDICTS_COUNT = 10
@@ -163,11 +165,14 @@ class _Tally:
         """One above the last batch whose offset is right; -1: there was none."""
         return -1 if self.last_offset is None else self.last_offset + 1
 
-    def add_batch(self, header: BatchHeader, *, is_offset_right: bool, is_lost: bool) -> None:
+    def add_batch(
+        self, batch: ScannedBatch, segment: Segment, *, is_offset_right: bool, is_lost: bool
+    ) -> None:
         """Count one batch whose checksum is right; one whose records are lost is in no count."""
+        header = batch.header
         if is_offset_right:
             self.last_offset = header.last_offset
-            self.ledger.take_batch(header)
+            self.ledger.take_batch(header, offsets_inside(batch, segment))
         if is_lost:
             return
         self.batches_count += 1
@@ -182,7 +187,11 @@ class _Tally:
             self.producer_ids.add(header.producer_id)
 
     def add_table(
-        self, table: HeaderTable, doubtful_positions: set[int], lost_positions: set[int]
+        self,
+        table: HeaderTable,
+        segment: Segment,
+        doubtful_positions: set[int],
+        lost_positions: set[int],
     ) -> None:
         """Count the batches of a table, as `add_batch` does."""
         import numpy as np
@@ -197,7 +206,7 @@ class _Tally:
             placed = table
             if not is_right.all():
                 placed = type(table)._make(column[is_right] for column in table)
-            self.ledger.take(placed)
+            self.ledger.take(placed, segment)
         if lost_positions:
             good = good & ~np.isin(table.pos, list(lost_positions))
         if not good.any():
@@ -453,7 +462,7 @@ def _read_segment(
                         transactions.add_table(doubtful.put_right(table, tally.next_offset))
                     else:
                         transactions.add_table(table)
-                    tally.add_table(table, doubtful.positions, lost.positions)
+                    tally.add_table(table, segment, doubtful.positions, lost.positions)
                 return tally, list(tables.verdicts)
             scan = segment.scan(**bounds)
             doubtful, lost = DoubtfulOffsets(scan), LostRecords(scan)
@@ -465,7 +474,9 @@ def _read_segment(
                         placed = header._replace(base_offset=tally.next_offset)
                     transactions.add_batch(placed)
                     is_lost = lost.has(batch)
-                    tally.add_batch(header, is_offset_right=is_offset_right, is_lost=is_lost)
+                    tally.add_batch(
+                        batch, segment, is_offset_right=is_offset_right, is_lost=is_lost
+                    )
             return tally, scan.verdicts
     except AccessError as exc:
         if exc.errno != ENOENT:

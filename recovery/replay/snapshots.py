@@ -6,6 +6,7 @@ far as they are valid) and those that the start would write.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from recovery.replay.bulk_state import BulkState, replay_segment
@@ -113,7 +114,7 @@ class StateHistory:
                     start_offset=start_offset,
                     end_offset=end_offset,
                     is_active=following is None,
-                    on_table=ledger.take,
+                    on_table=partial(ledger.take, segment=segment),
                 )
             self.spans[files.base_offset] = ledger.span
             if found.stop is not None:

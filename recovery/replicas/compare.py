@@ -246,7 +246,7 @@ class _Pass:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 scan = segment.scan_tables(**self._partition.bounds(files))
                 for table in scan:
-                    self._take(table)
+                    self._take(table, segment)
                 bad = next((each for each in scan.verdicts if each.kind not in END_KINDS), None)
                 if bad is not None:
                     self.notes.append(
@@ -264,12 +264,12 @@ class _Pass:
             end_offset = self._partition.end_of(files)
             self.unread.append(unread(max(read_end_offset, files.base_offset), end_offset))
 
-    def _take(self, table: HeaderTable) -> None:
+    def _take(self, table: HeaderTable, segment: Segment) -> None:
         good = HeaderTable._make(column[table.crc_ok] for column in table)
         if not good.row_count:
             return
         first, last = int(good.base_offset[0]), int(good.last_offset[-1])
-        self._ledger.take(good)
+        self._ledger.take(good, segment)
         self._next_offset = last + 1
         self.extent = self.extent.then(Extent(first, int(good.last_offset.max())))
         self.fingerprint = join_fingerprints(

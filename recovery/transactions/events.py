@@ -340,7 +340,7 @@ class EventWalk:
             self.end_offset = int(table.last_offset[is_placed][-1]) + 1
             if self._ledger is not None:
                 good = table if is_placed.all() else _rows_of(table, is_placed)
-                self._ledger.take(good)
+                self._ledger.take(good, self._segment)
         is_control = is_control_of_producer(table)
         rows = np.flatnonzero(is_control | is_data_of_transaction(table))
         if stale:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from storage.dirs.acknowledged import Acknowledged, Missing
 from storage.dirs.log_dir import StoppedState
 from storage.formats.record_batch import CODEC_MASK, DELETE_HORIZON_MASK, MAGIC_V2
+from storage.log.decoded_records import offsets_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from storage.formats.legacy_message import InnerOffsets
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
+    from storage.log.segment import Segment
 
 MAX_GAPS = 1000  # of a walk; what lies between further ones is told as one gap
 CHECK_ID = "SEG-4"
@@ -104,10 +106,18 @@ class OffsetLedger:
         below = ((first, min(last, offset - 1)) for first, last in self._gaps)
         self._gaps = [each for each in below if each[0] <= each[1]]
 
-    def take(self, table: HeaderTable) -> None:
-        """Take good batches."""
+    def take(self, table: HeaderTable, segment: Segment | None = None) -> None:
+        """Take good batches; `segment`: where wrappers of old formats among them are looked into.
+
+        Without it, what is missing before such a wrapper is not known.
+        """
         import numpy as np
 
+        if segment is not None:
+            is_wrapper = (table.magic < MAGIC_V2) & (table.attributes & CODEC_MASK != 0)
+            if is_wrapper.any():
+                self._take_old(table, np.flatnonzero(is_wrapper).tolist(), segment)
+                return
         base, last = table.base_offset, table.last_offset
         before = int(base[0]) if self._end is None else self._end
         ends = np.maximum.accumulate(np.concatenate(([before], last + 1)))
@@ -128,6 +138,18 @@ class OffsetLedger:
             self._cleaned_end = int(ends[1:][is_cleaned][-1])
         is_wrapped = not is_v2[0] and bool(table.attributes[0] & CODEC_MASK)
         self._went_on(int(base[0]), int(ends[-1]), is_wrapped=is_wrapped)
+
+    def _take_old(self, table: HeaderTable, wrappers: Sequence[int], segment: Segment) -> None:
+        from storage.kernels.numpy_kernel import batch_at, rows_of
+
+        start = 0
+        for row in (*wrappers, table.row_count):
+            if row > start:
+                self.take(rows_of(table, start, row))
+            if row < table.row_count:
+                batch = batch_at(table, row)
+                self.take_batch(batch.header, offsets_inside(batch, segment))
+            start = row + 1
 
     def take_batch(self, header: BatchHeader, inner: InnerOffsets | None = None) -> None:
         """Take one good batch; `inner` is what a wrapper of an old format holds, if it is known."""

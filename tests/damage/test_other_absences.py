@@ -98,6 +98,10 @@ def judged(log: Mutant, out: Path, eoctl: Cli) -> list[str]:
             found.append(f"loss, audit, check and export end with {statuses}, {exporting.status}")
     elif log.is_whole and any((losing.status, exporting.status, audited.status, checked.status)):
         found.append("a whole log is told as damaged")
+    for name in ("describe", "producers", "duplicates"):
+        status = eoctl(name, log.partition, "--output", "jsonl").status
+        if (missed and not status) or (log.is_whole and status):
+            found.append(f"{name} ends with {status}")
     return found
 
 

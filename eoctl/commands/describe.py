@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import option
+from eoctl.declared import advanced_option, output_option, records_option
 from eoctl.messages import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import OutputFormat
@@ -33,16 +33,20 @@ def command(
     topic: Topics = None,
     metadata_dir: Annotated[
         str | None,
-        option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
+        advanced_option(
+            metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."
+        ),
     ] = None,
     segments: Annotated[
-        bool, option("--segments", help="A row per segment too, for all partitions.")
+        bool, output_option("--segments", help="A row per segment too, for all partitions.")
     ] = False,
     picture: Annotated[
-        bool, option("--picture", help="Draw partitions as bars of offsets, with what is wrong.")
+        bool,
+        output_option("--picture", help="Draw partitions as bars of offsets, with what is wrong."),
     ] = False,
     max_lanes: Annotated[
-        int | None, option(min=1, metavar="N", help="Draw at most N bars.", show_default="40")
+        int | None,
+        records_option(min=1, metavar="N", help="Draw at most N bars.", show_default="40"),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -8,7 +8,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option, output_option, records_option
 from eoctl.messages import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
@@ -63,29 +63,30 @@ def command(
         ),
     ] = None,
     min_bytes: Annotated[
-        int, option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
+        int, records_option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
     ] = 1,
     across_partitions: Annotated[
         bool,
         option("--across-partitions", help="Compare across the partitions of a topic."),
     ] = False,
     isolation: Annotated[
-        Isolation, option(help="Look at all batches, or only at committed ones.")
+        Isolation, records_option(help="Look at all batches, or only at committed ones.")
     ] = Isolation.READ_UNCOMMITTED,
     grouped: Annotated[
         bool, option("--grouped", help="One row for all copies, as in a table.")
     ] = False,
     limit: Annotated[
-        int | None, option(min=0, metavar="N", help="Print at most N; all are counted.")
+        int | None, output_option(min=0, metavar="N", help="Print at most N; all are counted.")
     ] = None,
     fail_on: Annotated[
         Severity,
-        option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
+        output_option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
     ] = Severity.WARNING,
     spill_dir: Annotated[
-        str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
+        str | None,
+        advanced_option(metavar="DIR", help="Directory for what does not fit into memory."),
     ] = None,
-    memory: Annotated[int, option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
+    memory: Annotated[int, advanced_option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find duplicates: proved ones by sequence numbers, suspected ones by their content.

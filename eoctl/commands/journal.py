@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import argument, option
+from eoctl.declared import argument, records_option, safety_option
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 
@@ -42,10 +42,10 @@ def command(
     ],
     older_than: Annotated[
         float | None,
-        option(min=0, metavar="DAYS", help="prune: only journals older than this."),
+        records_option(min=0, metavar="DAYS", help="prune: only journals older than this."),
     ] = None,
     apply: Annotated[
-        bool, option("--apply", help="prune: remove them; without it they are only listed.")
+        bool, safety_option("--apply", help="prune: remove them; without it they are only listed.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option
 from eoctl.options import TERMINAL_ROWS, Limit, Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from eoctl.progress import Progress
@@ -40,7 +40,8 @@ def command(
     ] = None,
     limit: Limit = None,
     spill_dir: Annotated[
-        str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
+        str | None,
+        advanced_option(metavar="DIR", help="Directory for what does not fit into memory."),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

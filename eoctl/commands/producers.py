@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from eoctl.declared import option
+from eoctl.declared import output_option
 from eoctl.options import (
     Now,
     Output,
@@ -43,7 +43,7 @@ def command(
     now: Now = None,
     producer_expiry_ms: ProducerExpiryMs = None,
     by_hour: Annotated[
-        bool, option("--by-hour", help="Also print new ids for each topic and hour.")
+        bool, output_option("--by-hour", help="Also print new ids for each topic and hour.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -12,7 +12,7 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, compared_lines, derived_answer
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.messages import is_for_people, tell
 from eoctl.output import OutputFormat, Report, emit, error, flush, while_read
 from eoctl.progress import Progress, log_bytes
@@ -52,7 +52,7 @@ def command(
     topic: options.Topics = None,
     index_interval_bytes: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=INT32_MAX,
             metavar="BYTES",
@@ -62,7 +62,7 @@ def command(
     ] = None,
     index_max_bytes: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=12,
             max=INT32_MAX,
             metavar="BYTES",
@@ -72,7 +72,9 @@ def command(
     ] = None,
     preallocate: Annotated[
         bool,
-        option("--preallocate", help="Preallocate the active indexes as a running broker does."),
+        advanced_option(
+            "--preallocate", help="Preallocate the active indexes as a running broker does."
+        ),
     ] = False,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,
@@ -81,7 +83,7 @@ def command(
         str | None, option(metavar="DIR", help="Write all rebuilt files below DIR instead.")
     ] = None,
     apply: Annotated[
-        bool, option("--apply", help="Write the files that differ or are missing.")
+        bool, safety_option("--apply", help="Write the files that differ or are missing.")
     ] = False,
     change: ChangeOptions = PLAN_ONLY,
     jobs: options.Jobs = None,

@@ -11,7 +11,7 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned
-from eoctl.declared import argument, option
+from eoctl.declared import argument, option, safety_option
 from eoctl.dump.index_text import producer_line
 from eoctl.face.style import screen_size
 from eoctl.messages import LABEL_WIDTH, Line, Said, counted, fitting, is_for_people, said_line, tell
@@ -57,7 +57,7 @@ def command(
     now: options.Now = None,
     to: Annotated[str | None, option(metavar="FILE", help="Write the snapshot to FILE.")] = None,
     apply: Annotated[
-        bool, option("--apply", help="Write the snapshot that a broker would.")
+        bool, safety_option("--apply", help="Write the snapshot that a broker would.")
     ] = False,
     change: ChangeOptions = PLAN_ONLY,
     output: options.KafkaOutput = OutputFormat.TEXT,

@@ -12,7 +12,7 @@ from eoctl.call import Lacking, refusal
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.rebuild import is_named, named_directories, rebuild_jobs
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.messages import LABEL_WIDTH, Said, counted, fitting, is_for_people, listing, said_line
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
@@ -54,14 +54,14 @@ def command(
         option(help="How to repair; without it the damage is shown and a strategy proposed."),
     ] = None,
     single_copy: Annotated[
-        bool, option("--single-copy", help="These are the only replicas that will be kept.")
+        bool, safety_option("--single-copy", help="These are the only replicas that will be kept.")
     ] = False,
     replicated: Annotated[
-        bool, option("--replicated", help="Another broker has an in-sync replica.")
+        bool, safety_option("--replicated", help="Another broker has an in-sync replica.")
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=INT32_MAX,
             metavar="N",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from eoctl.commands.shared.audit_run import exit_status, run_audit
 from eoctl.commands.shared.engine import EngineRun, choose_engine
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, output_option
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -61,7 +61,7 @@ def command(
     topic: Topics = None,
     report: Annotated[
         list[ReportName] | None,
-        option(help="Report to print; repeatable.", show_default="partitions"),
+        output_option(help="Report to print; repeatable.", show_default="partitions"),
     ] = None,
     to: Annotated[
         str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
@@ -79,11 +79,13 @@ def command(
     ] = None,
     checkpoint: Annotated[
         str | None,
-        option(metavar="DIR", help="Keep directories that are done in DIR, and go on from there."),
+        advanced_option(
+            metavar="DIR", help="Keep directories that are done in DIR, and go on from there."
+        ),
     ] = None,
     coordinator_dir: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
     ] = None,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
@@ -91,7 +93,7 @@ def command(
     conf: Conf = None,
     split_bytes: Annotated[
         int | None,
-        option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
+        advanced_option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
     ] = None,
     now: Now = None,
     fail_on: FailOn = Severity.WARNING,

@@ -23,7 +23,7 @@ from eoctl.commands.txn.written_copies import (
     recovered,
     sources_of,
 )
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, records_option, safety_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output
 from eoctl.output import OutputFormat, Report, emit
@@ -79,27 +79,32 @@ def import_offsets(
     ],
     group: Annotated[
         list[str] | None,
-        option("--group", metavar="GROUP", help="Only this group; or whose offsets these are."),
+        records_option(
+            "--group", metavar="GROUP", help="Only this group; or whose offsets these are."
+        ),
     ] = None,
     outside: Annotated[
         Outside, option("--outside", help="What becomes of offsets outside of their logs.")
     ] = Outside.REFUSE,
     skip_unknown: Annotated[
-        bool, option("--skip-unknown", help="Leave out partitions that the cluster has not.")
+        bool,
+        records_option("--skip-unknown", help="Leave out partitions that the cluster has not."),
     ] = False,
     consumers_are_stopped: Annotated[
         bool,
-        option("--consumers-are-stopped", help="Members that are recorded are not at work."),
+        safety_option("--consumers-are-stopped", help="Members that are recorded are not at work."),
     ] = False,
     single_copy: options.SingleCopy = False,
     logs: Annotated[
         list[str] | None,
-        option("--logs", metavar="DIR", help="Log dir with logs to hold offsets against."),
+        advanced_option("--logs", metavar="DIR", help="Log dir with logs to hold offsets against."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: Annotated[
         str | None,
-        option(metavar="TIME|wall|dir", help="The time of the commits.", show_default="wall"),
+        advanced_option(
+            metavar="TIME|wall|dir", help="The time of the commits.", show_default="wall"
+        ),
     ] = None,
     change: ChangeOptions = PLAN_ONLY,
     output: Output = OutputFormat.TEXT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, records_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output, given_paths
 from eoctl.output import OutputFormat
@@ -26,15 +26,18 @@ LogDirs = Annotated[
     list[str] | None, argument(metavar="[LOG-DIR]...", help="Log dirs of one cluster.")
 ]
 Groups = Annotated[
-    list[str] | None, option("--group", metavar="GROUP", help="Only this group; repeatable.")
+    list[str] | None,
+    records_option("--group", metavar="GROUP", help="Only this group; repeatable."),
 ]
 GroupTopics = Annotated[
     list[str] | None,
-    option("--topic", metavar="TOPIC", help="Only offsets of this topic; repeatable."),
+    records_option("--topic", metavar="TOPIC", help="Only offsets of this topic; repeatable."),
 ]
 Now = Annotated[
     str | None,
-    option(metavar="TIME|wall|dir", help="The clock for what expires.", show_default="wall"),
+    advanced_option(
+        metavar="TIME|wall|dir", help="The clock for what expires.", show_default="wall"
+    ),
 ]
 
 

@@ -20,7 +20,7 @@ from eoctl.clock import format_time_ms, newest_checkpoint_ms
 from eoctl.commands.shared.changes import ChangeCommand, Planned, commit_answer
 from eoctl.commands.txn.readers import Now, TxnOptions, open_world
 from eoctl.commands.txn.written_copies import CopiesOptions, PartitionCopies
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.options import Output
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
@@ -93,7 +93,7 @@ def commit(
     ] = None,
     transaction_version: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=2,
             metavar="0|1|2",
@@ -103,10 +103,13 @@ def commit(
     ] = None,
     force_overdue: Annotated[
         bool,
-        option("--force-overdue", help="Commit even if its coordinator ran on after its timeout."),
+        safety_option(
+            "--force-overdue", help="Commit even if its coordinator ran on after its timeout."
+        ),
     ] = False,
     single_copy: Annotated[
-        bool, option("--single-copy", help="No other replicas than those given will be kept.")
+        bool,
+        safety_option("--single-copy", help="No other replicas than those given will be kept."),
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import format_time_ms, resolve_now
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option
 from eoctl.messages import first_of
 from eoctl.options import given_paths
 from eoctl.progress import Progress, log_bytes
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
 
 CoordinatorDir = Annotated[
     list[str] | None,
-    option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+    advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
 ]
 Now = Annotated[
     str | None,
-    option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
+    advanced_option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
 ]
 MaxTimeoutMs = Annotated[
-    int, option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
+    int, advanced_option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
 ]
 TransactionalId = Annotated[str | None, option(metavar="ID", help="Show this transactional.id.")]
 ProducerId = Annotated[

@@ -25,7 +25,7 @@ from eoctl.options import (
     given_paths,
     process_count,
 )
-from eoctl.output import OutputFormat, Report, emit, line, message, row_writer, while_read
+from eoctl.output import Columns, OutputFormat, Report, emit, line, message, row_writer, while_read
 from recovery.checks.log_dirs.reclaim import (
     Reclaimable,
     find_reclaimable,
@@ -203,7 +203,13 @@ def _text(rule: Explanation) -> str:
 
 
 PLACED_COLUMNS = ("leader", "isr", "min_insync_replicas", "min_insync_from", "standing")
-PARTITION_COLUMNS = (*PartitionRow._fields[:-1], *PLACED_COLUMNS, PartitionRow._fields[-1])
+PARTITION_COLUMNS = Columns(
+    (*PartitionRow._fields[:-1], *PLACED_COLUMNS, PartitionRow._fields[-1]),
+    answers=(
+        *("topic", "partition", "errors", "warnings", "notes", "end_offset", "start_end_offset"),
+        "start",
+    ),
+)
 
 
 class CheckedCluster:

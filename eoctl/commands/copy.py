@@ -33,7 +33,7 @@ from eoctl.commands.shared.appended import AppendAnswer, places_text
 from eoctl.declared import advanced_option, argument, option, records_option
 from eoctl.messages import counted
 from eoctl.options import Compare
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import lost_partitions, not_understood
@@ -170,7 +170,7 @@ def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> No
     from eoctl.commands.shared.appended import AppendedRows, show_appended
     from eoctl.output import Report
 
-    report = Report("copy", CopyReport._fields, result.reports)
+    report = Report("copy", COLUMNS, result.reports)
     show_appended(
         AppendedRows(
             reports=[report],
@@ -242,6 +242,11 @@ class CopyReport(NamedTuple):
     source: str
     path: str
     session: str
+
+
+COLUMNS = Columns(CopyReport._fields, answers=(
+    *PLACE, "applied", "records", "bytes", "base_offset", "last_offset", "compared",
+))  # fmt: skip
 
 
 class DifferenceError(EoctlError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from eoctl.declared import advanced_option, option, output_option, records_option
 from eoctl.messages import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.cluster.placement import doubts_around
 from recovery.duplicates.groups import DuplicateGroup, RecordFinder, groups_of
 from recovery.duplicates.search import DuplicateSearch
@@ -43,6 +43,13 @@ class KindChoice(StrEnum):
     ALL = "all"
     PROVED = "proved"
     SUSPECTED = "suspected"
+
+
+PAIR_ANSWERS = (
+    "kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
+    "repeat_last_offset",
+)  # fmt: skip
+GROUP_ANSWERS = ("kind", *PLACE, "copies_count", "key", "value", "offsets", "sessions")
 
 
 def command(
@@ -134,10 +141,8 @@ def _report_pairs(run: DuplicatesRun, output: OutputFormat) -> None:
     from eoctl.output import Report, emit
     from recovery.duplicates.spill import Duplicate
 
-    emit(
-        Report(kind="duplicate", columns=Duplicate._fields, rows=run.rows(), notes=run.notes),
-        output,
-    )
+    columns = Columns(Duplicate._fields, answers=PAIR_ANSWERS)
+    emit(Report("duplicate", columns, run.rows(), notes=run.notes), output)
 
 
 def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
@@ -146,7 +151,7 @@ def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
 
     found = run.groups()
     rows = map(_worded, found) if output is OutputFormat.TEXT else found
-    columns = DuplicateGroup._fields
+    columns = Columns(DuplicateGroup._fields, answers=GROUP_ANSWERS)
     emit(Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes), output)
 
 
@@ -156,7 +161,7 @@ def _draw_groups(run: DuplicatesRun, count: int) -> None:
     from recovery.duplicates.groups import DuplicateGroup
 
     rows = [_drawn(each) for each in run.largest_groups(count)]
-    columns = DuplicateGroup._fields
+    columns = Columns(DuplicateGroup._fields, answers=GROUP_ANSWERS)
     report = Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes)
     emit(report, OutputFormat.TEXT)
 

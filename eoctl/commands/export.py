@@ -30,7 +30,7 @@ from eoctl.options import (
     parse_offsets,
     parse_times,
 )
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.export.files import require_target
 from recovery.export.piece import export_piece
@@ -243,13 +243,14 @@ def _export_cost(split: Split) -> int:
 
 
 TOO_LARGE = "decompressed data exceeds the limit"
+ANSWERS = (*PLACE, "records", "bytes", "skipped", "lost_offsets", "lost_records", "path")
 
 
 class ExportRun:
     """Plans and exports, and keeps what is said at the end."""
 
     def __init__(self, options: ExportOptions) -> None:
-        self.columns = ExportSummary._fields
+        self.columns = Columns(ExportSummary._fields, answers=ANSWERS)
         self.notes: list[str] = [VERIFIED]
         self._options = options
         self._result: ExportResult | None = None

@@ -43,7 +43,7 @@ from eoctl.clock import resolve_now
 from eoctl.commands.shared.appended import AppendAnswer, places_text
 from eoctl.declared import advanced_option, argument, option
 from eoctl.messages import counted
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, UsageError
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
@@ -292,7 +292,7 @@ def _report(result: ProduceResult, output: OutputFormat, *, has_backup: bool) ->
     from eoctl.commands.shared.appended import AppendedRows, show_appended
     from eoctl.output import Report
 
-    reports = [Report("append", ProduceReport._fields, result.reports)]
+    reports = [Report("append", COLUMNS, result.reports)]
     if result.link is not None:
         reports.append(Report("link", tuple(result.link), [tuple(result.link.values())]))
     show_appended(
@@ -436,6 +436,11 @@ class ProduceReport(NamedTuple):
     last_sequence: int | None
     leader_epoch: int
     path: str
+
+
+COLUMNS = Columns(ProduceReport._fields, answers=(
+    *PLACE, "applied", "records", "bytes", "base_offset", "last_offset",
+))  # fmt: skip
 
 
 class ProduceResult(NamedTuple):

@@ -14,7 +14,7 @@ from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, compared_lines, derived_answer
 from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.messages import is_for_people, tell
-from eoctl.output import OutputFormat, Report, emit, error, flush, while_read
+from eoctl.output import Columns, OutputFormat, Report, emit, error, flush, while_read
 from eoctl.progress import Progress, log_bytes
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.derive import RebuildSettings
@@ -279,6 +279,11 @@ class DerivedFileRow(NamedTuple):
     reason: str
 
 
+COLUMNS = Columns(DerivedFileRow._fields, answers=(
+    "partition", "file", "state", "written", "reason",
+))  # fmt: skip
+
+
 class _PlannedFile(NamedTuple):
     """A row before anything is written, and whether the plan writes that file."""
 
@@ -325,7 +330,7 @@ class RebuildRun:
                 rows = self._told(list(rows), to)
             report = Report(
                 kind="derived_file",
-                columns=DerivedFileRow._fields,
+                columns=COLUMNS,
                 rows=rows,
                 notes=self._notes,
             )
@@ -453,7 +458,7 @@ class RebuildRun:
             )
             for each in self._planned
         )
-        emit(Report("derived_file", DerivedFileRow._fields, rows), output)
+        emit(Report("derived_file", COLUMNS, rows), output)
 
     def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
         """What the broker recovers at its next start in a log dir; None: unknown.

@@ -13,9 +13,10 @@ from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned
 from eoctl.declared import argument, option, safety_option
 from eoctl.dump.index_text import producer_line
+from eoctl.dump.rows import PRODUCER_ANSWERS
 from eoctl.face.style import screen_size
 from eoctl.messages import LABEL_WIDTH, Line, Said, counted, fitting, is_for_people, said_line, tell
-from eoctl.output import OutputFormat, Report, draws_tables, emit, line, message
+from eoctl.output import Columns, OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.many import Derived, derived_plan, require_elsewhere
@@ -108,6 +109,9 @@ class ProducerRow(NamedTuple):
     differing_fields: list[str]
 
 
+COLUMNS = Columns(ProducerRow._fields, answers=PRODUCER_ANSWERS)
+
+
 class _StateView:
     """A recovered state, how disk compares, and what is said of it."""
 
@@ -161,7 +165,7 @@ class _StateView:
     def print(self, output: OutputFormat) -> None:
         """Producers as kafka-dump-log prints them, or rows; of text what differs is a note."""
         if output is not OutputFormat.TEXT or draws_tables():
-            emit(Report("producer", ProducerRow._fields, list(self._rows())), output)
+            emit(Report("producer", COLUMNS, list(self._rows())), output)
             return
         for entry in self.recovered.entries:
             line(producer_line(entry))

@@ -119,12 +119,12 @@ def command(
 
 
 def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
-    from eoctl.commands.shared.cluster_rows import PartitionStateRow, with_words
+    from eoctl.commands.shared.cluster_rows import PARTITION_COLUMNS, with_words
     from eoctl.commands.shared.copies import (
+        RECOMMENDATION_COLUMNS,
         ChoiceRow,
         ComparisonRow,
         LostTransactionRow,
-        RecommendationRow,
         ReplicaRow,
     )
     from eoctl.output import Report, draws_tables, emit, line, message
@@ -139,11 +139,11 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     if run.states:
         is_text = output is OutputFormat.TEXT
         states = [*with_words(run.states)] if is_text else run.states
-        reports.append(Report("cluster_partition", PartitionStateRow._fields, states))
+        reports.append(Report("cluster_partition", PARTITION_COLUMNS, states))
     reports.append(
         Report(
             kind="recommendation",
-            columns=RecommendationRow._fields,
+            columns=RECOMMENDATION_COLUMNS,
             rows=run.recommendations,
         )
     )

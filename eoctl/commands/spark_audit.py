@@ -24,7 +24,7 @@ from eoctl.options import (
     given_paths,
     process_count,
 )
-from eoctl.output import OutputFormat, Report, emit, message
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, message
 from eoctl.spark.tables import TableTarget, write_tables
 from recovery.audit.reports import COLUMNS
 from recovery.rules.findings import Severity
@@ -165,18 +165,37 @@ def command(
 
 
 ALL = "all"
-# The kind of a row, where it is not the name of the report.
-KINDS = {
-    "partitions": "partition",
-    "topics": "topic",
-    "producers": "producer",
-    "transactional-ids": "transactional-id",
-    "open": "open-transaction",
-    "violations": "violation",
-    "torn": "torn-transaction",
-    "replicas": "replica",
-    "corrupt": "corrupt-range",
-}
+# Report -> the kind of its rows, and the columns that answer; none: all.
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "partitions": ("partition", (
+        *PLACE, "records", "committed_transactions", "aborted_transactions", "open_transactions",
+        "duplicate_batches", "problems_count",
+    )),
+    "topics": ("topic", (
+        "topic", "records", "committed_transactions", "aborted_transactions", "open_transactions",
+        "duplicate_batches",
+    )),
+    "producers": ("producer", (
+        *PLACE, "producer_id", "transactional_id", "records", "committed_transactions",
+        "aborted_transactions", "duplicate_batches",
+    )),
+    "transactional-ids": ("transactional-id", (
+        "transactional_id", "partitions_count", "records", "committed_transactions",
+        "aborted_transactions", "open_transactions",
+    )),
+    "open": ("open-transaction", (
+        *PLACE, "first_offset", "producer_id", "transactional_id", "records", "first_timestamp_ms",
+        "holds_last_stable_offset",
+    )),
+    "violations": ("violation", (
+        *PLACE, "violation", "check_id", "offset", "producer_id", "expected", "found",
+    )),
+    "torn": ("torn-transaction", ()),
+    "replicas": ("replica", (
+        *PLACE, "is_equal", "first_different_offset", "broker", "other_broker",
+    )),
+    "corrupt": ("corrupt-range", (*PLACE, "finding", "check_id", "start_pos", "end_pos", "reason")),
+}  # fmt: skip
 
 
 class AuditPage(Protocol):
@@ -281,6 +300,8 @@ def _tell(result: AuditResult, call: AuditCall) -> None:
     """Print what was asked for, each report once."""
     names = COLUMNS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
-        emit(Report(KINDS[name], COLUMNS[name], result.audit.each_row(name)), call.output)
+        kind, answers = KINDS[name]
+        columns = Columns(COLUMNS[name], answers=answers)
+        emit(Report(kind, columns, result.audit.each_row(name)), call.output)
     for note in result.notes:
         message(note)

@@ -12,7 +12,7 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.declared import advanced_option, argument, option, records_option, safety_option
-from eoctl.output import OutputFormat, Report, emit
+from eoctl.output import Columns, OutputFormat, Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import require_known_bounds, select_replicas
 from recovery.changes.journals.listing import unfinished_path
@@ -168,6 +168,11 @@ class TruncationReport(NamedTuple):
     applied: bool
 
 
+COLUMNS = Columns(TruncationReport._fields, answers=(
+    "path", "target_offset", "log_end_offset", "end_after_restart", "applied",
+))  # fmt: skip
+
+
 class PlannedTruncation(NamedTuple):
     """The plan (None: nothing to cut), a row for each directory, and notes for people.
 
@@ -220,7 +225,7 @@ def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
 def _planned(found: PlannedTruncation) -> Planned:
     def show(done: Done, output: OutputFormat) -> None:
         rows = [each._replace(applied=done.is_applied) for each in found.rows]
-        emit(Report("truncation", TruncationReport._fields, rows), output)
+        emit(Report("truncation", COLUMNS, rows), output)
 
     return Planned(
         plans=() if found.plan is None else (found.plan,),

@@ -26,7 +26,7 @@ from eoctl.commands.txn.written_copies import (
 from eoctl.declared import advanced_option, argument, option, records_option, safety_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output
-from eoctl.output import OutputFormat, Report, emit
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.groups.incoming import (
     ImportObstacle,
@@ -279,6 +279,12 @@ class ImportRow(NamedTuple):
     applied: bool
 
 
+COLUMNS = Columns(ImportRow._fields, answers=(
+    "group", *PLACE, "offset_before", "given_offset", "committed_offset", "taken", "log_end_offset",
+    "applied",
+))  # fmt: skip
+
+
 class PlannedImport(NamedTuple):
     """The plan (None: all is committed already), rows, notes."""
 
@@ -306,7 +312,7 @@ def import_change(paths: Sequence[str], options: ImportOptions) -> ChangeCommand
 def _planned(found: PlannedImport) -> Planned:
     def show(done: Done, output: OutputFormat) -> None:
         rows = [each._replace(applied=done.is_applied) for each in found.rows]
-        emit(Report("imported_offset", ImportRow._fields, rows), output)
+        emit(Report("imported_offset", COLUMNS, rows), output)
 
     return Planned(
         plans=() if found.plan is None else (found.plan,),

@@ -8,7 +8,7 @@ from eoctl import options
 from eoctl.declared import advanced_option, argument, records_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output, given_paths
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.groups.group_log import OffsetPlace
 from recovery.groups.members import assigned_names
 from storage.errors import pasted
@@ -57,7 +57,7 @@ def list_groups(
     world = _world_of(paths, group, topic, server_properties, metadata_dir, now)
     rows = group_rows(world)
     tell_first(list_lines(world, rows), output)
-    emit(Report(kind="group", columns=GroupRow._fields, rows=rows, notes=world.notes), output)
+    emit(Report(kind="group", columns=GROUP_COLUMNS, rows=rows, notes=world.notes), output)
     return world.status
 
 
@@ -78,10 +78,10 @@ def describe(
     rows = offset_rows(world)
     members = member_rows(world)
     tell_first(describe_lines(world, rows), output)
-    emit(Report("committed_offset", OffsetRow._fields, rows), output)
+    emit(Report("committed_offset", OFFSET_COLUMNS, rows), output)
     if output is OutputFormat.TEXT:
         line("")
-    emit(Report(kind="member", columns=MemberRow._fields, rows=members, notes=world.notes), output)
+    emit(Report(kind="member", columns=MEMBER_COLUMNS, rows=members, notes=world.notes), output)
     return world.status
 
 
@@ -185,6 +185,18 @@ class MemberRow(NamedTuple):
     epoch: int | None
     assigned_count: int
     assigned_partitions: list[str]
+
+
+GROUP_COLUMNS = Columns(GroupRow._fields, answers=(
+    "group", "type", "state", "members_count", "offsets_count", "lag_offsets", "outside_count",
+    "last_commit_timestamp_ms",
+))  # fmt: skip
+OFFSET_COLUMNS = Columns(OffsetRow._fields, answers=(
+    "group", *PLACE, "status", "committed_offset", "log_end_offset", "lag_offsets", "place",
+))  # fmt: skip
+MEMBER_COLUMNS = Columns(MemberRow._fields, answers=(
+    "group", "client_id", "host", "assigned_partitions", "member_id",
+))  # fmt: skip
 
 
 # --- list

@@ -14,7 +14,7 @@ from eoctl.commands.shared.changes import ChangeCommand, Planned, abort_answer
 from eoctl.commands.txn.readers import CoordinatorDir, MaxTimeoutMs, Now, TxnOptions, open_world
 from eoctl.declared import argument, option, safety_option
 from eoctl.options import Output
-from eoctl.output import OutputFormat, Report, emit
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit
 from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.plan import absolute_path, make_plan
@@ -99,11 +99,13 @@ def abort(
 
 
 COMMAND = "txn-abort"
-ABORT_COLUMNS = (
+ABORT_COLUMNS = Columns((
     *("topic", "partition", "producer_id", "producer_epoch", "transactional_id", "first_offset"),
     *("verdict", "marker_offset", "coordinator_epoch"),
     *("last_stable_offset_before", "last_stable_offset_after", "applied", "path"),
-)
+), answers=(
+    *PLACE, "producer_id", "transactional_id", "first_offset", "verdict", "applied",
+))  # fmt: skip
 
 
 class AbortOptions(NamedTuple):

@@ -22,7 +22,7 @@ from eoctl.commands.txn.readers import Now, TxnOptions, open_world
 from eoctl.commands.txn.written_copies import CopiesOptions, PartitionCopies
 from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.options import Output
-from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.replay.recover_state import recovery_price
@@ -161,16 +161,20 @@ def _wanted(
 
 COMMAND = "txn-commit"
 TOLD_COUNT = 5  # reasons of a refusal
-ID_COLUMNS = (
+ID_COLUMNS = Columns((
     *("transactional_id", "producer_id", "producer_epoch", "status", "start_timestamp_ms"),
     *("timeout_ms", "partitions", "coordinator_partition", "coordinator_epoch"),
     *("next_producer_id", "next_producer_epoch", "outcome", "applied"),
-)
-MARKER_COLUMNS = (
+), answers=(
+    "transactional_id", "producer_id", "producer_epoch", "status", "outcome", "applied",
+))  # fmt: skip
+MARKER_COLUMNS = Columns((
     *("topic", "partition", "producer_id", "producer_epoch", "transactional_id", "first_offset"),
     *("last_offset", "records_count", "marker_epoch", "marker_offset"),
     *("last_stable_offset_before", "last_stable_offset_after", "applied", "path"),
-)
+), answers=(
+    *PLACE, "transactional_id", "first_offset", "records_count", "marker_offset", "applied",
+))  # fmt: skip
 
 
 class CommitOptions(NamedTuple):

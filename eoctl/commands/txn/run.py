@@ -38,7 +38,7 @@ from eoctl.commands.txn.readers import Now
 from eoctl.declared import advanced_option, argument, option, records_option
 from eoctl.messages import counted
 from eoctl.options import Output
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
@@ -158,7 +158,7 @@ def run(
         write=WriteOptions(flush=FlushPolicy(fsync), change=change),
     )
     result = transform(sources, target, wanted)
-    reports = [Report("transform", TransformReport._fields, result.reports)]
+    reports = [Report("transform", TRANSFORM_COLUMNS, result.reports)]
     if result.sinks:
         reports.append(Report("sink", SinkReport._fields, result.sinks))
     show_appended(
@@ -235,6 +235,11 @@ class SinkReport(NamedTuple):
     partition: int
     records: int
     path: str
+
+
+TRANSFORM_COLUMNS = Columns(TransformReport._fields, answers=(
+    *PLACE, "applied", "records_in", "records_out", "next_offset",
+))  # fmt: skip
 
 
 class TransformResult(NamedTuple):

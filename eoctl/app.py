@@ -140,11 +140,12 @@ def for_typer(function: Callable[..., int | None]) -> Callable[..., None]:
 def _for_signature(parameter: Parameter) -> inspect.Parameter:
     kind, declared = get_args(parameter.hint)
     make = typer.Option if declared.is_option else typer.Argument
+    made = make(*declared.names, rich_help_panel=declared.panel, **declared.settings)
     return inspect.Parameter(
         parameter.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if parameter.default is NEEDED else parameter.default,
-        annotation=Annotated[kind, make(*declared.names, **declared.settings)],
+        annotation=Annotated[kind, made],
     )
 
 

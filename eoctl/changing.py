@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.output import Columns, OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from recovery.changes.apply import apply_plan
 from recovery.changes.journals.journal import Status
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
 
-STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
+STEP_COLUMNS = Columns(
+    ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason"),
+    answers=("action", "file", "reason"),
+    noun="change",
+)
 
 
 def apply_one(fs: FileSystem, plan: Plan, options: ChangeOptions) -> Applied:

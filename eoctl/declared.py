@@ -9,11 +9,22 @@
 
 from __future__ import annotations
 
-from functools import cache
+from enum import StrEnum
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+class Panel(StrEnum):
+    """The parts of the help, in their order; WHAT has the options that say what a command does."""
+
+    WHAT = "What"
+    RECORDS = "Which records"
+    OUTPUT = "Output"
+    SAFETY = "Safety"
+    ADVANCED = "Advanced"
 
 
 class Declared(NamedTuple):
@@ -22,6 +33,7 @@ class Declared(NamedTuple):
     is_option: bool
     names: tuple[str, ...]
     settings: dict[str, Any]
+    panel: Panel = Panel.WHAT
 
 
 class Parameter(NamedTuple):
@@ -39,9 +51,15 @@ class _Needed:
 NEEDED = _Needed()
 
 
-def option(*names: str, **settings: Any) -> Declared:
+def option(*names: str, panel: Panel = Panel.WHAT, **settings: Any) -> Declared:
     """Declare an option; the settings are those of `typer.Option`."""
-    return Declared(is_option=True, names=names, settings=settings)
+    return Declared(is_option=True, names=names, settings=settings, panel=panel)
+
+
+records_option = partial(option, panel=Panel.RECORDS)
+output_option = partial(option, panel=Panel.OUTPUT)
+safety_option = partial(option, panel=Panel.SAFETY)
+advanced_option = partial(option, panel=Panel.ADVANCED)
 
 
 def argument(**settings: Any) -> Declared:

@@ -7,7 +7,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.clock import parse_time_ms
-from eoctl.declared import argument, option
+from eoctl.declared import (
+    advanced_option,
+    argument,
+    option,
+    output_option,
+    records_option,
+    safety_option,
+)
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
@@ -145,39 +152,43 @@ Paths = Annotated[
 ]
 ServerProperties = Annotated[
     str | None,
-    option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
+    advanced_option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
 ]
 TABLE_OR_TEXT = "table on a terminal, text in a pipe"
 Topics = Annotated[
     list[str] | None,
-    option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
+    records_option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
 ]
 TopicPatterns = Annotated[
     list[str] | None,
-    option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
+    records_option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
 ]
 TERMINAL_ROWS = 20  # of each kind, on a terminal, unless told otherwise
 Limit = Annotated[
     int | None,
-    option(
+    output_option(
         min=0,
         metavar="N",
         help="Print at most N rows of each kind.",
         show_default=f"{TERMINAL_ROWS} on a terminal",
     ),
 ]
-Offsets = Annotated[str | None, option(metavar="A..B", help="Only offsets A to B, both included.")]
+Offsets = Annotated[
+    str | None, records_option(metavar="A..B", help="Only offsets A to B, both included.")
+]
 Times = Annotated[
     str | None,
-    option(metavar="A..B", help="Only timestamps A to B, in ms or ISO 8601, both included."),
+    records_option(
+        metavar="A..B", help="Only timestamps A to B, in ms or ISO 8601, both included."
+    ),
 ]
 Output = Annotated[
     OutputFormat,
-    option("--output", "-o", help="Output format.", show_default=TABLE_OR_TEXT),
+    output_option("--output", "-o", help="Output format.", show_default=TABLE_OR_TEXT),
 ]
 KafkaOutput = Annotated[
     OutputFormat,
-    option(
+    output_option(
         "--output",
         "-o",
         help="Output format; text is that of kafka-dump-log.",
@@ -186,42 +197,46 @@ KafkaOutput = Annotated[
 ]
 MaxBatchBytes = Annotated[
     int | None,
-    option(min=1, metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"),
+    advanced_option(
+        min=1, metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"
+    ),
 ]
 Raw = Annotated[
-    bool, option("--raw", help="On a terminal: do not escape control characters in records.")
+    bool, output_option("--raw", help="On a terminal: do not escape control characters in records.")
 ]
 Apply = Annotated[
-    bool, option("--apply", help="Make the change; without it only the plan is shown.")
+    bool, safety_option("--apply", help="Make the change; without it only the plan is shown.")
 ]
 SavePlan = Annotated[
-    str | None, option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
+    str | None, safety_option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
 ]
 BackupDir = Annotated[
     str | None,
-    option(metavar="DIR", help="Where journal and backups go.", show_default="LOG-DIR.eoctl"),
+    safety_option(
+        metavar="DIR", help="Where journal and backups go.", show_default="LOG-DIR.eoctl"
+    ),
 ]
 NoBackup = Annotated[
-    bool, option("--no-backup", help="Keep no backup: the change cannot be undone.")
+    bool, safety_option("--no-backup", help="Keep no backup: the change cannot be undone.")
 ]
-AcceptLoss = Annotated[bool, option("--i-accept-the-loss", help="Confirms --no-backup.")]
+AcceptLoss = Annotated[bool, safety_option("--i-accept-the-loss", help="Confirms --no-backup.")]
 BrokerIsStopped = Annotated[
     bool,
-    option(
+    safety_option(
         "--broker-is-stopped", help="Confirms that no broker runs, where files cannot be locked."
     ),
 ]
-MetadataDir = Annotated[
-    str | None,
-    option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
-]
+METADATA_DIR = advanced_option(
+    metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."
+)
+MetadataDir = Annotated[str | None, METADATA_DIR]
 Now = Annotated[
     str | None,
-    option(metavar="TIME|wall|dir", help="The clock for expiry.", show_default="wall"),
+    advanced_option(metavar="TIME|wall|dir", help="The clock for expiry.", show_default="wall"),
 ]
 ProducerExpiryMs = Annotated[
     int | None,
-    option(
+    advanced_option(
         min=0,
         metavar="MS",
         help="producer.id.expiration.ms of the broker.",
@@ -230,12 +245,12 @@ ProducerExpiryMs = Annotated[
 ]
 # Of what is appended to.
 WriteNow = Annotated[
-    str | None, option(metavar="TIME|wall|dir", help="The clock.", show_default="wall")
+    str | None, advanced_option(metavar="TIME|wall|dir", help="The clock.", show_default="wall")
 ]
-FsyncChoice = Annotated[Fsync, option("--fsync", help="When the log is synced to disk.")]
+FsyncChoice = Annotated[Fsync, advanced_option("--fsync", help="When the log is synced to disk.")]
 LeaderEpoch = Annotated[
     int | None,
-    option(
+    advanced_option(
         min=0,
         max=INT32_MAX,
         metavar="N",
@@ -245,7 +260,7 @@ LeaderEpoch = Annotated[
 ]
 SegmentBytes = Annotated[
     int | None,
-    option(
+    advanced_option(
         min=1,
         max=INT32_MAX,
         metavar="N",
@@ -255,7 +270,7 @@ SegmentBytes = Annotated[
 ]
 IndexIntervalBytes = Annotated[
     int | None,
-    option(
+    advanced_option(
         min=0,
         max=INT32_MAX,
         metavar="N",
@@ -265,7 +280,7 @@ IndexIntervalBytes = Annotated[
 ]
 IndexMaxBytes = Annotated[
     int | None,
-    option(
+    advanced_option(
         min=24,
         max=INT32_MAX,
         metavar="N",
@@ -278,8 +293,12 @@ ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new o
 DirectoryId = Annotated[
     str | None, option(metavar="ID", help="directory.id; a new one without it.")
 ]
-TopicId = Annotated[str | None, option(metavar="ID", help="Topic id for a directory without one.")]
-SingleCopy = Annotated[bool, option("--single-copy", help="This is the only replica that counts.")]
+TopicId = Annotated[
+    str | None, advanced_option(metavar="ID", help="Topic id for a directory without one.")
+]
+SingleCopy = Annotated[
+    bool, safety_option("--single-copy", help="This is the only replica that counts.")
+]
 TargetTopic = Annotated[
     str | None,
     option(
@@ -293,15 +312,18 @@ PartitionsCount = Annotated[
     int | None, option(min=1, metavar="N", help="Number of partitions of the topic.")
 ]
 TransactionTimeoutMs = Annotated[
-    int, option(min=1, metavar="MS", help="A broker may abort a transaction after this time.")
+    int,
+    advanced_option(min=1, metavar="MS", help="A broker may abort a transaction after this time."),
 ]
-FailOn = Annotated[Severity, option(help="Exit with 1 for findings of this severity or worse.")]
+FailOn = Annotated[
+    Severity, output_option(help="Exit with 1 for findings of this severity or worse.")
+]
 EngineChoice = Annotated[
-    EngineName, option("--engine", help="Run in processes on this machine, or in Spark.")
+    EngineName, advanced_option("--engine", help="Run in processes on this machine, or in Spark.")
 ]
 Jobs = Annotated[
     int | None,
-    option(
+    advanced_option(
         "--jobs",
         "-j",
         min=0,
@@ -311,11 +333,11 @@ Jobs = Annotated[
     ),
 ]
 Master = Annotated[
-    str | None, option(metavar="URL", help="Where Spark runs.", show_default="local[*,4]")
+    str | None, advanced_option(metavar="URL", help="Where Spark runs.", show_default="local[*,4]")
 ]
 Conf = Annotated[
     list[str] | None,
-    option(metavar="NAME=VALUE", help="A Spark setting; repeatable."),
+    advanced_option(metavar="NAME=VALUE", help="A Spark setting; repeatable."),
 ]
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from errno import ENOENT
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 from eoctl.face.columns import TerminalText, find_column, plain_line, printable
 from eoctl.face.style import Look, screen_size
@@ -85,25 +85,45 @@ class OutputFormat(StrEnum):
     MSGPACK = "msgpack"
 
 
+PLACE = ("topic", "partition")  # the columns that name a partition
+
+
+class Columns(tuple[str, ...]):  # noqa: SLOT001 - a tuple has none
+    """Names of columns, and which of them answer.
+
+    Attributes:
+        answers: the columns that answer, in the order in which people see them: where they have no
+            room, each row is written as names and values. The others come as far as there is room,
+            and a line says which did not. Empty: all.
+        noun: what a row is, where the kind of the report does not say it.
+    """
+
+    answers: Sequence[str]
+    noun: str
+
+    def __new__(cls, names: Iterable[str], *, answers: Sequence[str] = (), noun: str = "") -> Self:
+        """Return the names with what is said of them; those that answer are among them."""
+        made = super().__new__(cls, names)
+        assert {*answers} <= {*made}
+        made.answers, made.noun = answers, noun
+        return made
+
+
 class Report(NamedTuple):
     """Rows of one kind, printed the same way whatever the command.
 
     Attributes:
         kind: what a row is ("partition", "segment"); every jsonl object carries it.
         columns: names, as programs get them; what each holds is known by its name
-            (`eoctl.face.columns`).
+            (`eoctl.face.columns`). Some answer, see `Columns`; of plain names all do.
         rows: a value per column; None is unknown.
         notes: sentences for people, on stderr after the rows.
-        answers: the columns that answer, in the order in which people see them: where they have no
-            room, each row is written as names and values. The others come as far as there is room,
-            and a line says which did not. Empty: those of `eoctl.face.ranks`, else all.
     """
 
     kind: str
     columns: tuple[str, ...]
     rows: Iterable[Sequence[Any]]
     notes: Sequence[str] = ()
-    answers: Sequence[str] = ()
 
 
 class _Mode:
@@ -685,21 +705,19 @@ def _emit_plain(report: Report, *, is_long: bool) -> None:
 
 def _emit_table(report: Report) -> None:
     """Draw a table that fits; what is left out is said in one line."""
-    from eoctl.face.ranks import answers_of, noun_of
     from eoctl.face.table import draw
 
     wanted = chosen_columns(report.columns)
     if not wanted:
         return
     look, width = _Mode.look, screen_size()[0]
+    columns = report.columns if isinstance(report.columns, Columns) else Columns(report.columns)
     # Those that were asked for by name answer, all of them.
-    answers: Sequence[str] = wanted
-    if not look.columns:
-        answers = report.answers or answers_of(report.kind, report.columns)
+    answers = wanted if look.columns else columns.answers
     places = [report.columns.index(name) for name in wanted]
     rows = [[row[place] for place in places] for row in report.rows]
     if not rows:
-        line(f"no {noun_of(report.kind)}")
+        line(f"no {columns.noun or report.kind.replace('_', ' ').replace('-', ' ')}")
         return
     drawn = draw(wanted, rows, answers=answers, width=width, look=look)
     write_drawn(drawn.text)

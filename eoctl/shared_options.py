@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import Parameter, option, parameters_of, with_parameters
+from eoctl.declared import Parameter, advanced_option, output_option, parameters_of, with_parameters
 from eoctl.face.style import Color, Look
 
 if TYPE_CHECKING:
@@ -34,32 +34,32 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "columns": (
         Annotated[
             str | None,
-            option(metavar="A,B,C|all", help="Columns to show, in this order."),
+            output_option(metavar="A,B,C|all", help="Columns to show, in this order."),
         ],
         None,
     ),
     "table": (
         Annotated[
             str | None,
-            option(metavar="KIND", help="Of --output csv: only rows of this kind."),
+            output_option(metavar="KIND", help="Of --output csv: only rows of this kind."),
         ],
         None,
     ),
-    "utc": (Annotated[bool, option("--utc", help="Show times in UTC.")], False),
-    "color": (Annotated[Color, option(help="Use colours.")], Color.AUTO),
+    "utc": (Annotated[bool, output_option("--utc", help="Show times in UTC.")], False),
+    "color": (Annotated[Color, output_option(help="Use colours.")], Color.AUTO),
     "no_pager": (
-        Annotated[bool, option("--no-pager", help="Do not use a pager.")],
+        Annotated[bool, output_option("--no-pager", help="Do not use a pager.")],
         False,
     ),
     "no_progress": (
-        Annotated[bool, option("--no-progress", "-q", help="Do not show progress.")],
+        Annotated[bool, output_option("--no-progress", "-q", help="Do not show progress.")],
         False,
     ),
 }
 # Of the commands that report lost offsets.
 CLEANUP_POLICY = Annotated[
     CleanupPolicy | None,
-    option("--cleanup-policy", help="cleanup.policy of topics that no metadata know."),
+    advanced_option("--cleanup-policy", help="cleanup.policy of topics that no metadata know."),
 ]
 OFFSETS_COMMANDS = frozenset(
     {

@@ -14,7 +14,7 @@ from eoctl.commands.init import identity_of, node_notes, version_of
 from eoctl.commands.repair import cost_of
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
 from eoctl.commands.shared.chosen_copies import SourceSearch, choose_copies
-from eoctl.declared import argument, option
+from eoctl.declared import Panel, argument, option, records_option
 from eoctl.messages import counted, first_of, listing
 from eoctl.output import OutputFormat, Report, emit
 from recovery.begin.adopted_topics import SecurityRecords, WantedTopics, adopted_settings
@@ -68,7 +68,7 @@ def command(
     ] = False,
     prefer: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Take copies in it before others; repeatable."),
+        records_option(metavar="DIR", help="Take copies in it before others; repeatable."),
     ] = None,
     topic_id: Annotated[
         list[str] | None,
@@ -102,7 +102,7 @@ def command(
         str | None,
         option(metavar="X.Y", help="The release that will start there.", show_default="as before"),
     ] = None,
-    metadata_dir: options.MetadataDir = None,
+    metadata_dir: Annotated[str | None, options.METADATA_DIR._replace(panel=Panel.WHAT)] = None,
     now: options.Now = None,
     change: ChangeOptions = PLAN_ONLY,
     jobs: options.Jobs = None,

@@ -20,7 +20,7 @@ from eoctl.options import (
     ProducerExpiryMs,
     TopicPatterns,
 )
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import find_held_back
@@ -111,7 +111,8 @@ def _settings(
     if is_for_people(output):
         tell(map(said_line, settings_answer(run)))
         limit = TERMINAL_ROWS if limit is None else limit
-    report = Report(kind="topic", columns=TopicClaims._fields, rows=run.rows[:limit])
+    columns = Columns(TopicClaims._fields, answers=TOPIC_ANSWERS)
+    report = Report("topic", columns, run.rows[:limit])
     left = len(run.rows) - len(run.rows[:limit])
     _print([report._replace(notes=_left(left, "topic"))], output)
     _tell(run)
@@ -127,15 +128,15 @@ def _reports(run: AdviseRun, limit: int | None) -> list[Report]:
     if limit is not None:
         choices = [each for each in choices if each.lost_offsets_count != 0]
     found = [
-        Report("order", OrderRow._fields, run.orders[:limit]),
+        Report("order", ORDER_COLUMNS, run.orders[:limit]),
         Report("step", StepRow._fields, run.steps),
         Report(
             "partition",
-            AdvisedRow._fields,
+            PARTITION_COLUMNS,
             partitions[:limit],
             notes=_left(len(partitions) - len(shown), "partition"),
         ),
-        Report("choice", LeaderRow._fields, choices),
+        Report("choice", CHOICE_COLUMNS, choices),
     ]
     return [each for each in found if each.rows]
 
@@ -186,6 +187,10 @@ VERIFIED = (
 NOT_KNOWN = (
     "a server.properties is not known: where settings_from says default, a broker may have another"
 )
+TOPIC_ANSWERS = (
+    "topic", "replicas_count", "survives_for_writes", "survives_for_data", "survives_power",
+    "faults",
+)  # fmt: skip
 
 
 class OrderRow(NamedTuple):
@@ -251,6 +256,19 @@ class LeaderRow(NamedTuple):
     lost_transactions_count: int | None
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
+
+
+ORDER_COLUMNS = Columns(OrderRow._fields, answers=(
+    "order", "is_recommended", "led_at_first_count", "waits_count", "unclean_count",
+    "lost_acknowledged_offsets_count", "lost_offsets_count",
+))  # fmt: skip
+PARTITION_COLUMNS = Columns(AdvisedRow._fields, answers=(
+    *PLACE, "isr", "at_once", "unclean_only", "leads", "how", "writable_step",
+))  # fmt: skip
+CHOICE_COLUMNS = Columns(LeaderRow._fields, answers=(
+    *PLACE, "broker", "how", "lost_acknowledged_offsets_count", "lost_offsets_count",
+    "lost_transactions_count", "from_broker",
+))  # fmt: skip
 
 
 class AdviseRun:

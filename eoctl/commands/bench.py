@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from eoctl import options
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option, output_option
 from eoctl.output import OutputFormat
 
 
@@ -55,22 +55,23 @@ def command(
     ] = 32,
     seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="Of the values.")] = 0,
     to: Annotated[
-        str | None, option(metavar="DIR", help="Write samples as Parquet to a new directory.")
+        str | None,
+        output_option(metavar="DIR", help="Write samples as Parquet to a new directory."),
     ] = None,
     kafka_home: Annotated[
         str | None,
-        option(
+        advanced_option(
             metavar="DIR",
             help="An installation of Kafka, or its jars.",
             show_default="those fetched by scripts/fetch-kafka-libs.sh",
         ),
     ] = None,
     work_dir: Annotated[
-        str, option(metavar="DIR", help="Where the log dirs of the brokers are made.")
+        str, advanced_option(metavar="DIR", help="Where the log dirs of the brokers are made.")
     ] = "eoctl-bench",
     first_port: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=1024,
             max=65_000,
             metavar="PORT",
@@ -80,11 +81,13 @@ def command(
     ] = None,
     java_option: Annotated[
         list[str] | None,
-        option(metavar="OPTION", help="An option of the JVMs, in place of ours; repeatable."),
+        advanced_option(
+            metavar="OPTION", help="An option of the JVMs, in place of ours; repeatable."
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        option(metavar="NAME=VALUE", help="A setting of the brokers; repeatable."),
+        advanced_option(metavar="NAME=VALUE", help="A setting of the brokers; repeatable."),
     ] = None,
     client: Annotated[
         ClientChoice, option(help="java: once more by kafka-producer-perf-test, to compare.")

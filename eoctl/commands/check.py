@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option, output_option, records_option
 from eoctl.face.style import screen_size
 from eoctl.messages import MAX_NAMES, counted, is_for_people, tell
 from eoctl.options import (
@@ -25,7 +25,7 @@ from eoctl.options import (
     given_paths,
     process_count,
 )
-from eoctl.output import OutputFormat, Report, emit, line, message, row_writer, while_read
+from eoctl.output import Columns, OutputFormat, Report, emit, line, message, row_writer, while_read
 from recovery.checks.log_dirs.reclaim import (
     Reclaimable,
     find_reclaimable,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 CheckExpiryMs = Annotated[
     int | None,
-    option(
+    advanced_option(
         "--producer-expiry-ms",
         "--producer-id-expiration-ms",
         min=0,
@@ -68,7 +68,7 @@ def command(
     topic: Topics = None,
     since: Annotated[
         str | None,
-        option(metavar="TIME", help="Only partitions with files changed since this time."),
+        records_option(metavar="TIME", help="Only partitions with files changed since this time."),
     ] = None,
     predict: Annotated[
         bool,
@@ -79,7 +79,7 @@ def command(
     ] = False,
     broker_version: Annotated[
         str | None,
-        option(
+        advanced_option(
             metavar="VERSION", help="Kafka release that will start, 2.8 to 4.3.", show_default="4.3"
         ),
     ] = None,
@@ -90,7 +90,9 @@ def command(
     jobs: Jobs = None,
     io_limit: Annotated[
         int,
-        option(metavar="MIB", min=0, help="Read at most this many MiB per second; 0: no limit."),
+        advanced_option(
+            metavar="MIB", min=0, help="Read at most this many MiB per second; 0: no limit."
+        ),
     ] = 0,
     explain: Annotated[
         str | None,
@@ -100,7 +102,7 @@ def command(
     producer_expiry_ms: CheckExpiryMs = None,
     fail_on: FailOn = Severity.WARNING,
     verbose: Annotated[
-        bool, option("--verbose", "-v", help="All fields, on a terminal too.")
+        bool, output_option("--verbose", "-v", help="All fields, on a terminal too.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:
@@ -201,7 +203,13 @@ def _text(rule: Explanation) -> str:
 
 
 PLACED_COLUMNS = ("leader", "isr", "min_insync_replicas", "min_insync_from", "standing")
-PARTITION_COLUMNS = (*PartitionRow._fields[:-1], *PLACED_COLUMNS, PartitionRow._fields[-1])
+PARTITION_COLUMNS = Columns(
+    (*PartitionRow._fields[:-1], *PLACED_COLUMNS, PartitionRow._fields[-1]),
+    answers=(
+        *("topic", "partition", "errors", "warnings", "notes", "end_offset", "start_end_offset"),
+        "start",
+    ),
+)
 
 
 class CheckedCluster:

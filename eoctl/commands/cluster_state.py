@@ -21,7 +21,7 @@ from eoctl.commands.shared.cluster_state import (
 from eoctl.declared import argument, option
 from eoctl.messages import Said, counted, listing, moment
 from eoctl.options import TERMINAL_ROWS, Limit, MetadataDir, Output, TopicPatterns
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.cluster.clusters import counted_to, voters_of
 from recovery.cluster.history import (
@@ -119,11 +119,11 @@ def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
         partitions = [*with_words(partitions)]
     reports = [
         Report("cluster", rows.ClusterRow._fields, [run.cluster]),
-        Report("broker", rows.BrokerRow._fields, run.brokers),
-        _cut("cluster_partition", rows.PartitionStateRow._fields, partitions, limit, "partitions"),
-        _cut("copy", rows.CopyRow._fields, run.copies, limit, "copies"),
-        Report("controller", rows.ControllerRow._fields, run.controllers),
-        _cut("setting", rows.SettingRow._fields, run.settings, limit, "settings"),
+        Report("broker", rows.BROKER_COLUMNS, run.brokers),
+        _cut("cluster_partition", rows.PARTITION_COLUMNS, partitions, limit, "partitions"),
+        _cut("copy", rows.COPY_COLUMNS, run.copies, limit, "copies"),
+        Report("controller", rows.CONTROLLER_COLUMNS, run.controllers),
+        _cut("setting", rows.SETTING_COLUMNS, run.settings, limit, "settings"),
         Report("feature", rows.FeatureRow._fields, run.features),
     ]
     if is_for_people(output):
@@ -173,8 +173,8 @@ def _tell_history(run: HistoryRun, limit: int | None) -> None:
         notes = [f"{left:,} earlier changes are not printed (--limit)"] if left else []
         emit(Report("cluster_change", COLUMNS, rows, notes=notes), output)
     reports = [
-        _cut("span", SpanRow._fields, run.spans, limit, "spans under min.insync.replicas"),
-        _cut("history_sum", SumRow._fields, run.sums, limit, "partitions"),
+        _cut("span", SPAN_COLUMNS, run.spans, limit, "spans under min.insync.replicas"),
+        _cut("history_sum", SUM_COLUMNS, run.sums, limit, "partitions"),
     ]
     for each in reports:
         if each.rows:
@@ -219,7 +219,7 @@ def _in_sync(
     run = InSyncRun(paths, acknowledged, metadata_dir=metadata_dir)
     if is_for_people(output):
         tell(map(said_line, run.answer()))
-    _print([Report("in_sync", InSyncRow._fields, run.rows)], output)
+    _print([Report("in_sync", IN_SYNC_COLUMNS, run.rows)], output)
     for note in run.notes:
         message(note)
     return run.status
@@ -444,10 +444,10 @@ class InSyncRun:
 
 
 KEPT_SPANS = 1000  # the longest ones, for text; programs get all of them
-COLUMNS = (
+COLUMNS = Columns((
     "timestamp_ms", "offset", "what", "leader", "isr", "elr", "leader_epoch", "why",
     "is_under_min_isr", "min_insync_replicas",
-)  # fmt: skip
+), answers=("timestamp_ms", "what", "leader", "isr", "why"))  # fmt: skip
 
 
 class SpanRow(NamedTuple):
@@ -481,6 +481,17 @@ class SumRow(NamedTuple):
     longest_under_ms: int
     last_unclean_offset: int | None
     last_unclean_timestamp_ms: int | None
+
+
+SPAN_COLUMNS = Columns(SpanRow._fields, answers=(
+    *PLACE, "start_timestamp_ms", "duration_ms", "least_in_sync_count",
+))  # fmt: skip
+SUM_COLUMNS = Columns(SumRow._fields, answers=(
+    *PLACE, "changes_count", "elections_count", "unclean_count", "spans_count", "under_min_isr_ms",
+))  # fmt: skip
+IN_SYNC_COLUMNS = Columns(InSyncRow._fields, answers=(
+    "standing", "leader", "isr", "leader_epoch", "start_timestamp_ms",
+))  # fmt: skip
 
 
 class HistoryRun:

@@ -11,7 +11,14 @@ from eoctl.clients.text.inputs import BytesAs
 from eoctl.clients.text.record_text import TextOptions
 from eoctl.clients.text.record_writers import record_encoder
 from eoctl.commands.shared.consume_notes import _summary, tell_after, tell_before, tell_skipped
-from eoctl.declared import argument, option
+from eoctl.declared import (
+    advanced_option,
+    argument,
+    option,
+    output_option,
+    records_option,
+    safety_option,
+)
 from eoctl.options import Commit
 from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
@@ -28,44 +35,48 @@ if TYPE_CHECKING:
 def command(
     path: Annotated[str, argument(metavar="PARTITION", help="A directory TOPIC-N.")],
     isolation: Annotated[
-        Isolation, option(help="Isolation level of the consumer.")
+        Isolation, records_option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
     aborted_from: Annotated[
         AbortedSource,
-        option(help="Source of aborted transactions: markers in the log, or .txnindex."),
+        records_option(help="Source of aborted transactions: markers in the log, or .txnindex."),
     ] = AbortedSource.LOG,
     offsets: options.Offsets = None,
     start: Annotated[
         str,
-        option("--from", metavar="WHERE", help="Start at earliest, latest, an offset or a time."),
+        records_option(
+            "--from", metavar="WHERE", help="Start at earliest, latest, an offset or a time."
+        ),
     ] = "earliest",
     until: Annotated[
-        str, option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
+        str, records_option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
     ] = "log-end",
     max_messages: Annotated[
-        int | None, option(min=0, metavar="N", help="Stop after this many records.")
+        int | None, records_option(min=0, metavar="N", help="Stop after this many records.")
     ] = None,
     follow: Annotated[bool, option("--follow", "-f", help="Wait for new records.")] = False,
     skip_corrupt: Annotated[
-        bool, option("--skip-corrupt", help="Skip damaged batches, and report them.")
+        bool, records_option("--skip-corrupt", help="Skip damaged batches, and report them.")
     ] = False,
     print_timestamp: Annotated[
-        bool, option("--print-timestamp", help="In text: print timestamps.")
+        bool, output_option("--print-timestamp", help="In text: print timestamps.")
     ] = False,
     print_partition: Annotated[
-        bool, option("--print-partition", help="In text: print the partition.")
+        bool, output_option("--print-partition", help="In text: print the partition.")
     ] = False,
-    print_offset: Annotated[bool, option("--print-offset", help="In text: print offsets.")] = False,
+    print_offset: Annotated[
+        bool, output_option("--print-offset", help="In text: print offsets.")
+    ] = False,
     print_headers: Annotated[
-        bool, option("--print-headers", help="In text: print headers.")
+        bool, output_option("--print-headers", help="In text: print headers.")
     ] = False,
-    print_key: Annotated[bool, option("--print-key", help="In text: print keys.")] = False,
+    print_key: Annotated[bool, output_option("--print-key", help="In text: print keys.")] = False,
     key_separator: Annotated[
         str,
-        option(metavar="TEXT", help="In text: separates these.", show_default="a tab"),
+        output_option(metavar="TEXT", help="In text: separates these.", show_default="a tab"),
     ] = "\t",
     bytes_as: Annotated[
-        BytesAs, option("--bytes", help="In jsonl: how bytes are written.")
+        BytesAs, output_option("--bytes", help="In jsonl: how bytes are written.")
     ] = BytesAs.TEXT,
     raw: options.Raw = False,
     max_batch_bytes: options.MaxBatchBytes = None,
@@ -86,7 +97,9 @@ def command(
     ] = None,
     batch_messages: Annotated[
         int | None,
-        option(min=1, metavar="N", help="With --exec: most records at once.", show_default="500"),
+        advanced_option(
+            min=1, metavar="N", help="With --exec: most records at once.", show_default="500"
+        ),
     ] = None,
     group: Annotated[
         str | None,
@@ -97,7 +110,7 @@ def command(
     metadata_dir: options.MetadataDir = None,
     single_copy: Annotated[
         bool,
-        option("--single-copy", help="This is the only replica of the offsets that counts."),
+        safety_option("--single-copy", help="This is the only replica of the offsets that counts."),
     ] = False,
     apply: options.Apply = False,
     backup_dir: options.BackupDir = None,

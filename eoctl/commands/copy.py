@@ -30,10 +30,10 @@ from eoctl.clients.partitions.target import (
 from eoctl.clock import resolve_now
 from eoctl.commands.produce import first_error
 from eoctl.commands.shared.appended import AppendAnswer, places_text
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, records_option
 from eoctl.messages import counted
 from eoctl.options import Compare
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import lost_partitions, not_understood
@@ -74,18 +74,18 @@ def command(
         ),
     ] = None,
     isolation: Annotated[
-        Isolation, option(help="Isolation level for reading the source.")
+        Isolation, records_option(help="Isolation level for reading the source.")
     ] = Isolation.READ_COMMITTED,
     start: Annotated[
         str,
-        option(
+        records_option(
             "--from",
             metavar="WHERE",
             help="Where a new session starts: earliest, latest, an offset or a time.",
         ),
     ] = "earliest",
     until: Annotated[
-        str, option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
+        str, records_option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
     ] = "log-end",
     follow: Annotated[
         bool, option("--follow", "-f", help="Wait for new records of the source.")
@@ -100,7 +100,7 @@ def command(
     ] = None,
     producer_id: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=INT64_MAX,
             metavar="ID",
@@ -110,9 +110,11 @@ def command(
     ] = None,
     compare: Annotated[
         Compare,
-        option(help="Compare at the end what this run copied, everything, or nothing."),
+        advanced_option(help="Compare at the end what this run copied, everything, or nothing."),
     ] = Compare.RUN,
-    no_compare: Annotated[bool, option("--no-compare", help="Same as --compare none.")] = False,
+    no_compare: Annotated[
+        bool, advanced_option("--no-compare", help="Same as --compare none.")
+    ] = False,
     fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     now: options.WriteNow = None,
     leader_epoch: options.LeaderEpoch = None,
@@ -168,7 +170,7 @@ def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> No
     from eoctl.commands.shared.appended import AppendedRows, show_appended
     from eoctl.output import Report
 
-    report = Report("copy", CopyReport._fields, result.reports)
+    report = Report("copy", COLUMNS, result.reports)
     show_appended(
         AppendedRows(
             reports=[report],
@@ -240,6 +242,11 @@ class CopyReport(NamedTuple):
     source: str
     path: str
     session: str
+
+
+COLUMNS = Columns(CopyReport._fields, answers=(
+    *PLACE, "applied", "records", "bytes", "base_offset", "last_offset", "compared",
+))  # fmt: skip
 
 
 class DifferenceError(EoctlError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import option
+from eoctl.declared import advanced_option, output_option, records_option
 from eoctl.messages import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Discovery, Selected
 
 VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
+PARTITION_ANSWERS = (
+    *PLACE, "verdict", "log_start_offset", "log_end_offset", "high_watermark",
+    "last_stable_offset", "open_transactions_count", "log_bytes",
+)  # fmt: skip
+SEGMENT_ANSWERS = (
+    "base_offset", "last_offset", "verdict", "records_count", "log_bytes", "max_timestamp_ms",
+)  # fmt: skip
+REMOTE_ANSWERS = ("start_offset", "end_offset", "state", "log_bytes", "max_timestamp_ms")
 
 
 def command(
@@ -33,16 +41,20 @@ def command(
     topic: Topics = None,
     metadata_dir: Annotated[
         str | None,
-        option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
+        advanced_option(
+            metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."
+        ),
     ] = None,
     segments: Annotated[
-        bool, option("--segments", help="A row per segment too, for all partitions.")
+        bool, output_option("--segments", help="A row per segment too, for all partitions.")
     ] = False,
     picture: Annotated[
-        bool, option("--picture", help="Draw partitions as bars of offsets, with what is wrong.")
+        bool,
+        output_option("--picture", help="Draw partitions as bars of offsets, with what is wrong."),
     ] = False,
     max_lanes: Annotated[
-        int | None, option(min=1, metavar="N", help="Draw at most N bars.", show_default="40")
+        int | None,
+        records_option(min=1, metavar="N", help="Draw at most N bars.", show_default="40"),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
@@ -76,20 +88,18 @@ def command(
     if output is OutputFormat.TEXT:
         rows = with_words(rows)
     with while_read(lambda: run.status):
-        emit(
-            Report(
-                kind="partition", columns=PartitionDescription._fields, rows=rows, notes=run.notes
-            ),
-            output,
-        )
+        columns = Columns(PartitionDescription._fields, answers=PARTITION_ANSWERS)
+        emit(Report("partition", columns, rows, notes=run.notes), output)
     if segments or len(found.selected) == 1:
         if output is OutputFormat.TEXT:
             line("")
-        emit(Report("segment", SegmentSummary._fields, run.segments), output)
+        columns = Columns(SegmentSummary._fields, answers=SEGMENT_ANSWERS)
+        emit(Report("segment", columns, run.segments), output)
         if run.remote_segments:
             if output is OutputFormat.TEXT:
                 line("")
-            emit(Report("remote_segment", RemoteSegment._fields, run.remote_segments), output)
+            columns = Columns(RemoteSegment._fields, answers=REMOTE_ANSWERS)
+            emit(Report("remote_segment", columns, run.remote_segments), output)
     return run.status
 
 

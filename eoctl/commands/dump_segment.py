@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, output_option, records_option
 from eoctl.options import Jobs, KafkaOutput, MaxBatchBytes, Offsets, Raw, Times, process_count
 from eoctl.output import OutputFormat, pass_escapes
 from storage.errors import UsageError
@@ -20,13 +20,14 @@ def command(
         option("--files", metavar="FILE,...", help="Files, separated by commas."),
     ] = None,
     deep_iteration: Annotated[
-        bool, option("--deep-iteration", help="One line per record, not only per batch.")
+        bool, output_option("--deep-iteration", help="One line per record, not only per batch.")
     ] = False,
     print_data_log: Annotated[
-        bool, option("--print-data-log", help="Print keys and payloads of records too.")
+        bool, output_option("--print-data-log", help="Print keys and payloads of records too.")
     ] = False,
     skip_record_metadata: Annotated[
-        bool, option("--skip-record-metadata", help="Record lines hold only key and payload.")
+        bool,
+        output_option("--skip-record-metadata", help="Record lines hold only key and payload."),
     ] = False,
     verify_index_only: Annotated[
         bool, option("--verify-index-only", help="Check indexes, print no entries.")
@@ -35,18 +36,18 @@ def command(
         bool, option("--index-sanity-check", help="Only the broker's own check of an index.")
     ] = False,
     max_bytes: Annotated[
-        int | None, option(metavar="BYTES", help="Read at most this much of each log.")
+        int | None, records_option(metavar="BYTES", help="Read at most this much of each log.")
     ] = None,
     max_message_size: Annotated[
         int | None,
-        option(metavar="BYTES", help="Largest message to look for behind an index entry."),
+        advanced_option(metavar="BYTES", help="Largest message to look for behind an index entry."),
     ] = None,
     max_batch_bytes: MaxBatchBytes = None,
     key_decoder_class: Annotated[
-        str | None, option(metavar="CLASS", help="One of Kafka's own decoder classes.")
+        str | None, advanced_option(metavar="CLASS", help="One of Kafka's own decoder classes.")
     ] = None,
     value_decoder_class: Annotated[
-        str | None, option(metavar="CLASS", help="One of Kafka's own decoder classes.")
+        str | None, advanced_option(metavar="CLASS", help="One of Kafka's own decoder classes.")
     ] = None,
     offsets_decoder: Annotated[
         bool, option("--offsets-decoder", help="Decode records of __consumer_offsets.")
@@ -67,22 +68,24 @@ def command(
         option("--share-group-state-decoder", help="Decode records of __share_group_state."),
     ] = False,
     show_secrets: Annotated[
-        bool, option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
+        bool, output_option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
     ] = False,
     offsets: Offsets = None,
     times: Times = None,
     producer_id: Annotated[
-        int | None, option(metavar="ID", help="Only batches of this producer.")
+        int | None, records_option(metavar="ID", help="Only batches of this producer.")
     ] = None,
     producer_epoch: Annotated[
-        int | None, option(metavar="EPOCH", help="Only batches of this epoch.")
+        int | None, records_option(metavar="EPOCH", help="Only batches of this epoch.")
     ] = None,
     key: Annotated[
-        str | None, option(metavar="TEXT", help="Only records with this key (UTF-8).")
+        str | None, records_option(metavar="TEXT", help="Only records with this key (UTF-8).")
     ] = None,
-    only_control: Annotated[bool, option("--only-control", help="Only control batches.")] = False,
+    only_control: Annotated[
+        bool, records_option("--only-control", help="Only control batches.")
+    ] = False,
     only_aborted: Annotated[
-        bool, option("--only-aborted", help="Only batches of aborted transactions.")
+        bool, records_option("--only-aborted", help="Only batches of aborted transactions.")
     ] = False,
     follow: Annotated[
         bool, option("--follow", "-f", help="Wait for new batches, also in new segments.")

@@ -8,10 +8,10 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option, output_option, records_option
 from eoctl.messages import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.cluster.placement import doubts_around
 from recovery.duplicates.groups import DuplicateGroup, RecordFinder, groups_of
 from recovery.duplicates.search import DuplicateSearch
@@ -45,6 +45,13 @@ class KindChoice(StrEnum):
     SUSPECTED = "suspected"
 
 
+PAIR_ANSWERS = (
+    "kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
+    "repeat_last_offset",
+)  # fmt: skip
+GROUP_ANSWERS = ("kind", *PLACE, "copies_count", "key", "value", "offsets", "sessions")
+
+
 def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
@@ -63,29 +70,30 @@ def command(
         ),
     ] = None,
     min_bytes: Annotated[
-        int, option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
+        int, records_option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
     ] = 1,
     across_partitions: Annotated[
         bool,
         option("--across-partitions", help="Compare across the partitions of a topic."),
     ] = False,
     isolation: Annotated[
-        Isolation, option(help="Look at all batches, or only at committed ones.")
+        Isolation, records_option(help="Look at all batches, or only at committed ones.")
     ] = Isolation.READ_UNCOMMITTED,
     grouped: Annotated[
         bool, option("--grouped", help="One row for all copies, as in a table.")
     ] = False,
     limit: Annotated[
-        int | None, option(min=0, metavar="N", help="Print at most N; all are counted.")
+        int | None, output_option(min=0, metavar="N", help="Print at most N; all are counted.")
     ] = None,
     fail_on: Annotated[
         Severity,
-        option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
+        output_option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
     ] = Severity.WARNING,
     spill_dir: Annotated[
-        str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
+        str | None,
+        advanced_option(metavar="DIR", help="Directory for what does not fit into memory."),
     ] = None,
-    memory: Annotated[int, option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
+    memory: Annotated[int, advanced_option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find duplicates: proved ones by sequence numbers, suspected ones by their content.
@@ -133,10 +141,8 @@ def _report_pairs(run: DuplicatesRun, output: OutputFormat) -> None:
     from eoctl.output import Report, emit
     from recovery.duplicates.spill import Duplicate
 
-    emit(
-        Report(kind="duplicate", columns=Duplicate._fields, rows=run.rows(), notes=run.notes),
-        output,
-    )
+    columns = Columns(Duplicate._fields, answers=PAIR_ANSWERS)
+    emit(Report("duplicate", columns, run.rows(), notes=run.notes), output)
 
 
 def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
@@ -145,7 +151,7 @@ def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
 
     found = run.groups()
     rows = map(_worded, found) if output is OutputFormat.TEXT else found
-    columns = DuplicateGroup._fields
+    columns = Columns(DuplicateGroup._fields, answers=GROUP_ANSWERS)
     emit(Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes), output)
 
 
@@ -155,7 +161,7 @@ def _draw_groups(run: DuplicatesRun, count: int) -> None:
     from recovery.duplicates.groups import DuplicateGroup
 
     rows = [_drawn(each) for each in run.largest_groups(count)]
-    columns = DuplicateGroup._fields
+    columns = Columns(DuplicateGroup._fields, answers=GROUP_ANSWERS)
     report = Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes)
     emit(report, OutputFormat.TEXT)
 

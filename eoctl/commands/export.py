@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl.clock import parse_time_ms
-from eoctl.declared import argument, option
+from eoctl.declared import argument, option, output_option, records_option
 from eoctl.libraries import REQUIREMENTS, install_call
 from eoctl.messages import first_of
 from eoctl.options import (
@@ -30,7 +30,7 @@ from eoctl.options import (
     parse_offsets,
     parse_times,
 )
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.export.files import require_target
 from recovery.export.piece import export_piece
@@ -74,28 +74,30 @@ def command(
         ExportFormat, option("--format", help="File format.")
     ] = ExportFormat.PARQUET,
     codec: Annotated[
-        ExportCodec | None, option(help="Compression of Parquet.", show_default="zstd")
+        ExportCodec | None, output_option(help="Compression of Parquet.", show_default="zstd")
     ] = None,
     text: Annotated[
-        bool, option("--text", help="Write text as text in JSON Lines, not as base64.")
+        bool, output_option("--text", help="Write text as text in JSON Lines, not as base64.")
     ] = False,
-    columns: Annotated[str | None, option(metavar="NAME,...", help="Only these columns.")] = None,
+    columns: Annotated[
+        str | None, output_option(metavar="NAME,...", help="Only these columns.")
+    ] = None,
     isolation: Annotated[
-        Isolation, option(help="Isolation level of the consumer.")
+        Isolation, records_option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
     until: Annotated[
-        Until, option(help="Stop at the log end, or at a checkpointed mark.")
+        Until, records_option(help="Stop at the log end, or at a checkpointed mark.")
     ] = Until.LOG_END,
     offsets: Offsets = None,
     times: Times = None,
     from_offset: Annotated[
-        int | None, option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
+        int | None, records_option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
     ] = None,
     to_offset: Annotated[
-        int | None, option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
+        int | None, records_option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
     ] = None,
-    from_time: Annotated[str | None, option(metavar="TIME", hidden=True)] = None,
-    to_time: Annotated[str | None, option(metavar="TIME", hidden=True)] = None,
+    from_time: Annotated[str | None, records_option(metavar="TIME", hidden=True)] = None,
+    to_time: Annotated[str | None, records_option(metavar="TIME", hidden=True)] = None,
     max_batch_bytes: MaxBatchBytes = None,
     resume: Annotated[bool, option("--resume", help="Continue an interrupted export.")] = False,
     engine: EngineChoice = EngineName.AUTO,
@@ -241,13 +243,14 @@ def _export_cost(split: Split) -> int:
 
 
 TOO_LARGE = "decompressed data exceeds the limit"
+ANSWERS = (*PLACE, "records", "bytes", "skipped", "lost_offsets", "lost_records", "path")
 
 
 class ExportRun:
     """Plans and exports, and keeps what is said at the end."""
 
     def __init__(self, options: ExportOptions) -> None:
-        self.columns = ExportSummary._fields
+        self.columns = Columns(ExportSummary._fields, answers=ANSWERS)
         self.notes: list[str] = [VERIFIED]
         self._options = options
         self._result: ExportResult | None = None

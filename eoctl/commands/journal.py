@@ -7,9 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import argument, option
+from eoctl.declared import argument, records_option, safety_option
 from eoctl.options import Output
-from eoctl.output import OutputFormat
+from eoctl.output import Columns, OutputFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from recovery.changes.journals.listing import KeptJournal
     from storage.errors import EoctlError
 
-LIST_COLUMNS = ("plan_id", "status", "command", "applied_at_ms", "steps", "kept_bytes", "path")
+LIST_COLUMNS = Columns(
+    ("plan_id", "status", "command", "applied_at_ms", "steps", "kept_bytes", "path"),
+    answers=("plan_id", "status", "command", "applied_at_ms", "kept_bytes"),
+)
 STEP_COLUMNS = (
     "action", "file", "state", "before_bytes", "after_bytes", "backup", "path", "plan_id",
 )  # fmt: skip
@@ -42,10 +45,10 @@ def command(
     ],
     older_than: Annotated[
         float | None,
-        option(min=0, metavar="DAYS", help="prune: only journals older than this."),
+        records_option(min=0, metavar="DAYS", help="prune: only journals older than this."),
     ] = None,
     apply: Annotated[
-        bool, option("--apply", help="prune: remove them; without it they are only listed.")
+        bool, safety_option("--apply", help="prune: remove them; without it they are only listed.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

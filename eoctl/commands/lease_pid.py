@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
 from eoctl.clients.coordinators.producer_id_topic import look_at_ids, opened_ids
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.output import OutputFormat
 from recovery.replay.recover_state import known_state, known_states
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
@@ -35,20 +35,21 @@ ExpiryMs = Annotated[
 Generation = Annotated[
     int, option(min=0, max=INT16_MAX, metavar="N", help="Generation that acquire returned.")
 ]
-WaitMs = Annotated[int, option(min=0, metavar="MS", help="How long to wait for the lock.")]
+WaitMs = Annotated[int, advanced_option(min=0, metavar="MS", help="How long to wait for the lock.")]
 TopicId = Annotated[
-    str | None, option(metavar="ID", help="Topic id, if the cluster does not know the topic.")
+    str | None,
+    advanced_option(metavar="ID", help="Topic id, if the cluster does not know the topic."),
 ]
 SingleCopy = Annotated[
-    bool, option("--single-copy", help="This is the only replica of the topic that counts.")
+    bool, safety_option("--single-copy", help="This is the only replica of the topic that counts.")
 ]
 BlockSize = Annotated[
     int,
-    option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
+    advanced_option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
 ]
 Now = Annotated[
     str | None,
-    option(metavar="TIME|wall|dir", help="The clock for leases.", show_default="wall"),
+    advanced_option(metavar="TIME|wall|dir", help="The clock for leases.", show_default="wall"),
 ]
 
 

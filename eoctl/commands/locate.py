@@ -10,7 +10,7 @@ from eoctl.clock import format_time_ms
 from eoctl.declared import argument, option
 from eoctl.face.columns import bytes_text
 from eoctl.options import Output
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError, call_text
 from storage.log.segment import open_segment
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.formats.record_batch import BatchHeader
     from storage.log.segment import LogRecord
+
+ANSWERS = (*PLACE, "offset", "timestamp_ms", "segment_base_offset", "batch_pos", "path")
 
 
 def command(
@@ -90,9 +92,8 @@ def command(
         if offset is not None and output is OutputFormat.TEXT and draws_tables():
             for told in who_wrote(search.partition, offset):
                 line(told)
-        emit(
-            Report(kind="location", columns=Location._fields, rows=rows, notes=search.notes), output
-        )
+        columns = Columns(Location._fields, answers=ANSWERS)
+        emit(Report("location", columns, rows, notes=search.notes), output)
     return run.status
 
 

@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option
 from eoctl.options import TERMINAL_ROWS, Limit, Output, Paths, ServerProperties, Topics, given_paths
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.changes.journals.journal import has_journal, read_journal
 from recovery.changes.journals.losses import losses_of
@@ -40,7 +40,8 @@ def command(
     ] = None,
     limit: Limit = None,
     spill_dir: Annotated[
-        str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
+        str | None,
+        advanced_option(metavar="DIR", help="Directory for what does not fit into memory."),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
@@ -123,8 +124,13 @@ class LossRun:
     """
 
     name = "loss"
-    columns = LossRow._fields
-    summary_columns = LossSummary._fields
+    columns = Columns(LossRow._fields, answers=(
+        "kind", *PLACE, "base_offset", "last_offset", "first_key", "producer_id", "check_id",
+    ))  # fmt: skip
+    summary_columns = Columns(LossSummary._fields, answers=(
+        *PLACE, "lost_offsets", "duplicate_records", "aborted_records", "open_records",
+        "unknown_records", "records",
+    ))  # fmt: skip
     kinds = tuple(LossKind)
 
     def __init__(self, paths: Sequence[str], *, limit: int | None, spill_dir: str | None) -> None:
@@ -265,8 +271,10 @@ class AgainstRun:
     """
 
     name = "change"
-    columns = ChangeRow._fields
-    summary_columns = ChangeSummary._fields
+    columns = Columns(ChangeRow._fields, answers=("kind", *PLACE, "offset", "key", "differences"))
+    summary_columns = Columns(ChangeSummary._fields, answers=(
+        *PLACE, "gone", "changed", "new", "equal", "is_whole",
+    ))  # fmt: skip
     kinds = tuple(ChangeKind)
 
     def __init__(

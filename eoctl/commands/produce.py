@@ -41,9 +41,9 @@ from eoctl.clients.text.inputs import (
 )
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.appended import AppendAnswer, places_text
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option
 from eoctl.messages import counted
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError, UsageError
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
@@ -106,10 +106,13 @@ def command(
     ] = None,
     batch_bytes: Annotated[
         int,
-        option(min=1, max=INT32_MAX, metavar="N", help="Largest batch, before compression."),
+        advanced_option(
+            min=1, max=INT32_MAX, metavar="N", help="Largest batch, before compression."
+        ),
     ] = 16_384,
     batch_records: Annotated[
-        int | None, option(min=1, max=INT32_MAX, metavar="N", help="Most records in a batch.")
+        int | None,
+        advanced_option(min=1, max=INT32_MAX, metavar="N", help="Most records in a batch."),
     ] = None,
     timestamp: Annotated[
         str | None,
@@ -118,7 +121,7 @@ def command(
     now: options.WriteNow = None,
     producer_id: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=-1,
             max=INT64_MAX,
             metavar="ID",
@@ -128,13 +131,13 @@ def command(
     ] = None,
     producer_epoch: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0, max=INT16_MAX, metavar="N", help="Producer epoch.", show_default="as in the log"
         ),
     ] = None,
     base_sequence: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=INT32_MAX,
             metavar="N",
@@ -153,7 +156,7 @@ def command(
     index_interval_bytes: options.IndexIntervalBytes = None,
     index_max_bytes: options.IndexMaxBytes = None,
     producer_expiry_ms: Annotated[
-        int, option(min=1, metavar="MS", help="producer.id.expiration.ms of the broker.")
+        int, advanced_option(min=1, metavar="MS", help="producer.id.expiration.ms of the broker.")
     ] = 86_400_000,
     fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     txn_records: Annotated[
@@ -172,7 +175,7 @@ def command(
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=2,
             metavar="0|1|2",
@@ -182,7 +185,9 @@ def command(
     ] = None,
     coordinator_epoch: Annotated[
         int,
-        option(min=0, max=INT32_MAX, metavar="N", help="Coordinator epoch of the markers."),
+        advanced_option(
+            min=0, max=INT32_MAX, metavar="N", help="Coordinator epoch of the markers."
+        ),
     ] = 0,
     producer_session: Annotated[
         str | None,
@@ -190,14 +195,14 @@ def command(
     ] = None,
     acks_to: Annotated[
         str | None,
-        option(metavar="FILE", help="Append a line to FILE for each acknowledged batch."),
+        advanced_option(metavar="FILE", help="Append a line to FILE for each acknowledged batch."),
     ] = None,
     in_flight: Annotated[
-        int, option(min=1, max=5, metavar="N", help="Most unacknowledged batches.")
+        int, advanced_option(min=1, max=5, metavar="N", help="Most unacknowledged batches.")
     ] = 1,
     fault: Annotated[
         str | None,
-        option(
+        advanced_option(
             metavar="FAULTS", help="Simulate network faults: drop=P,reorder=P,lost-ack=P,seed=N."
         ),
     ] = None,
@@ -287,7 +292,7 @@ def _report(result: ProduceResult, output: OutputFormat, *, has_backup: bool) ->
     from eoctl.commands.shared.appended import AppendedRows, show_appended
     from eoctl.output import Report
 
-    reports = [Report("append", ProduceReport._fields, result.reports)]
+    reports = [Report("append", COLUMNS, result.reports)]
     if result.link is not None:
         reports.append(Report("link", tuple(result.link), [tuple(result.link.values())]))
     show_appended(
@@ -431,6 +436,11 @@ class ProduceReport(NamedTuple):
     last_sequence: int | None
     leader_epoch: int
     path: str
+
+
+COLUMNS = Columns(ProduceReport._fields, answers=(
+    *PLACE, "applied", "records", "bytes", "base_offset", "last_offset",
+))  # fmt: skip
 
 
 class ProduceResult(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from eoctl.declared import option
+from eoctl.declared import output_option
 from eoctl.options import (
     Now,
     Output,
@@ -14,7 +14,7 @@ from eoctl.options import (
     Topics,
     given_paths,
 )
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Discovery, Selected
 
 HOUR_COLUMNS = ("topic", "hour", "hour_start_ms", "new_producers_count")
+COUNTS = ("producers_count", "live_count", "expired_count", "open_transactions_count", "heap_bytes")
 
 
 class Counted(NamedTuple):
@@ -43,7 +44,7 @@ def command(
     now: Now = None,
     producer_expiry_ms: ProducerExpiryMs = None,
     by_hour: Annotated[
-        bool, option("--by-hour", help="Also print new ids for each topic and hour.")
+        bool, output_option("--by-hour", help="Also print new ids for each topic and hour.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:
@@ -79,15 +80,15 @@ def command(
     reports = [
         Report(
             "partition",
-            ("topic", "partition", *columns, "is_complete", "path"),
+            Columns((*PLACE, *columns, "is_complete", "path"), answers=(*PLACE, *COUNTS)),
             [_row(each, clock) for each in shown],
         ),
         Report(
             "topic",
-            ("topic", *columns),
+            Columns(("topic", *columns), answers=("topic", *COUNTS)),
             [(topic, *count_producers(each, clock)) for topic, each in by_topic.items()],
         ),
-        Report("total", columns, [count_producers(everything, clock)]),
+        Report("total", Columns(columns, answers=COUNTS), [count_producers(everything, clock)]),
     ]
     if by_hour:
         hours = (

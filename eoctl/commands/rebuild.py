@@ -12,9 +12,9 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, compared_lines, derived_answer
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.messages import is_for_people, tell
-from eoctl.output import OutputFormat, Report, emit, error, flush, while_read
+from eoctl.output import Columns, OutputFormat, Report, emit, error, flush, while_read
 from eoctl.progress import Progress, log_bytes
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.derive import RebuildSettings
@@ -52,7 +52,7 @@ def command(
     topic: options.Topics = None,
     index_interval_bytes: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=INT32_MAX,
             metavar="BYTES",
@@ -62,7 +62,7 @@ def command(
     ] = None,
     index_max_bytes: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=12,
             max=INT32_MAX,
             metavar="BYTES",
@@ -72,7 +72,9 @@ def command(
     ] = None,
     preallocate: Annotated[
         bool,
-        option("--preallocate", help="Preallocate the active indexes as a running broker does."),
+        advanced_option(
+            "--preallocate", help="Preallocate the active indexes as a running broker does."
+        ),
     ] = False,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,
@@ -81,7 +83,7 @@ def command(
         str | None, option(metavar="DIR", help="Write all rebuilt files below DIR instead.")
     ] = None,
     apply: Annotated[
-        bool, option("--apply", help="Write the files that differ or are missing.")
+        bool, safety_option("--apply", help="Write the files that differ or are missing.")
     ] = False,
     change: ChangeOptions = PLAN_ONLY,
     jobs: options.Jobs = None,
@@ -277,6 +279,11 @@ class DerivedFileRow(NamedTuple):
     reason: str
 
 
+COLUMNS = Columns(DerivedFileRow._fields, answers=(
+    "partition", "file", "state", "written", "reason",
+))  # fmt: skip
+
+
 class _PlannedFile(NamedTuple):
     """A row before anything is written, and whether the plan writes that file."""
 
@@ -323,7 +330,7 @@ class RebuildRun:
                 rows = self._told(list(rows), to)
             report = Report(
                 kind="derived_file",
-                columns=DerivedFileRow._fields,
+                columns=COLUMNS,
                 rows=rows,
                 notes=self._notes,
             )
@@ -451,7 +458,7 @@ class RebuildRun:
             )
             for each in self._planned
         )
-        emit(Report("derived_file", DerivedFileRow._fields, rows), output)
+        emit(Report("derived_file", COLUMNS, rows), output)
 
     def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
         """What the broker recovers at its next start in a log dir; None: unknown.

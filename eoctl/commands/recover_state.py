@@ -11,11 +11,12 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned
-from eoctl.declared import argument, option
+from eoctl.declared import argument, option, safety_option
 from eoctl.dump.index_text import producer_line
+from eoctl.dump.rows import PRODUCER_ANSWERS
 from eoctl.face.style import screen_size
 from eoctl.messages import LABEL_WIDTH, Line, Said, counted, fitting, is_for_people, said_line, tell
-from eoctl.output import OutputFormat, Report, draws_tables, emit, line, message
+from eoctl.output import Columns, OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.many import Derived, derived_plan, require_elsewhere
@@ -57,7 +58,7 @@ def command(
     now: options.Now = None,
     to: Annotated[str | None, option(metavar="FILE", help="Write the snapshot to FILE.")] = None,
     apply: Annotated[
-        bool, option("--apply", help="Write the snapshot that a broker would.")
+        bool, safety_option("--apply", help="Write the snapshot that a broker would.")
     ] = False,
     change: ChangeOptions = PLAN_ONLY,
     output: options.KafkaOutput = OutputFormat.TEXT,
@@ -106,6 +107,9 @@ class ProducerRow(NamedTuple):
     offset_delta: int
     state: str | None
     differing_fields: list[str]
+
+
+COLUMNS = Columns(ProducerRow._fields, answers=PRODUCER_ANSWERS)
 
 
 class _StateView:
@@ -161,7 +165,7 @@ class _StateView:
     def print(self, output: OutputFormat) -> None:
         """Producers as kafka-dump-log prints them, or rows; of text what differs is a note."""
         if output is not OutputFormat.TEXT or draws_tables():
-            emit(Report("producer", ProducerRow._fields, list(self._rows())), output)
+            emit(Report("producer", COLUMNS, list(self._rows())), output)
             return
         for entry in self.recovered.entries:
             line(producer_line(entry))

@@ -12,9 +12,9 @@ from eoctl.call import Lacking, refusal
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.rebuild import is_named, named_directories, rebuild_jobs
 from eoctl.commands.shared.changes import ChangeCommand, PlanAnswer, Planned
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.messages import LABEL_WIDTH, Said, counted, fitting, is_for_people, listing, said_line
-from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.output import Columns, OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from recovery.changes.journals.losses import Lost
 from recovery.changes.plans.plan import absolute_path
@@ -54,14 +54,14 @@ def command(
         option(help="How to repair; without it the damage is shown and a strategy proposed."),
     ] = None,
     single_copy: Annotated[
-        bool, option("--single-copy", help="These are the only replicas that will be kept.")
+        bool, safety_option("--single-copy", help="These are the only replicas that will be kept.")
     ] = False,
     replicated: Annotated[
-        bool, option("--replicated", help="Another broker has an in-sync replica.")
+        bool, safety_option("--replicated", help="Another broker has an in-sync replica.")
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=INT32_MAX,
             metavar="N",
@@ -317,6 +317,12 @@ class RepairReport(NamedTuple):
     open_transactions_count: int
     steps_count: int
     applied: bool
+
+
+COLUMNS = Columns(RepairReport._fields, answers=(
+    "path", "strategy", "lost_offsets_count", "lost_records_count", "lost_ranges_count",
+    "lost_bytes", "applied",
+))  # fmt: skip
 
 
 class PlannedRepair(NamedTuple):
@@ -758,7 +764,7 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
         if is_for_people(output):
             told = [each for each in rows if each.steps_count or each.lost_ranges_count]
         if told or not rows:
-            emit(Report("repair", RepairReport._fields, told), output)
+            emit(Report("repair", COLUMNS, told), output)
         if len(told) < len(rows):
             line(f"{counted(len(rows) - len(told), 'partition')} with nothing to repair")
 

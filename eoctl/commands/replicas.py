@@ -11,7 +11,7 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.commands.shared.cluster_rows import partition_words
-from eoctl.declared import argument, option
+from eoctl.declared import argument, option, safety_option
 from eoctl.messages import listing
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.progress import Progress
@@ -75,7 +75,7 @@ def command(
         option(help="rejoin: cut by leader epochs, or by high watermark (only shown)."),
     ] = RuleName.EPOCH,
     unclean: Annotated[
-        bool, option("--unclean", help="rejoin: even if acknowledged records are lost.")
+        bool, safety_option("--unclean", help="rejoin: even if acknowledged records are lost.")
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
@@ -119,12 +119,12 @@ def command(
 
 
 def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
-    from eoctl.commands.shared.cluster_rows import PartitionStateRow, with_words
+    from eoctl.commands.shared.cluster_rows import PARTITION_COLUMNS, with_words
     from eoctl.commands.shared.copies import (
+        RECOMMENDATION_COLUMNS,
         ChoiceRow,
         ComparisonRow,
         LostTransactionRow,
-        RecommendationRow,
         ReplicaRow,
     )
     from eoctl.output import Report, draws_tables, emit, line, message
@@ -139,11 +139,11 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     if run.states:
         is_text = output is OutputFormat.TEXT
         states = [*with_words(run.states)] if is_text else run.states
-        reports.append(Report("cluster_partition", PartitionStateRow._fields, states))
+        reports.append(Report("cluster_partition", PARTITION_COLUMNS, states))
     reports.append(
         Report(
             kind="recommendation",
-            columns=RecommendationRow._fields,
+            columns=RECOMMENDATION_COLUMNS,
             rows=run.recommendations,
         )
     )

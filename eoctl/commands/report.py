@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.commands.reporting.gather import gather
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option, records_option
 from eoctl.options import (
     Jobs,
     MetadataDir,
@@ -53,30 +53,35 @@ def command(
     topic: Topics = None,
     transactional_id: Annotated[
         list[str] | None,
-        option(metavar="ID", help="Only transactions of this transactional.id; repeatable."),
+        records_option(
+            metavar="ID", help="Only transactions of this transactional.id; repeatable."
+        ),
     ] = None,
     from_time: Annotated[
-        str | None, option(metavar="TIME", help="Only what happened at this time or later.")
+        str | None, records_option(metavar="TIME", help="Only what happened at this time or later.")
     ] = None,
     to_time: Annotated[
-        str | None, option(metavar="TIME", help="Only what happened at this time or before.")
+        str | None,
+        records_option(metavar="TIME", help="Only what happened at this time or before."),
     ] = None,
     max_lanes: Annotated[
-        int, option(min=1, metavar="N", help="Draw at most N lanes of each kind.")
+        int, records_option(min=1, metavar="N", help="Draw at most N lanes of each kind.")
     ] = 200,
     redact: Annotated[
         Redacted | None, option(help="Write pseudonyms in the place of names and paths.")
     ] = None,
     key_file: Annotated[
         str | None,
-        option(metavar="FILE", help="Key of the pseudonyms; it is made if it is not there."),
+        advanced_option(
+            metavar="FILE", help="Key of the pseudonyms; it is made if it is not there."
+        ),
     ] = None,
     deep: Annotated[
         bool, option("--deep", help="Decode all records; look for suspected duplicates too.")
     ] = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
     ] = None,
     metadata_dir: MetadataDir = None,
     jobs: Jobs = None,
@@ -84,7 +89,7 @@ def command(
     producer_expiry_ms: ProducerExpiryMs = None,
     transaction_max_timeout_ms: Annotated[
         int,
-        option(
+        advanced_option(
             min=1,
             metavar="MS",
             help="transaction.max.timeout.ms of the brokers.",

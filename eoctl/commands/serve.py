@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl import options, output, progress
 from eoctl.clients.log.log_walk import DamageError
-from eoctl.declared import argument, option
+from eoctl.declared import argument, option, records_option, safety_option
 from eoctl.face.columns import duration_text, printable, size_text
 from eoctl.messages import first_of
 from eoctl.options import OfferUntil, OnDamage
@@ -55,33 +55,36 @@ def command(
     ] = "127.0.0.1:0",
     allow_remote: Annotated[
         bool,
-        option("--allow-remote", help="Listen where others can reach it; nobody is asked who."),
+        safety_option(
+            "--allow-remote", help="Listen where others can reach it; nobody is asked who."
+        ),
     ] = False,
     until: Annotated[
-        OfferUntil, option(help="Offer all of the log, or what is below the high watermark.")
+        OfferUntil,
+        records_option(help="Offer all of the log, or what is below the high watermark."),
     ] = OfferUntil.LOG_END,
     isolation_floor: Annotated[
         bool,
-        option("--isolation-floor", help="Give every client only what is committed."),
+        records_option("--isolation-floor", help="Give every client only what is committed."),
     ] = False,
     on_damage: Annotated[
         OnDamage,
-        option(help="Give clients an error at damage, or what follows it."),
+        records_option(help="Give clients an error at damage, or what follows it."),
     ] = OnDamage.STOP,
     topic: Annotated[
         list[str] | None,
-        option(metavar="GLOB", help="Serve only these topics; repeatable."),
+        records_option(metavar="GLOB", help="Serve only these topics; repeatable."),
     ] = None,
     internal: Annotated[
-        bool, option("--internal", help="Serve the brokers' own topics, too.")
+        bool, records_option("--internal", help="Serve the brokers' own topics, too.")
     ] = False,
     prefer: Annotated[
         str | None,
-        option(metavar="DIR", help="Of several copies serve the one in DIR."),
+        records_option(metavar="DIR", help="Of several copies serve the one in DIR."),
     ] = None,
     diverged: Annotated[
         str | None,
-        option(metavar="DIR", help="Where copies part, serve the one in DIR to its end."),
+        records_option(metavar="DIR", help="Where copies part, serve the one in DIR to its end."),
     ] = None,
     follow: Annotated[
         bool,

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl import options
-from eoctl.declared import argument, option
+from eoctl.declared import Panel, advanced_option, argument, option, records_option
 from eoctl.output import OutputFormat
 from storage.limits import INT32_MAX
 
@@ -130,9 +130,7 @@ Burst = Annotated[
         help="So many records 1 ms apart, then none until --rate holds again.",
     ),
 ]
-InFlight = Annotated[
-    int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
-]
+IN_FLIGHT = option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
 TransactionRecords = Annotated[
     int,
     option(
@@ -152,7 +150,7 @@ AbortEvery = Annotated[
     ),
 ]
 IsolationOption = Annotated[
-    IsolationLevel, option(help="isolation.level of the consumers, with transactions.")
+    IsolationLevel, records_option(help="isolation.level of the consumers, with transactions.")
 ]
 WitnessFile = Annotated[
     str,
@@ -193,7 +191,7 @@ def init(
         int, option(min=1, max=INT32_MAX, metavar="MS", help="broker.session.timeout.ms.")
     ] = 9000,
     segment_bytes: Annotated[
-        int, option(min=1024, max=INT32_MAX, metavar="BYTES", help="segment.bytes.")
+        int, advanced_option(min=1024, max=INT32_MAX, metavar="BYTES", help="segment.bytes.")
     ] = 1_073_741_824,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
@@ -230,7 +228,7 @@ def run(
     records: Records = 1000,
     rate: Rate = 100,
     burst: Burst = 1,
-    in_flight: InFlight = 5,
+    in_flight: Annotated[int, IN_FLIGHT] = 5,
     batch_records: Annotated[
         int, option(min=1, max=10_000, metavar="N", help="batch.num.messages.")
     ] = 200,
@@ -352,7 +350,7 @@ def explore(
     records: Records = 60,
     rate: Rate = 4,
     burst: Burst = 1,
-    in_flight: InFlight = 5,
+    in_flight: Annotated[int, IN_FLIGHT._replace(panel=Panel.ADVANCED)] = 5,
     transaction_records: TransactionRecords = 0,
     abort_every: AbortEvery = 0,
     isolation: IsolationOption = IsolationLevel.READ_COMMITTED,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 from eoctl.commands.shared.audit_run import exit_status, run_audit
 from eoctl.commands.shared.engine import EngineRun, choose_engine
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, output_option
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -24,7 +24,7 @@ from eoctl.options import (
     given_paths,
     process_count,
 )
-from eoctl.output import OutputFormat, Report, emit, message
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, message
 from eoctl.spark.tables import TableTarget, write_tables
 from recovery.audit.reports import COLUMNS
 from recovery.rules.findings import Severity
@@ -61,7 +61,7 @@ def command(
     topic: Topics = None,
     report: Annotated[
         list[ReportName] | None,
-        option(help="Report to print; repeatable.", show_default="partitions"),
+        output_option(help="Report to print; repeatable.", show_default="partitions"),
     ] = None,
     to: Annotated[
         str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
@@ -79,11 +79,13 @@ def command(
     ] = None,
     checkpoint: Annotated[
         str | None,
-        option(metavar="DIR", help="Keep directories that are done in DIR, and go on from there."),
+        advanced_option(
+            metavar="DIR", help="Keep directories that are done in DIR, and go on from there."
+        ),
     ] = None,
     coordinator_dir: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
     ] = None,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
@@ -91,7 +93,7 @@ def command(
     conf: Conf = None,
     split_bytes: Annotated[
         int | None,
-        option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
+        advanced_option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
     ] = None,
     now: Now = None,
     fail_on: FailOn = Severity.WARNING,
@@ -163,18 +165,37 @@ def command(
 
 
 ALL = "all"
-# The kind of a row, where it is not the name of the report.
-KINDS = {
-    "partitions": "partition",
-    "topics": "topic",
-    "producers": "producer",
-    "transactional-ids": "transactional-id",
-    "open": "open-transaction",
-    "violations": "violation",
-    "torn": "torn-transaction",
-    "replicas": "replica",
-    "corrupt": "corrupt-range",
-}
+# Report -> the kind of its rows, and the columns that answer; none: all.
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "partitions": ("partition", (
+        *PLACE, "records", "committed_transactions", "aborted_transactions", "open_transactions",
+        "duplicate_batches", "problems_count",
+    )),
+    "topics": ("topic", (
+        "topic", "records", "committed_transactions", "aborted_transactions", "open_transactions",
+        "duplicate_batches",
+    )),
+    "producers": ("producer", (
+        *PLACE, "producer_id", "transactional_id", "records", "committed_transactions",
+        "aborted_transactions", "duplicate_batches",
+    )),
+    "transactional-ids": ("transactional-id", (
+        "transactional_id", "partitions_count", "records", "committed_transactions",
+        "aborted_transactions", "open_transactions",
+    )),
+    "open": ("open-transaction", (
+        *PLACE, "first_offset", "producer_id", "transactional_id", "records", "first_timestamp_ms",
+        "holds_last_stable_offset",
+    )),
+    "violations": ("violation", (
+        *PLACE, "violation", "check_id", "offset", "producer_id", "expected", "found",
+    )),
+    "torn": ("torn-transaction", ()),
+    "replicas": ("replica", (
+        *PLACE, "is_equal", "first_different_offset", "broker", "other_broker",
+    )),
+    "corrupt": ("corrupt-range", (*PLACE, "finding", "check_id", "start_pos", "end_pos", "reason")),
+}  # fmt: skip
 
 
 class AuditPage(Protocol):
@@ -279,6 +300,8 @@ def _tell(result: AuditResult, call: AuditCall) -> None:
     """Print what was asked for, each report once."""
     names = COLUMNS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
-        emit(Report(KINDS[name], COLUMNS[name], result.audit.each_row(name)), call.output)
+        kind, answers = KINDS[name]
+        columns = Columns(COLUMNS[name], answers=answers)
+        emit(Report(kind, columns, result.audit.each_row(name)), call.output)
     for note in result.notes:
         message(note)

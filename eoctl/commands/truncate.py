@@ -11,8 +11,8 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
-from eoctl.declared import argument, option
-from eoctl.output import OutputFormat, Report, emit
+from eoctl.declared import advanced_option, argument, option, records_option, safety_option
+from eoctl.output import Columns, OutputFormat, Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import require_known_bounds, select_replicas
 from recovery.changes.journals.listing import unfinished_path
@@ -49,7 +49,7 @@ def command(
         bool, option("--to-hw", help="Cut at the checkpointed high watermark.")
     ] = False,
     to_offset: Annotated[
-        int | None, option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
+        int | None, records_option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
     ] = None,
     to_leader_epoch: Annotated[
         int | None,
@@ -62,14 +62,14 @@ def command(
     ] = None,
     to_time: Annotated[
         str | None,
-        option(
+        records_option(
             metavar="TIME", help="Keep everything before the first record at or after this time."
         ),
     ] = None,
-    exact: Annotated[bool, option("--exact", help="Refuse a cut inside a batch.")] = False,
+    exact: Annotated[bool, safety_option("--exact", help="Refuse a cut inside a batch.")] = False,
     assume_hw: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=MAX_OFFSET,
             metavar="N",
@@ -78,18 +78,18 @@ def command(
     ] = None,
     replica: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Another replica to compare with; repeatable."),
+        safety_option(metavar="DIR", help="Another replica to compare with; repeatable."),
     ] = None,
     all_replicas: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
+        safety_option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
     ] = None,
     single_copy: Annotated[
-        bool, option("--single-copy", help="This is the only replica that will be kept.")
+        bool, safety_option("--single-copy", help="This is the only replica that will be kept.")
     ] = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
+        advanced_option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
@@ -168,6 +168,11 @@ class TruncationReport(NamedTuple):
     applied: bool
 
 
+COLUMNS = Columns(TruncationReport._fields, answers=(
+    "path", "target_offset", "log_end_offset", "end_after_restart", "applied",
+))  # fmt: skip
+
+
 class PlannedTruncation(NamedTuple):
     """The plan (None: nothing to cut), a row for each directory, and notes for people.
 
@@ -220,7 +225,7 @@ def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
 def _planned(found: PlannedTruncation) -> Planned:
     def show(done: Done, output: OutputFormat) -> None:
         rows = [each._replace(applied=done.is_applied) for each in found.rows]
-        emit(Report("truncation", TruncationReport._fields, rows), output)
+        emit(Report("truncation", COLUMNS, rows), output)
 
     return Planned(
         plans=() if found.plan is None else (found.plan,),

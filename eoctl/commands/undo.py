@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl import options
-from eoctl.declared import argument, option
+from eoctl.declared import argument, records_option, safety_option
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ def command(
         ),
     ],
     dry_run: Annotated[
-        bool, option("--dry-run", help="Only check whether it can be undone.")
+        bool, safety_option("--dry-run", help="Only check whether it can be undone.")
     ] = False,
     with_later: Annotated[
         bool,
-        option("--with-later", help="Also undo later changes of the same log dirs."),
+        records_option("--with-later", help="Also undo later changes of the same log dirs."),
     ] = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,

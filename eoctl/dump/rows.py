@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.dump.log_text import codec_name, decode_internal, decoder_of_path, timestamp_type
 from eoctl.dump.selection import log_context
 from eoctl.dump.session import verdict_row
-from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.output import Columns, OutputFormat, Report, emit, line
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import Verdict, VerdictKind
@@ -200,6 +200,10 @@ def closing_rows(
 # What closes a file in rows for programs: people are told of it in words.
 TOLD = ("error", "verdict")
 REPEATED = ("kind", "path")
+PRODUCER_ANSWERS = (
+    "producer_id", "producer_epoch", "last_sequence", "last_offset", "current_txn_first_offset",
+    "timestamp_ms",
+)  # fmt: skip
 
 
 def print_table(rows: Iterable[dict[str, Any]]) -> None:
@@ -210,5 +214,7 @@ def print_table(rows: Iterable[dict[str, Any]]) -> None:
         return
     names = dict.fromkeys(name for row in entries for name in row if name not in REPEATED)
     columns = tuple(each for each in names if any(row.get(each) is not None for row in entries))
+    if {*PRODUCER_ANSWERS} <= {*columns}:
+        columns = Columns(columns, answers=PRODUCER_ANSWERS)
     values = [tuple(row.get(each) for each in columns) for row in entries]
     emit(Report(kind=entries[0]["kind"], columns=columns, rows=values), OutputFormat.TABLE)

@@ -305,13 +305,13 @@ def test_report_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def on_a_narrow_terminal(options: str) -> str:
+def on_a_narrow_terminal(answers: tuple[str, ...] = ()) -> str:
     code = (
         "from eoctl import output\n"
         "from eoctl.output import *\n"
         "rows = [('x\\x1b[31m', 1, 'y' * 60, 'z' * 60), ('x', 22, '', None)]\n"
-        "columns = ('first', 'second', 'third', 'the_fourth')\n"
-        f"emit(Report('r', columns, rows{options}), OutputFormat.TEXT)\n"
+        f"columns = Columns(('first', 'second', 'third', 'the_fourth'), answers={answers})\n"
+        "emit(Report('r', columns, rows), OutputFormat.TEXT)\n"
         "output.flush()\n"
     )
     script = f"stty cols 80; exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
@@ -328,7 +328,7 @@ def on_a_narrow_terminal(options: str) -> str:
 
 def test_report_on_a_narrow_terminal() -> None:
     """What does not answer is left out, and a line says so."""
-    assert on_a_narrow_terminal(", answers=('second', 'first')") == (
+    assert on_a_narrow_terminal(("second", "first")) == (
         f"second  first      third{' ' * 55}\n     1  x\\x1b[31m  {'y' * 60}\n    22  x\n"
         "not shown: the_fourth; see --columns all\n"
     )
@@ -336,7 +336,7 @@ def test_report_on_a_narrow_terminal() -> None:
 
 def test_a_report_whose_columns_all_answer_on_a_narrow_terminal() -> None:
     """A paragraph a row: nothing is left out but what is empty."""
-    assert on_a_narrow_terminal("") == (
+    assert on_a_narrow_terminal() == (
         f"first: x\\x1b[31m  second: 1\n  third: {'y' * 60}\n  the fourth: {'z' * 60}\n"
         "\n"
         "first: x  second: 22  the fourth: unknown\n"

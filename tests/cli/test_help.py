@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl import main
-from eoctl.declared import OLD_NAMES
-from eoctl.help.command import Panel
+from eoctl.declared import OLD_NAMES, Panel
 from eoctl.help.examples import EXAMPLES
 from eoctl.help.saved import PAGES, page_of, saved_help
 from eoctl.verbs import COMMANDS

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from eoctl.face.columns import Kind, facts_of, find_column, printable, readable
-from eoctl.face.ranks import RANKS
 from eoctl.face.style import Color, Look
 from eoctl.face.table import draw
+from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
 from tests.terminal import COLORS
 
 PLAIN = Look(color=Color.NEVER, is_utc=True)
@@ -83,7 +83,7 @@ def test_colours_by_severity() -> None:
     assert "\x1b" not in plain.text
 
 
-NAMES = sorted({name for _, answers in RANKS for name in answers} | {*COLUMNS, "message", "fix"})
+NAMES = sorted({*COLUMNS, "message", "fix"}.union(*AUDIT_COLUMNS.values()))
 VALUES = st.one_of(
     st.none(),
     st.booleans(),

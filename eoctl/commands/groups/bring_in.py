@@ -23,10 +23,10 @@ from eoctl.commands.txn.written_copies import (
     recovered,
     sources_of,
 )
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, records_option, safety_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output
-from eoctl.output import OutputFormat, Report, emit
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.groups.incoming import (
     ImportObstacle,
@@ -79,27 +79,32 @@ def import_offsets(
     ],
     group: Annotated[
         list[str] | None,
-        option("--group", metavar="GROUP", help="Only this group; or whose offsets these are."),
+        records_option(
+            "--group", metavar="GROUP", help="Only this group; or whose offsets these are."
+        ),
     ] = None,
     outside: Annotated[
         Outside, option("--outside", help="What becomes of offsets outside of their logs.")
     ] = Outside.REFUSE,
     skip_unknown: Annotated[
-        bool, option("--skip-unknown", help="Leave out partitions that the cluster has not.")
+        bool,
+        records_option("--skip-unknown", help="Leave out partitions that the cluster has not."),
     ] = False,
     consumers_are_stopped: Annotated[
         bool,
-        option("--consumers-are-stopped", help="Members that are recorded are not at work."),
+        safety_option("--consumers-are-stopped", help="Members that are recorded are not at work."),
     ] = False,
     single_copy: options.SingleCopy = False,
     logs: Annotated[
         list[str] | None,
-        option("--logs", metavar="DIR", help="Log dir with logs to hold offsets against."),
+        advanced_option("--logs", metavar="DIR", help="Log dir with logs to hold offsets against."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: Annotated[
         str | None,
-        option(metavar="TIME|wall|dir", help="The time of the commits.", show_default="wall"),
+        advanced_option(
+            metavar="TIME|wall|dir", help="The time of the commits.", show_default="wall"
+        ),
     ] = None,
     change: ChangeOptions = PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
@@ -274,6 +279,12 @@ class ImportRow(NamedTuple):
     applied: bool
 
 
+COLUMNS = Columns(ImportRow._fields, answers=(
+    "group", *PLACE, "offset_before", "given_offset", "committed_offset", "taken", "log_end_offset",
+    "applied",
+))  # fmt: skip
+
+
 class PlannedImport(NamedTuple):
     """The plan (None: all is committed already), rows, notes."""
 
@@ -301,7 +312,7 @@ def import_change(paths: Sequence[str], options: ImportOptions) -> ChangeCommand
 def _planned(found: PlannedImport) -> Planned:
     def show(done: Done, output: OutputFormat) -> None:
         rows = [each._replace(applied=done.is_applied) for each in found.rows]
-        emit(Report("imported_offset", ImportRow._fields, rows), output)
+        emit(Report("imported_offset", COLUMNS, rows), output)
 
     return Planned(
         plans=() if found.plan is None else (found.plan,),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from eoctl import options
 from eoctl.commands.groups.look import LogDirs, Now
 from eoctl.commands.groups.world import GroupWorld, WantedGroups
-from eoctl.declared import option
+from eoctl.declared import option, output_option, records_option
 from eoctl.messages import counted
 from eoctl.options import Output, given_paths
 from eoctl.output import OutputFormat, Report, draws_tables, emit, message, write
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 GroupGlobs = Annotated[
     list[str] | None,
-    option("--group", metavar="GLOB", help="Only groups with such a name; repeatable."),
+    records_option("--group", metavar="GLOB", help="Only groups with such a name; repeatable."),
 ]
 TopicGlob = Annotated[
-    str | None, option("--topic", metavar="GLOB", help="Only offsets of such topics.")
+    str | None, records_option("--topic", metavar="GLOB", help="Only offsets of such topics.")
 ]
 ToFile = Annotated[str | None, option("--to", metavar="FILE", help="Write to this new file.")]
 NoGroupColumn = Annotated[
-    bool, option("--no-group-column", help="Lines without the group; for one group.")
+    bool, output_option("--no-group-column", help="Lines without the group; for one group.")
 ]
 
 

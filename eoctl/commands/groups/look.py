@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, records_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output, given_paths
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.groups.group_log import OffsetPlace
 from recovery.groups.members import assigned_names
 from storage.errors import pasted
@@ -26,15 +26,18 @@ LogDirs = Annotated[
     list[str] | None, argument(metavar="[LOG-DIR]...", help="Log dirs of one cluster.")
 ]
 Groups = Annotated[
-    list[str] | None, option("--group", metavar="GROUP", help="Only this group; repeatable.")
+    list[str] | None,
+    records_option("--group", metavar="GROUP", help="Only this group; repeatable."),
 ]
 GroupTopics = Annotated[
     list[str] | None,
-    option("--topic", metavar="TOPIC", help="Only offsets of this topic; repeatable."),
+    records_option("--topic", metavar="TOPIC", help="Only offsets of this topic; repeatable."),
 ]
 Now = Annotated[
     str | None,
-    option(metavar="TIME|wall|dir", help="The clock for what expires.", show_default="wall"),
+    advanced_option(
+        metavar="TIME|wall|dir", help="The clock for what expires.", show_default="wall"
+    ),
 ]
 
 
@@ -54,7 +57,7 @@ def list_groups(
     world = _world_of(paths, group, topic, server_properties, metadata_dir, now)
     rows = group_rows(world)
     tell_first(list_lines(world, rows), output)
-    emit(Report(kind="group", columns=GroupRow._fields, rows=rows, notes=world.notes), output)
+    emit(Report(kind="group", columns=GROUP_COLUMNS, rows=rows, notes=world.notes), output)
     return world.status
 
 
@@ -75,10 +78,10 @@ def describe(
     rows = offset_rows(world)
     members = member_rows(world)
     tell_first(describe_lines(world, rows), output)
-    emit(Report("committed_offset", OffsetRow._fields, rows), output)
+    emit(Report("committed_offset", OFFSET_COLUMNS, rows), output)
     if output is OutputFormat.TEXT:
         line("")
-    emit(Report(kind="member", columns=MemberRow._fields, rows=members, notes=world.notes), output)
+    emit(Report(kind="member", columns=MEMBER_COLUMNS, rows=members, notes=world.notes), output)
     return world.status
 
 
@@ -182,6 +185,18 @@ class MemberRow(NamedTuple):
     epoch: int | None
     assigned_count: int
     assigned_partitions: list[str]
+
+
+GROUP_COLUMNS = Columns(GroupRow._fields, answers=(
+    "group", "type", "state", "members_count", "offsets_count", "lag_offsets", "outside_count",
+    "last_commit_timestamp_ms",
+))  # fmt: skip
+OFFSET_COLUMNS = Columns(OffsetRow._fields, answers=(
+    "group", *PLACE, "status", "committed_offset", "log_end_offset", "lag_offsets", "place",
+))  # fmt: skip
+MEMBER_COLUMNS = Columns(MemberRow._fields, answers=(
+    "group", "client_id", "host", "assigned_partitions", "member_id",
+))  # fmt: skip
 
 
 # --- list

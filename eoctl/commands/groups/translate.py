@@ -27,7 +27,7 @@ from eoctl.commands.groups.look import LogDirs, Now
 from eoctl.declared import option
 from eoctl.messages import counted, listing
 from eoctl.options import Output, given_paths
-from eoctl.output import OutputFormat, message
+from eoctl.output import PLACE, Columns, OutputFormat, message
 from eoctl.progress import Progress
 from recovery.cluster.clusters import image_around
 from recovery.transactions.isolation import Isolation
@@ -106,6 +106,11 @@ class TranslatedOffset(NamedTuple):
     reason: str
 
 
+COLUMNS = Columns(TranslatedOffset._fields, answers=(
+    "group", "source_topic", "source_partition", "source_offset", *PLACE, "offset", "exactness",
+))  # fmt: skip
+
+
 class TranslateOptions(NamedTuple):
     """What the command line says.
 
@@ -151,7 +156,7 @@ def translate_offsets(paths: Sequence[str], options: TranslateOptions, output: O
     given = [_row(each, copied, found) for each in rows if _place_of(each) in found]
     world.tell_places()
     _tell(world, rows, given)
-    report = OffsetReport("translated_offset", TranslatedOffset._fields, given)
+    report = OffsetReport("translated_offset", COLUMNS, given)
     left_out = give(report, options.export, output, world.notes) + len(rows) - len(given)
     for note in world.notes:
         message(note)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.clock import format_time_ms
 from eoctl.face.columns import cell_text
 from eoctl.messages import counted, first_of, listing
+from eoctl.output import PLACE, Columns
 from storage.dirs.acknowledged import CopyStanding
 from storage.dirs.cluster_image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID
 from storage.dirs.topic_settings import (
@@ -153,6 +154,22 @@ class SettingRow(NamedTuple):
     value: str
     source: str
     source_name: str
+
+
+BROKER_COLUMNS = Columns(BrokerRow._fields, answers=(
+    "broker", "state", "leaders_count", "replicas_count", "out_of_isr_count",
+))  # fmt: skip
+CONTROLLER_COLUMNS = Columns(ControllerRow._fields, answers=("controller", "is_voter", "is_leader"))
+PARTITION_COLUMNS = Columns(PartitionStateRow._fields, answers=(
+    *PLACE, "leader", "isr", "replicas", "is_under_min_isr", "leader_epoch", "high_watermark",
+    "log_end_offset",
+))  # fmt: skip
+COPY_COLUMNS = Columns(CopyRow._fields, answers=(
+    *PLACE, "broker", "standing", "log_end_offset", "high_watermark",
+))  # fmt: skip
+SETTING_COLUMNS = Columns(SettingRow._fields, answers=(
+    "resource_name", "setting", "value", "source",
+))  # fmt: skip
 
 
 def partition_state_row(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.cluster_rows import ClusterNotes, partition_state_row
+from eoctl.output import PLACE, Columns
 from eoctl.progress import Progress, log_bytes
 from eoctl.replica_paths import (
     moment_of,
@@ -250,6 +251,12 @@ class RecommendationRow(NamedTuple):
     reason: str
     cheaper_leader: str | None
     cheaper_acknowledged_records_count: int | None
+
+
+RECOMMENDATION_COLUMNS = Columns(RecommendationRow._fields, answers=(
+    *PLACE, "leader", "leader_epoch", "end_offset", "lost_records_count",
+    "lost_acknowledged_records_count",
+))  # fmt: skip
 
 
 class CompareRun:

@@ -12,9 +12,9 @@ from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, resolve_target
 from eoctl.commands.shared.changes import ChangeCommand, Planned, abort_answer
 from eoctl.commands.txn.readers import CoordinatorDir, MaxTimeoutMs, Now, TxnOptions, open_world
-from eoctl.declared import argument, option
+from eoctl.declared import argument, option, safety_option
 from eoctl.options import Output
-from eoctl.output import OutputFormat, Report, emit
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit
 from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.plan import absolute_path, make_plan
@@ -57,14 +57,14 @@ def abort(
         option(min=0, max=INT64_MAX, metavar="N", help="Producer id of the transaction to abort."),
     ],
     force_overdue: Annotated[
-        bool, option("--force-overdue", help="Abort even if the coordinator still lists it.")
+        bool, safety_option("--force-overdue", help="Abort even if the coordinator still lists it.")
     ] = False,
     single_copy: Annotated[
-        bool, option("--single-copy", help="This is the only replica that will be kept.")
+        bool, safety_option("--single-copy", help="This is the only replica that will be kept.")
     ] = False,
     all_replicas: Annotated[
         list[str] | None,
-        option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
+        safety_option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
     ] = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
@@ -99,11 +99,13 @@ def abort(
 
 
 COMMAND = "txn-abort"
-ABORT_COLUMNS = (
+ABORT_COLUMNS = Columns((
     *("topic", "partition", "producer_id", "producer_epoch", "transactional_id", "first_offset"),
     *("verdict", "marker_offset", "coordinator_epoch"),
     *("last_stable_offset_before", "last_stable_offset_after", "applied", "path"),
-)
+), answers=(
+    *PLACE, "producer_id", "transactional_id", "first_offset", "verdict", "applied",
+))  # fmt: skip
 
 
 class AbortOptions(NamedTuple):

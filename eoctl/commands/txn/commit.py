@@ -20,9 +20,9 @@ from eoctl.clock import format_time_ms, newest_checkpoint_ms
 from eoctl.commands.shared.changes import ChangeCommand, Planned, commit_answer
 from eoctl.commands.txn.readers import Now, TxnOptions, open_world
 from eoctl.commands.txn.written_copies import CopiesOptions, PartitionCopies
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.options import Output
-from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.replay.recover_state import recovery_price
@@ -93,7 +93,7 @@ def commit(
     ] = None,
     transaction_version: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0,
             max=2,
             metavar="0|1|2",
@@ -103,10 +103,13 @@ def commit(
     ] = None,
     force_overdue: Annotated[
         bool,
-        option("--force-overdue", help="Commit even if its coordinator ran on after its timeout."),
+        safety_option(
+            "--force-overdue", help="Commit even if its coordinator ran on after its timeout."
+        ),
     ] = False,
     single_copy: Annotated[
-        bool, option("--single-copy", help="No other replicas than those given will be kept.")
+        bool,
+        safety_option("--single-copy", help="No other replicas than those given will be kept."),
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
@@ -158,16 +161,20 @@ def _wanted(
 
 COMMAND = "txn-commit"
 TOLD_COUNT = 5  # reasons of a refusal
-ID_COLUMNS = (
+ID_COLUMNS = Columns((
     *("transactional_id", "producer_id", "producer_epoch", "status", "start_timestamp_ms"),
     *("timeout_ms", "partitions", "coordinator_partition", "coordinator_epoch"),
     *("next_producer_id", "next_producer_epoch", "outcome", "applied"),
-)
-MARKER_COLUMNS = (
+), answers=(
+    "transactional_id", "producer_id", "producer_epoch", "status", "outcome", "applied",
+))  # fmt: skip
+MARKER_COLUMNS = Columns((
     *("topic", "partition", "producer_id", "producer_epoch", "transactional_id", "first_offset"),
     *("last_offset", "records_count", "marker_epoch", "marker_offset"),
     *("last_stable_offset_before", "last_stable_offset_after", "applied", "path"),
-)
+), answers=(
+    *PLACE, "transactional_id", "first_offset", "records_count", "marker_offset", "applied",
+))  # fmt: skip
 
 
 class CommitOptions(NamedTuple):

@@ -21,7 +21,7 @@ from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.appended import AppendAnswer
 from eoctl.commands.txn.readers import Now, commit_call
-from eoctl.declared import argument, option
+from eoctl.declared import argument, records_option
 from eoctl.messages import counted, listing
 from eoctl.options import Output
 from eoctl.output import OutputFormat
@@ -51,7 +51,7 @@ def complete(
     path: Annotated[str, argument(metavar="LOG-DIR", help="Log dir with __transaction_state.")],
     transactional_id: Annotated[
         list[str] | None,
-        option(metavar="ID", help="Only this transactional.id; repeatable."),
+        records_option(metavar="ID", help="Only this transactional.id; repeatable."),
     ] = None,
     single_copy: options.SingleCopy = False,
     metadata_dir: options.MetadataDir = None,

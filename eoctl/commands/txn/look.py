@@ -13,7 +13,7 @@ from eoctl.commands.txn.readers import (
     TransactionalId,
     world_of,
 )
-from eoctl.declared import option
+from eoctl.declared import output_option, records_option
 from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
@@ -24,7 +24,7 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 def list_transactions(
     paths: options.Paths = None,
     all_transactions: Annotated[
-        bool, option("--all", help="Include ended transactions, with their outcomes.")
+        bool, records_option("--all", help="Include ended transactions, with their outcomes.")
     ] = False,
     server_properties: options.ServerProperties = None,
     topic: options.Topics = None,
@@ -33,10 +33,11 @@ def list_transactions(
     now: Now = None,
     transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
     picture: Annotated[
-        bool, option("--picture", help="Draw them as bars of time, by producer.")
+        bool, output_option("--picture", help="Draw them as bars of time, by producer.")
     ] = False,
     max_lanes: Annotated[
-        int | None, option(min=1, metavar="N", help="Draw at most N producers.", show_default="40")
+        int | None,
+        records_option(min=1, metavar="N", help="Draw at most N producers.", show_default="40"),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import format_time_ms, resolve_now
-from eoctl.declared import option
+from eoctl.declared import advanced_option, option
 from eoctl.messages import first_of
 from eoctl.options import given_paths
+from eoctl.output import Columns
 from eoctl.progress import Progress, log_bytes
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
@@ -60,14 +61,14 @@ if TYPE_CHECKING:
 
 CoordinatorDir = Annotated[
     list[str] | None,
-    option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+    advanced_option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
 ]
 Now = Annotated[
     str | None,
-    option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
+    advanced_option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
 ]
 MaxTimeoutMs = Annotated[
-    int, option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
+    int, advanced_option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
 ]
 TransactionalId = Annotated[str | None, option(metavar="ID", help="Show this transactional.id.")]
 ProducerId = Annotated[
@@ -369,16 +370,21 @@ def _cluster_of(log_dir: LogDir) -> str | None:
 # --- rows -----------------------------------------------------------------------------------------
 
 PLACE = ("topic", "partition", "producer_id", "producer_epoch", "transactional_id")
-LIST_COLUMNS = (
+LIST_COLUMNS = Columns((
     *(*PLACE, "first_offset", "last_offset", "state", "last_timestamp_ms", "verdict"),
     "path",
-)
-HANGING_COLUMNS = (
+), answers=(
+    "topic", "partition", "producer_id", "transactional_id", "first_offset", "state", "verdict",
+))  # fmt: skip
+HANGING_COLUMNS = Columns((
     *(*PLACE, "first_offset", "last_offset", "age_ms", "verdict"),
     *("coordinator_partition", "coordinator_status", "coordinator_epoch"),
     *("holds_last_stable_offset", "held_offsets_count", "reason", "abort_command"),
     *("offline_command", "last_timestamp_ms", "path"),
-)
+), answers=(
+    "topic", "partition", "transactional_id", "verdict", "last_timestamp_ms", "held_offsets_count",
+    "first_offset",
+), noun="hanging transaction")  # fmt: skip
 
 
 def list_rows(

@@ -8,6 +8,7 @@ from eoctl.commands.shared.audit_run import AuditOptions, run_audit
 from eoctl.commands.shared.engine import EngineOptions
 from eoctl.commands.txn.readers import known
 from eoctl.options import EngineName
+from eoctl.output import PLACE, Columns
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
@@ -27,21 +28,30 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
-ID_COLUMNS = (
+ID_COLUMNS = Columns((
     *("transactional_id", "producer_id", "producer_epoch", "status", "timeout_ms"),
     *("partitions", "not_here", "start_timestamp_ms", "last_update_timestamp_ms"),
     *("previous_producer_id", "next_producer_id", "client_transaction_version"),
     *("coordinator_partition", "coordinator_epoch", "record_offset"),
-)
-TORN_COLUMNS = (
+), answers=(
+    "transactional_id", "producer_id", "producer_epoch", "status", "partitions",
+    "last_update_timestamp_ms",
+))  # fmt: skip
+TORN_COLUMNS = Columns((
     *("why", "transactional_id", "producer_id", "producer_epoch", "topic", "partition", "offset"),
     *("committed_in", "aborted_in", "open_in", "without_marker", "not_here", "detail"),
-)
-STATS_COLUMNS = (
+), answers=(
+    "why", "transactional_id", "producer_id", *PLACE, "committed_in", "aborted_in", "open_in",
+    "not_here",
+))  # fmt: skip
+STATS_COLUMNS = Columns((
     *("topic", "partition", "committed_count", "aborted_count", "open_count"),
     *("empty_markers_count", "producers_count", "longest_offsets_count", "oldest_open_offset"),
     *("oldest_open_age_ms", "last_stable_offset", "log_end_offset", "path"),
-)
+), answers=(
+    *PLACE, "committed_count", "aborted_count", "open_count", "last_stable_offset",
+    "oldest_open_age_ms",
+))  # fmt: skip
 COORDINATOR_COLUMNS = ("status", "ids_count", "oldest_update_timestamp_ms", "partitions_read")
 FORGOTTEN = "forgotten"  # a tombstone
 

@@ -35,10 +35,10 @@ from eoctl.commands.shared.appended import AppendAnswer, places_text
 from eoctl.commands.shared.consume_exec import hand_overs
 from eoctl.commands.shared.consume_notes import tell_limits
 from eoctl.commands.txn.readers import Now
-from eoctl.declared import argument, option
+from eoctl.declared import advanced_option, argument, option, records_option
 from eoctl.messages import counted
 from eoctl.options import Output
-from eoctl.output import OutputFormat
+from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
@@ -93,20 +93,20 @@ def run(
     ] = 500,
     max_transactions: Annotated[
         int | None,
-        option(
+        records_option(
             min=1, metavar="N", help="Most transactions for each source.", show_default="to its end"
         ),
     ] = None,
     start: Annotated[
         str,
-        option(
+        records_option(
             "--from",
             metavar="WHERE",
             help="Where a new group starts: earliest, latest, an offset or a time.",
         ),
     ] = "earliest",
     isolation: Annotated[
-        Isolation, option(help="Isolation level for reading the sources.")
+        Isolation, records_option(help="Isolation level for reading the sources.")
     ] = Isolation.READ_COMMITTED,
     input_format: Annotated[
         InputFormat,
@@ -118,7 +118,7 @@ def run(
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
-        option(
+        advanced_option(
             min=0, max=2, metavar="0|1|2", help="transaction.version.", show_default="the cluster's"
         ),
     ] = None,
@@ -158,7 +158,7 @@ def run(
         write=WriteOptions(flush=FlushPolicy(fsync), change=change),
     )
     result = transform(sources, target, wanted)
-    reports = [Report("transform", TransformReport._fields, result.reports)]
+    reports = [Report("transform", TRANSFORM_COLUMNS, result.reports)]
     if result.sinks:
         reports.append(Report("sink", SinkReport._fields, result.sinks))
     show_appended(
@@ -235,6 +235,11 @@ class SinkReport(NamedTuple):
     partition: int
     records: int
     path: str
+
+
+TRANSFORM_COLUMNS = Columns(TransformReport._fields, answers=(
+    *PLACE, "applied", "records_in", "records_out", "next_offset",
+))  # fmt: skip
 
 
 class TransformResult(NamedTuple):

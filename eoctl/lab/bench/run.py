@@ -437,11 +437,11 @@ def _show(
     stretches = [*tables.stretch_rows(runs)]
     reports = [
         Report("machine", type(machine)._fields, [machine]),
-        Report("cell", tables.CellRow._fields, [*tables.cell_rows(found)]),
-        Report("latency", tables.LatencyRow._fields, [*tables.latency_rows(found, WARMUP_RATIO)]),
-        Report("landed", tables.LandedRow._fields, [*tables.landed_rows(found)]),
+        Report("cell", tables.CELL_COLUMNS, [*tables.cell_rows(found)]),
+        Report("latency", tables.LATENCY_COLUMNS, [*tables.latency_rows(found, WARMUP_RATIO)]),
+        Report("landed", tables.LANDED_COLUMNS, [*tables.landed_rows(found)]),
         *([Report("stretch", tables.StretchRow._fields, stretches)] if stretches else []),
-        Report("relation", tables.RelationRow._fields, relations, notes=notes),
+        Report("relation", tables.RELATION_COLUMNS, relations, notes=notes),
     ]
     tell_first(tables.answer(runs), output)
     for each in reports:

@@ -18,6 +18,7 @@ import numpy as np
 from eoctl.lab.bench.course import end_to_end_ns
 from eoctl.lab.bench.load import latencies_ns, summarise
 from eoctl.lab.bench.scenarios import ACKS_ALL, ACKS_NAMES, BARE, SCENARIOS
+from eoctl.output import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -110,6 +111,21 @@ class RelationRow(NamedTuple):
     relation: str
     holds: str
     figures: str
+
+
+CELL_COLUMNS = Columns(CellRow._fields, answers=(
+    "scenario", "cell", "records_per_s", "lowest_per_s", "highest_per_s", "ratio", "article_per_s",
+    "article_ratio",
+))  # fmt: skip
+LATENCY_COLUMNS = Columns(LatencyRow._fields, answers=(
+    "scenario", "cell", "latency", "avg_us", "p50_us", "p99_us", "p99_99_us", "max_us",
+))  # fmt: skip
+LANDED_COLUMNS = Columns(LandedRow._fields, answers=(
+    "cell", "acknowledged_count", "landed_count", "missing_count", "twice_count", "failed",
+))  # fmt: skip
+RELATION_COLUMNS = Columns(RelationRow._fields, answers=(
+    "scenario", "holds", "relation", "figures",
+))  # fmt: skip
 
 
 class Spread(NamedTuple):

@@ -6,8 +6,15 @@ import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.face.columns import printable, time_text
-from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored
-from eoctl.output import OutputFormat, draws_tables, line, look, write_drawn
+from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored, screen_size
+from eoctl.output import (
+    OutputFormat,
+    draws_tables,
+    line,
+    look,
+    message,
+    write_drawn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +44,7 @@ class Line(NamedTuple):
 
 
 def is_for_people(output: OutputFormat) -> bool:
-    """Whether an answer in words comes before the rows: not in a pipe, nor with `--columns`."""
+    """Whether the answer comes before the rows: not in a pipe, nor with `--columns`."""
     asked = look()
     return (
         output is OutputFormat.TEXT and draws_tables() and not asked.columns and not asked.has_all
@@ -48,6 +55,24 @@ def said_line(said: Said) -> Line:
     """Put label and text together."""
     styles = (HEADING, DOUBTFUL, BAD)
     return Line(f"{said.label:{LABEL_WIDTH}}{said.text}", styles[min(said.rank, len(styles) - 1)])
+
+
+WIDE = 1 << 12  # columns of a line that a log keeps
+
+
+def answer_width(output: OutputFormat) -> int:
+    """Return how wide the lines of an answer may be: a log wraps none."""
+    return screen_size()[0] if is_for_people(output) else WIDE
+
+
+def tell_answer(lines: Iterable[Line], output: OutputFormat) -> None:
+    """Write what the rows come to: on a terminal with them, else on stderr, where logs keep it."""
+    if is_for_people(output):
+        tell(lines)
+        return
+    for each in lines:
+        if each.text:
+            message(" ".join(each.text.split()), level="answer")
 
 
 def tell(lines: Iterable[Line]) -> None:
@@ -61,10 +86,10 @@ def tell(lines: Iterable[Line]) -> None:
         write_drawn(f"{shown}\n")
 
 
-def tell_first(texts: Iterable[str], output: OutputFormat) -> None:
-    """Say to people what the rows come to, before them; nothing is asked of `texts` otherwise."""
+def tell_first(said: Iterable[Said | str], output: OutputFormat) -> None:
+    """Say what the rows come to, before them."""
+    tell_answer((said_line(e) if isinstance(e, Said) else Line(e) for e in said), output)
     if is_for_people(output):
-        tell(map(Line, texts))
         line("")
 
 

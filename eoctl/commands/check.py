@@ -12,7 +12,15 @@ from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
 from eoctl.declared import advanced_option, option, output_option, records_option
 from eoctl.face.style import screen_size
-from eoctl.messages import MAX_NAMES, counted, is_for_people, tell
+from eoctl.messages import (
+    MAX_NAMES,
+    answer_width,
+    counted,
+    is_for_people,
+    said_line,
+    tell,
+    tell_answer,
+)
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -270,7 +278,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     it, gets all fields.
     """
     is_told = is_for_people(output) and not request.is_verbose
-    run, end_notes = prepared(request, CheckRun, keeps=is_told)
+    run, end_notes = prepared(request, CheckRun)
     cluster = CheckedCluster(run)
     reports: list[Report] = []
     if not is_told:
@@ -294,11 +302,15 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if request.reclaims:
         for job in run.jobs:
             run.notes += find_uncompacted(job.selected, job.image)
-    notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
-    summary = () if is_told else (run.summary(),)
     retention = () if is_told else _retention_notes(run)
-    for note in (*notes, *retention, *cluster.notes, *end_notes(), *summary):
+    # What was verified, the first of the notes, is in the answer.
+    for note in (*run.notes[1:], *retention, *cluster.notes, *end_notes()):
         message(note)
+    if not is_told:
+        from eoctl.commands.shared.check_verdict import top, verdict_of_run
+
+        verdict = verdict_of_run(run, request)
+        tell_answer(map(said_line, top(verdict, answer_width(output))), output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
     return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
 

@@ -106,12 +106,12 @@ def command(
 def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
     from eoctl.commands.shared import cluster_rows as rows
     from eoctl.commands.shared.cluster_rows import with_words
-    from eoctl.messages import is_for_people, said_line, tell
+    from eoctl.messages import is_for_people, said_line, tell_answer
     from eoctl.output import Report, message
 
     partitions = run.partitions
+    tell_answer(map(said_line, answer(run)), output)
     if is_for_people(output):
-        tell(map(said_line, answer(run)))
         limit = TERMINAL_ROWS if limit is None else limit
         # Those with which something is the matter come first.
         partitions = sorted(partitions, key=lambda each: not each.is_under_min_isr)
@@ -213,12 +213,11 @@ def _stream(run: HistoryRun, output: OutputFormat) -> None:
 def _in_sync(
     paths: list[str], acknowledged: str, metadata_dir: str | None, output: OutputFormat
 ) -> int:
-    from eoctl.messages import is_for_people, said_line, tell
+    from eoctl.messages import said_line, tell_answer
     from eoctl.output import Report, message
 
     run = InSyncRun(paths, acknowledged, metadata_dir=metadata_dir)
-    if is_for_people(output):
-        tell(map(said_line, run.answer()))
+    tell_answer(map(said_line, run.answer()), output)
     _print([Report("in_sync", IN_SYNC_COLUMNS, run.rows)], output)
     for note in run.notes:
         message(note)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import advanced_option, output_option, records_option
-from eoctl.messages import notes_in_use
+from eoctl.face.columns import size_text
+from eoctl.messages import counted, notes_in_use, tell_first
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import (
@@ -21,7 +22,7 @@ from storage.file_names import METADATA_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recovery.look.describe import Description
+    from recovery.look.describe import Description, PartitionDescription
     from storage.dirs.discovery import Discovery, Selected
 
 VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
@@ -85,12 +86,17 @@ def command(
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
     run = _DescribeRun(found, Clusters(found.log_dirs, metadata))
     rows: Iterator[Any] = (each.summary for each in run.descriptions())
-    if output is OutputFormat.TEXT:
-        rows = with_words(rows)
+    is_single = len(found.selected) == 1
     with while_read(lambda: run.status):
+        if is_single:
+            (only,) = rows
+            tell_first([_sentence(only)], output)
+            rows = iter([only])
+        if output is OutputFormat.TEXT:
+            rows = with_words(rows)
         columns = Columns(PartitionDescription._fields, answers=PARTITION_ANSWERS)
         emit(Report("partition", columns, rows, notes=run.notes), output)
-    if segments or len(found.selected) == 1:
+    if segments or is_single:
         if output is OutputFormat.TEXT:
             line("")
         columns = Columns(SegmentSummary._fields, answers=SEGMENT_ANSWERS)
@@ -101,6 +107,26 @@ def command(
             columns = Columns(RemoteSegment._fields, answers=REMOTE_ANSWERS)
             emit(Report("remote_segment", columns, run.remote_segments), output)
     return run.status
+
+
+def _sentence(found: PartitionDescription) -> str:
+    """Say of one partition what is in it, and what a consumer is given of it."""
+    name = found.topic if found.partition is None else f"{found.topic}-{found.partition}"
+    if found.log_end_offset is None:
+        return f"{name}: the log end is unknown, because the last .log could not be read to its end"
+    start = found.log_start_offset or 0
+    words = f"{name}: offsets {start} to {found.log_end_offset - 1}"
+    if found.log_end_offset <= start:
+        words = f"{name}: no record, the log begins and ends at offset {start}"
+    elif found.records_count is not None:
+        words = f"{words}, {counted(found.records_count, 'record')}"
+    words = f"{words}, {size_text(found.log_bytes or 0)}, {found.verdict or 'unreadable'}"
+    opened, stable = found.open_transactions_count, found.last_stable_offset
+    if opened and stable is not None and stable < found.log_end_offset:
+        verb = "blocks" if opened == 1 else "block"
+        opens = counted(opened, "open transaction")
+        words = f"{words}; {opens} {verb} read_committed at {stable}"
+    return words
 
 
 def _picture(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from enum import StrEnum
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from eoctl.declared import advanced_option, option, output_option, records_option
-from eoctl.messages import notes_in_use
+from eoctl.messages import Said, counted, is_for_people, notes_in_use, said_line, tell_answer
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.cluster.placement import doubts_around
 from recovery.duplicates.groups import DuplicateGroup, RecordFinder, groups_of
 from recovery.duplicates.search import DuplicateSearch
-from recovery.duplicates.spill import DuplicateKind
+from recovery.duplicates.spill import DuplicateCause, DuplicateKind
 from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
@@ -46,10 +47,10 @@ class KindChoice(StrEnum):
 
 
 PAIR_ANSWERS = (
-    "kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
+    "kind", "cause", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
     "repeat_last_offset",
 )  # fmt: skip
-GROUP_ANSWERS = ("kind", *PLACE, "copies_count", "key", "value", "offsets", "sessions")
+GROUP_ANSWERS = ("kind", "causes", *PLACE, "copies_count", "key", "offsets", "sessions")
 
 
 def command(
@@ -128,12 +129,14 @@ def command(
     space = spill_space(spill_dir, memory * MIB)
     run = DuplicatesRun(discover(wanted), wanted, options, space, limit=limit, fail_on=fail_on)
     with while_read(lambda: run.status, is_verdict=True):
-        if not is_grouped:
-            _report_pairs(run, output)
-        elif is_drawn:
-            _draw_groups(run, TERMINAL_GROUPS if limit is None else limit)
-        else:
+        if is_drawn:
+            _draw_groups(run, TERMINAL_GROUPS if limit is None else limit, output)
+            return run.status
+        if is_grouped:
             _report_groups(run, output)
+        else:
+            _report_pairs(run, output)
+        tell_answer(map(said_line, run.answer()), output)
     return run.status
 
 
@@ -155,12 +158,19 @@ def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
     emit(Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes), output)
 
 
-def _draw_groups(run: DuplicatesRun, count: int) -> None:
-    """The largest ones: nobody reads a million rows on a terminal."""
-    from eoctl.output import Report, emit
+def _draw_groups(run: DuplicatesRun, count: int, output: OutputFormat) -> None:
+    """Print the largest groups: nobody reads a million rows on a terminal."""
+    from eoctl.output import Report, emit, line, message
     from recovery.duplicates.groups import DuplicateGroup
 
     rows = [_drawn(each) for each in run.largest_groups(count)]
+    tell_answer(map(said_line, run.answer()), output)
+    if not rows:
+        for note in run.notes:
+            message(note)
+        return
+    if is_for_people(output):
+        line("")
     columns = Columns(DuplicateGroup._fields, answers=GROUP_ANSWERS)
     report = Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes)
     emit(report, OutputFormat.TEXT)
@@ -197,6 +207,11 @@ def _short(values: tuple[T, ...]) -> tuple[T | str, ...]:
 SEVERITIES = {DuplicateKind.PROVED: Severity.WARNING, DuplicateKind.SUSPECTED: Severity.NOTE}
 _GRAVE_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
+_CAUSES = {
+    DuplicateCause.RETRY: "a retry that the broker let through, with the sequences of the first",
+    DuplicateCause.SESSION: "another producer session: another process, or a restarted application",
+    DuplicateCause.UNKNOWN: "unknown, because a copy was written without idempotence",
+}
 VERIFIED = "verified: headers and checksums of all batches"
 DECODED = "verified: headers and checksums of all batches, records of those that are compared"
 
@@ -232,6 +247,8 @@ class DuplicatesRun:
         self._is_skipped = bool(found.problems or doubts)
         self._is_all_skipped = False
         self._counts = dict.fromkeys(DuplicateKind, 0)
+        self._repeats: Counter[DuplicateCause] = Counter()  # batches, or records
+        self._records: Counter[DuplicateCause] = Counter()
 
     def rows(self) -> Iterator[Duplicate]:
         """Search. Raises AccessError when temporary files cannot be written."""
@@ -279,12 +296,34 @@ class DuplicatesRun:
                 on_bytes=progress.advance,
             )
             self._counts = search.counts
-            yield from search.duplicates(limit)
+            for each in search.duplicates(limit):
+                self._repeats[each.cause] += 1
+                self._records[each.cause] += each.records_count or 0
+                yield each
         self._is_all_skipped = search.is_skipped and not search.opened_count
         self._is_skipped = self._is_skipped or search.is_skipped or search.is_short
         self.notes += search.notes
         counts = [f"{count} {kind}" for kind, count in search.counts.items()]
         self.notes.append(f"duplicates: {', '.join(counts)}")
+
+    def answer(self) -> Iterator[Said]:
+        """Say how many records are duplicates, and who wrote them."""
+        total = sum(self._counts.values())
+        if not total:
+            unread = "; part of the log could not be read" if self._is_skipped else ""
+            yield Said("Found", f"no duplicate records{unread}", int(bool(unread)))
+            return
+        if sum(self._repeats.values()) < total:  # --limit: the others were counted alone
+            for kind, found in self._counts.items():
+                noun = "batches" if kind is DuplicateKind.PROVED else "records"
+                if found:
+                    yield Said("Found", f"{found:,} {kind} duplicate {noun}", Severity.WARNING.rank)
+            return
+        count = counted(sum(self._records.values()), "duplicate record")
+        yield Said("Found", f"{count}, the first copies not included", Severity.WARNING.rank)
+        for cause, words in _CAUSES.items():
+            if self._repeats[cause]:
+                yield Said("Cause", f"{counted(self._records[cause], 'record')}: {words}")
 
     @property
     def status(self) -> int:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from eoctl.clock import parse_time_ms
 from eoctl.declared import argument, option, output_option, records_option
+from eoctl.face.columns import size_text
 from eoctl.libraries import REQUIREMENTS, install_call
-from eoctl.messages import first_of
+from eoctl.messages import Said, counted, first_of, tell_first
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -45,6 +46,7 @@ from recovery.export.plan import (
 from recovery.export.run import ExportSummary, run_export
 from recovery.pool import reading_bytes
 from recovery.records.read_options import RECORD_COLUMNS
+from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
 from storage.files.uris import is_uri
@@ -160,6 +162,7 @@ def command(
         )
     ) as engine_run:
         run.export(wanted, engine_run, resume=resume)
+    tell_first(run.answer(), output)
     emit(Report(kind="export", columns=run.columns, rows=run.rows(), notes=run.notes), output)
     return run.status
 
@@ -321,6 +324,27 @@ class ExportRun:
             self.notes.append("--max-batch-bytes N raises the limit; memory is 3 to 7 times that")
         if result.lost:
             self.notes.append(f"all losses are listed in {self._options.to}/_lost.jsonl")
+
+    def answer(self) -> Iterator[Said]:
+        """Say how many records were written, and how many are lost."""
+        assert self._result is not None
+        found, to = self._result.summaries, self._options.to
+        records = counted(sum(each.records for each in found), "record")
+        files = counted(sum(each.files for each in found), "file")
+        size = size_text(sum(each.bytes for each in found))
+        where = f"of {counted(len(found), 'partition')}, {size} in {files} below {to}"
+        yield Said("Wrote", f"{records} {where}")
+        lost = [each for each in found if each.lost_ranges]
+        if lost:
+            known = [each.lost_offsets for each in lost if each.lost_offsets is not None]
+            most = "at most" if len(known) == len(lost) else "at least"
+            offsets = counted(sum(known), "offset")
+            places = counted(sum(each.lost_ranges for each in lost), "place")
+            words = f"{most} {offsets} in {places}, listed in {to}/_lost.jsonl"
+            yield Said("Lost", words, Severity.ERROR.rank)
+        skipped = sum(each.skipped for each in found)
+        if skipped:
+            yield Said("Skipped", f"{counted(skipped, 'record')}, as --isolation asks")
 
     def rows(self) -> list[tuple[object, ...]]:
         """Return a row per partition directory, by topic, partition and broker."""

@@ -1,4 +1,4 @@
-"""`eoctl loss`: what is lost, there twice or aborted, and what differs from another copy."""
+"""`eoctl loss`: which records are lost, duplicated or aborted, and how two copies differ."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.declared import advanced_option, option
+from eoctl.messages import Said, counted, is_for_people, said_line, tell_answer
 from eoctl.options import TERMINAL_ROWS, Limit, Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
@@ -18,6 +19,7 @@ from recovery.loss.against import AgainstSurvey, key_of, side_before, touched_of
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary, LossKind, LossRow, LossSummary
 from recovery.loss.sides import side_of, total_bytes
 from recovery.loss.survey import LossSurvey
+from recovery.rules.findings import Severity
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def command(
     if not wanted and against is None:
         raise UsageError("no PATH given", next_step="eoctl loss PATH...")
     is_drawn = output is OutputFormat.TEXT and draws_tables()
+    has_all = limit is not None
     if limit is None and is_drawn:
         limit = TERMINAL_ROWS
     run: LossRun | AgainstRun
@@ -66,26 +69,32 @@ def command(
         run = AgainstRun(wanted, against, limit=limit, topics=topic or ())
     with while_read(lambda: run.status, is_verdict=True):
         if is_drawn:
-            _draw(run)
+            _draw(run, has_all=has_all)
         else:
             _stream(run, output)
     return run.status
 
 
-def _draw(run: LossRun | AgainstRun) -> None:
-    """On a terminal the answer comes first."""
+def _draw(run: LossRun | AgainstRun, *, has_all: bool) -> None:
+    """On a terminal the answer comes first; `has_all`: aborted transactions are listed, too."""
     from eoctl.face.columns import row_as_text
     from eoctl.output import Report, emit, line, message
 
-    rows = sorted(run.rows(), key=lambda each: [*map(str, run.kinds)].index(str(each.kind)))
-    for each in run.answer():
-        line(each)
+    rows: list[LossRow | ChangeRow] = sorted(
+        run.rows(), key=lambda each: [*map(str, run.kinds)].index(str(each.kind))
+    )
+    tell_answer(map(said_line, run.answer()), OutputFormat.TEXT)
+    # Aborted transactions are normal traffic: on a terminal they are counted above.
+    listed = [
+        row_as_text(each, TERMINAL_KEY) for each in rows if has_all or each.kind != LossKind.ABORTED
+    ]
     for name, columns, drawn in (
+        (run.name, run.columns, listed),
         ("partition", run.summary_columns, run.concerned),
-        (run.name, run.columns, [row_as_text(each, TERMINAL_KEY) for each in rows]),
     ):
         if drawn:
-            line("")
+            if is_for_people(OutputFormat.TEXT):
+                line("")
             report = Report(kind=name, columns=columns, rows=drawn)
             emit(report, OutputFormat.TEXT)
     for note in run.notes:
@@ -106,6 +115,7 @@ def _stream(run: LossRun | AgainstRun, output: OutputFormat) -> None:
         kind="partition", columns=run.summary_columns, rows=run.summaries, notes=run.notes
     )
     emit(summaries, output)
+    tell_answer(map(said_line, run.answer()), output)
 
 
 # -- a run of `eoctl loss`: the survey, what is said at the end, and the exit status
@@ -177,34 +187,43 @@ class LossRun:
         """Return those of which there is something to tell."""
         return [each for each in self.summaries if _is_concerned(each)]
 
-    def answer(self) -> list[str]:
-        """Return a line for each kind of row, and for each change that has lost something."""
+    def answer(self) -> Iterator[Said]:
+        """Say what is lost, what of it each change has taken, and what else is missing or there."""
         found = self._survey.summaries
         changes = self._survey.by_changes
-        lines = [f"lost: {self._lost_words()}"] if self._survey.lost or not changes else []
-        lines += [f"lost: {each}" for each in told_of_changes(changes)]
+        if self._survey.lost or not changes:
+            yield Said("Lost", self._lost_words(), Severity.ERROR.rank if self._survey.lost else 0)
+        for each in told_of_changes(changes):
+            yield Said("Lost", each, Severity.ERROR.rank)
         unknown = sum(each.unknown_records for each in found)
         if unknown:
-            rows = self.counts[LossKind.UNKNOWN]
-            lines.append(
-                f"unknown outcome: {_number(unknown)} records in {_number(rows)} transactions"
+            transactions = counted(self.counts[LossKind.UNKNOWN], "transaction")
+            yield Said(
+                "Unknown",
+                f"the outcome of {transactions} with {unknown:,} records",
+                Severity.WARNING.rank,
             )
         if rows := self.counts[LossKind.SUSPECTED]:
-            records = _number(self._survey.suspected_records)
-            gaps = f"{_number(rows)} gaps in the sequences of producers"
-            lines.append(f"suspected: {records} records that no batch has, by {gaps}")
+            records = counted(self._survey.suspected_records, "record")
+            gaps = counted(rows, "gap")
+            yield Said(
+                "Suspect",
+                f"{records} missing by {gaps} in the sequences of producers",
+                Severity.WARNING.rank,
+            )
         repeats = [each.duplicate_records for each in found if each.duplicate_records != 0]
         known = [each for each in repeats if each is not None]
-        twice = _number(sum(known)) + (" at least" if len(known) != len(repeats) else "")
-        rows = self.counts[LossKind.DUPLICATE]
-        lines.append(
-            f"there twice: {f'{twice} records in {rows} batches' if rows else 'nothing proved'}"
-        )
+        least = "at least " if len(known) != len(repeats) else ""
+        if rows := self.counts[LossKind.DUPLICATE]:
+            records = counted(sum(known), "duplicate record")
+            where = f"in {counted(rows, 'batch', 'batches')}"
+            yield Said("Repeats", f"{least}{records} {where}", Severity.WARNING.rank)
+        else:
+            yield Said("Repeats", "no duplicate record is proved")
         aborted = sum(each.aborted_records for each in found)
-        transactions = sum(each.aborted_transactions for each in found)
-        words = f"{_number(aborted)} records in {_number(transactions)} transactions"
-        lines.append(f"aborted: {words if aborted else 'nothing'}")
-        return lines
+        transactions = counted(sum(each.aborted_transactions for each in found), "transaction")
+        words = f"{counted(aborted, 'record')} in {transactions}"
+        yield Said("Aborted", words if aborted else "no record")
 
     def _lost_words(self) -> str:
         lost = self._survey.lost
@@ -361,8 +380,8 @@ class AgainstRun:
             if each.gone or each.new or each.changed or not each.is_whole
         ]
 
-    def answer(self) -> list[str]:
-        """Return what it comes to, in one line."""
+    def answer(self) -> Iterator[Said]:
+        """Say what it comes to."""
         found = self._survey.summaries
         sums = {
             "gone": sum(each.gone for each in found),
@@ -372,8 +391,9 @@ class AgainstRun:
         }
         told = ", ".join(f"{count:,} {name}" for name, count in sums.items())
         more = "; a part could not be read" if self._survey.is_short else ""
-        lost = (f"lost: {each}" for each in told_of_changes(self._by_journal))
-        return [f"records: {told}{more}", *lost]
+        yield Said("Records", f"{told}{more}")
+        for each in told_of_changes(self._by_journal):
+            yield Said("Lost", each, Severity.ERROR.rank)
 
     @property
     def status(self) -> int:

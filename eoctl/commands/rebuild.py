@@ -13,7 +13,7 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, compared_lines, derived_answer
 from eoctl.declared import advanced_option, argument, option, safety_option
-from eoctl.messages import is_for_people, tell
+from eoctl.messages import is_for_people, tell_answer
 from eoctl.output import Columns, OutputFormat, Report, emit, error, flush, while_read
 from eoctl.progress import Progress, log_bytes
 from recovery.changes.plans.plan import absolute_path
@@ -305,6 +305,8 @@ class RebuildRun:
         self._has_findings = False
         self._has_failed = is_short
         self._damaged: list[str] = []  # whose files are not written in place
+        self._rows_count = self._others_count = 0
+        self._is_changeable = False  # a partition that differs is not `__cluster_metadata`
         self._planned: list[_PlannedFile] = []
         self._prices: dict[str, RecoveryPrice] = {}  # by log dir
 
@@ -325,9 +327,12 @@ class RebuildRun:
         """
         reading = while_read(lambda: self.status, is_verdict=True) if to is None else nullcontext()
         with reading:
-            rows = self._rows(to)
-            if is_for_people(output):
-                rows = self._told(list(rows), to)
+            rows = self._counted(self._rows(to))
+            is_told = is_for_people(output)
+            if is_told:
+                others = [each for each in rows if each.state != str(FileState.EQUAL)]
+                rows = iter(others)
+                self._tell(to, output)
             report = Report(
                 kind="derived_file",
                 columns=COLUMNS,
@@ -335,17 +340,30 @@ class RebuildRun:
                 notes=self._notes,
             )
             emit(report, output)
+            if not is_told:
+                self._tell(to, output)
         return self.status
 
-    def _told(self, rows: list[DerivedFileRow], to: str | None) -> Iterator[DerivedFileRow]:
-        """Say what was found, and how to go on; give the rows that say more than equal."""
-        others = [each for each in rows if each.state != str(FileState.EQUAL)]
+    def _counted(self, rows: Iterable[DerivedFileRow]) -> Iterator[DerivedFileRow]:
+        for each in rows:
+            self._rows_count += 1
+            if each.state != str(FileState.EQUAL):
+                self._others_count += 1
+                self._is_changeable |= each.partition != f"{METADATA_TOPIC}-0"
+            yield each
+
+    def _tell(self, to: str | None, output: OutputFormat) -> None:
+        """Say what was found, and how to go on."""
+        if to is not None:
+            return
         damaged = [each for each in self._damaged if Path(each).name != f"{METADATA_TOPIC}-0"]
-        call_next = ("eoctl", "repair", *damaged) if damaged else None
-        is_changeable = any(each.partition != f"{METADATA_TOPIC}-0" for each in others)
-        if to is None:
-            tell(compared_lines(len(others), len(rows), call_next, is_changeable=is_changeable))
-        yield from others
+        lines = compared_lines(
+            self._others_count,
+            self._rows_count,
+            ("eoctl", "repair", *damaged) if damaged else None,
+            is_changeable=self._is_changeable,
+        )
+        tell_answer(lines, output)
 
     def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
         flush()  # processes are started now

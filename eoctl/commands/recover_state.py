@@ -14,8 +14,17 @@ from eoctl.commands.shared.changes import ChangeCommand, Planned
 from eoctl.declared import argument, option, safety_option
 from eoctl.dump.index_text import producer_line
 from eoctl.dump.rows import PRODUCER_ANSWERS
-from eoctl.face.style import screen_size
-from eoctl.messages import LABEL_WIDTH, Line, Said, counted, fitting, is_for_people, said_line, tell
+from eoctl.messages import (
+    LABEL_WIDTH,
+    Line,
+    Said,
+    answer_width,
+    counted,
+    fitting,
+    is_for_people,
+    said_line,
+    tell_answer,
+)
 from eoctl.output import Columns, OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.progress import Progress
 from recovery.changes.plans.plan import absolute_path
@@ -291,8 +300,9 @@ def show_state(path: str, options: RecoverOptions, to: str | None, output: Outpu
     if to is not None:
         fsio.replace_file(fsio.FileSystem(), to, view.recovered.content)
         view.notes.append(f"wrote {to}")
+    can_apply = to is None and options.at_offset is None
+    tell_answer(view.lines(answer_width(output), can_apply=can_apply), output)
     if is_for_people(output):
-        tell(view.lines(screen_size()[0], can_apply=to is None and options.at_offset is None))
         line("")
     view.print(output)
     for note in view.notes:

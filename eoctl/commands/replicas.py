@@ -127,7 +127,8 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
         LostTransactionRow,
         ReplicaRow,
     )
-    from eoctl.output import Report, draws_tables, emit, line, message
+    from eoctl.messages import tell_first
+    from eoctl.output import Report, emit, line, message
 
     reports = [
         Report("replica", ReplicaRow._fields, run.replicas),
@@ -147,10 +148,7 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
             rows=run.recommendations,
         )
     )
-    if output is OutputFormat.TEXT and draws_tables():
-        for told in recommendation_lines(run):
-            line(told)
-        line("")
+    tell_first(recommendation_lines(run), output)
     for number, each in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")

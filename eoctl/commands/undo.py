@@ -39,7 +39,7 @@ def command(
     broker does that runs.
     """
     from eoctl.commands.shared.changes import undone_lines
-    from eoctl.messages import is_for_people, tell
+    from eoctl.messages import tell_answer
     from eoctl.output import Report, emit
     from eoctl.progress import Progress
     from recovery.changes.journals.journal import read_journal
@@ -85,8 +85,7 @@ def command(
         if rows:  # also before an error: these are done
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
-            if is_for_people(output):
-                tell(undone_lines(found[: len(rows)], is_dry=dry_run))
+            tell_answer(undone_lines(found[: len(rows)], is_dry=dry_run), output)
 
 
 def _newest(path: str) -> Journal:

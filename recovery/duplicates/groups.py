@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.duplicates.record_digests import content_of, digest_of
-from recovery.duplicates.spill import OUTCOMES, Duplicate, DuplicateKind
+from recovery.duplicates.spill import OUTCOMES, Duplicate, DuplicateCause, DuplicateKind
 from recovery.summaries.sequence_ranges import LAP
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition, floor_of
@@ -125,6 +125,7 @@ class PairReporter:
         compared = self._compare(partition, first, repeat, start, end)
         return Duplicate(
             kind=DuplicateKind.PROVED,
+            cause=DuplicateCause.RETRY,
             topic=partition.topic,
             partition=_number(partition),
             first_partition=_number(partition),
@@ -153,6 +154,7 @@ class PairReporter:
         first_hash, repeat_hash = _hash(first, prefix), _hash(repeat, prefix)
         return Duplicate(
             kind=DuplicateKind.SUSPECTED,
+            cause=_cause(first, repeat),
             topic=repeat_in.topic,
             partition=_number(repeat_in),
             first_partition=_number(first_in),
@@ -233,6 +235,13 @@ def _hash(record: Any, prefix: str) -> str:
     return f"{int(record[prefix + '_high']):016x}{int(record[prefix + '_low']):016x}"
 
 
+def _cause(first: Any, repeat: Any) -> DuplicateCause:
+    """Return who wrote the repeat of a record, in another session or in none."""
+    if int(first["producer_id"]) < 0 or int(repeat["producer_id"]) < 0:
+        return DuplicateCause.UNKNOWN
+    return DuplicateCause.SESSION
+
+
 def _sessions(first: Any, repeat: Any) -> dict[str, Any]:
     return {
         "first_producer_id": int(first["producer_id"]),
@@ -274,6 +283,7 @@ class DuplicateGroup(NamedTuple):
 
     Attributes:
         kind: proved or suspected.
+        causes: who wrote the other copies, each cause once.
         topic, partition: of the first copy.
         copies_count: the first one, and all that repeat it.
         base_offset: of the first copy. `offsets`: of the first MAX_LISTED copies, in order of time;
@@ -288,6 +298,7 @@ class DuplicateGroup(NamedTuple):
     """
 
     kind: DuplicateKind
+    causes: tuple[str, ...]
     topic: str
     partition: int | None
     copies_count: int
@@ -360,6 +371,7 @@ class _Group:
         self._copies: list[tuple[int | None, int]] = []
         self._sessions: dict[str, None] = {}
         self._outcomes: dict[str, None] = {}
+        self._causes: dict[str, None] = {}
         self._count = 1
         self._records_count: int | None = 0
         self._times = [first.first_timestamp_ms]
@@ -375,6 +387,7 @@ class _Group:
     def add(self, other: Duplicate) -> None:
         """Take the repeat of a pair."""
         self._count += 1
+        self._causes.setdefault(str(other.cause))
         # Of a run of one session all have the same first copy; the next run has one of this.
         first, repeat = (other.topic, *_first_of(other)), (other.topic, *_repeat_of(other))
         self._tails = {first, repeat}
@@ -409,6 +422,7 @@ class _Group:
             offsets = tuple(f"{partition}:{offset}" for partition, offset in self._copies)
         return DuplicateGroup(
             kind=first.kind,
+            causes=tuple(self._causes),
             topic=first.topic,
             partition=first.first_partition,
             copies_count=self._count,

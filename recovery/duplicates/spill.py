@@ -34,6 +34,14 @@ class DuplicateKind(StrEnum):
     SUSPECTED = "suspected"
 
 
+class DuplicateCause(StrEnum):
+    """Who wrote the copy, as far as sequences and sessions show it."""
+
+    RETRY = "retry"  # the producer sent the batch again, and the broker let it through
+    SESSION = "session"  # another producer id or epoch: another process, or a restarted one
+    UNKNOWN = "unknown"  # one of the two was written without idempotence
+
+
 # A data batch with a sequence; `sequences_count` is last_offset_delta + 1.
 BATCH_DTYPE = np.dtype(
     [
@@ -88,6 +96,7 @@ class Duplicate(NamedTuple):
 
     Attributes:
         kind: proved or suspected.
+        cause: who wrote the repeat.
         topic, partition: of the repeat.
         first_partition: of the first copy; another one only in a search across partitions.
         first_base_offset, first_last_offset: the first copy: a batch, or one record.
@@ -104,6 +113,7 @@ class Duplicate(NamedTuple):
     """
 
     kind: DuplicateKind
+    cause: DuplicateCause
     topic: str
     partition: int | None
     first_partition: int | None

@@ -257,7 +257,7 @@ class ReportGathering(Generic[Run]):
             expiration_ms=request.expiration_ms,
             server_properties=request.server_properties,
         )
-        self.run, _ = prepared(self._check_request, kind, keeps=True)
+        self.run, _ = prepared(self._check_request, kind)
         self._options = TxnOptions(
             coordinator_dirs=request.coordinator_dirs,
             metadata_dir=request.metadata_dir,

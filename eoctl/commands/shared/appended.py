@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl import call
 from eoctl.changing import show_plan
 from eoctl.face.columns import size_text
-from eoctl.face.style import screen_size
 from eoctl.messages import (
     LABEL_WIDTH,
     NO_UNDO,
     Line,
     Said,
+    answer_width,
     counted,
     fitting,
     is_for_people,
     said_line,
-    tell,
+    tell_answer,
 )
 from eoctl.output import OutputFormat, Report, emit, line
 from recovery.rules.findings import Severity
@@ -96,10 +96,11 @@ def show_appended(appended: AppendedRows, output: OutputFormat) -> None:
 
 def _show(appended: AppendedRows, output: OutputFormat) -> None:
     is_text = output is OutputFormat.TEXT
-    has_words = is_for_people(output) and appended.error is None
+    has_words, room = appended.error is None, answer_width(output) - LABEL_WIDTH
     if has_words and appended.journal is None:
-        tell(_planned_lines(appended, screen_size()[0] - LABEL_WIDTH))
-        line("")
+        tell_answer(_planned_lines(appended, room), output)
+        if is_for_people(output):
+            line("")
     for plan in appended.recoveries:
         show_plan(plan, output)
         if is_text:
@@ -111,7 +112,7 @@ def _show(appended: AppendedRows, output: OutputFormat) -> None:
     columns, notes = _file_columns(), list(appended.notes)
     emit(Report(kind="file", columns=columns, rows=appended.changes, notes=notes), output)
     if has_words and appended.journal is not None:
-        tell(_done_lines(appended, appended.journal, screen_size()[0] - LABEL_WIDTH))
+        tell_answer(_done_lines(appended, appended.journal, room), output)
 
 
 def _file_columns() -> tuple[str, ...]:

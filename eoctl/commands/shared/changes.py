@@ -22,11 +22,12 @@ from eoctl.messages import (
     NO_UNDO,
     Line,
     Said,
+    answer_width,
     counted,
     fitting,
     is_for_people,
     said_line,
-    tell,
+    tell_answer,
 )
 from eoctl.output import OutputFormat, error, line, message
 from recovery.changes.apply import begun_log_dirs, resume, writing
@@ -170,7 +171,7 @@ def _blocks(answer: PlanAnswer, room: int) -> Iterator[Line]:
     """Tell what hangs afterwards; a command is never cut, for it is there to be pasted."""
     if answer.blocks:
         text = next((each for each in answer.blocks if len(each) <= room), answer.blocks[0])
-        yield said_line(Said("Blocks", text, Severity.WARNING.rank))
+        yield said_line(Said("Blocked", text, Severity.WARNING.rank))
 
 
 # --- the commands ---------------------------------------------------------------------------------
@@ -408,14 +409,13 @@ def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputForm
     elif planned.nothing:
         saved = "" if change.save_plan is None else ", and no plan was saved"
         notes.append(f"{planned.nothing}: nothing would be changed{saved}")
-    first: Iterable[Line] = ()
-    if is_for_people(output):
-        first = _opening(planned, plans, change)
+    first = _opening(planned, plans, change, answer_width(output))
     return _shown(command, planned, plans, notes, Done(), output, first=first)
 
 
-def _opening(planned: Planned, plans: Sequence[Plan], change: ChangeOptions) -> Iterable[Line]:
-    width = screen_size()[0]
+def _opening(
+    planned: Planned, plans: Sequence[Plan], change: ChangeOptions, width: int
+) -> Iterable[Line]:
     if planned.opening is not None and not plans:
         return planned.opening(width)
     return plan_lines(planned.answer(), plans, change, planned.nothing, width)
@@ -434,14 +434,14 @@ def _shown(
 ) -> int:
     """Print rows, plans, errors and notes, and return the exit status.
 
-    On a terminal the answer comes `first`, and what was done `last`.
+    The answer comes `first`, and what was done `last`.
     """
     try:
         has_first = False
         for words in first:
-            tell([words])
+            tell_answer([words], output)
             has_first = True
-        if has_first:
+        if has_first and is_for_people(output):
             line("")
         planned.show(done, output)
         for each in plans if command.shows_steps else ():
@@ -453,7 +453,7 @@ def _shown(
             error(problem)
         for note in (*planned.notes, *notes):
             message(note)
-        tell(last)
+        tell_answer(last, output)
     return planned.status()
 
 
@@ -497,14 +497,12 @@ class _Applying:
             notes.append(f"{planned.nothing}: nothing was changed")
         notes += how_to_compare(self._cut)
         done = Done(is_applied=bool(resumed or self._count), resumed=tuple(resumed))
-        last: Iterable[Line] = ()
-        if is_for_people(output):
-            last = done_lines(
-                planned.answer() if self._count else None,
-                self._applied,
-                with_later=command.is_by_partition,
-                width=screen_size()[0],
-            )
+        last = done_lines(
+            planned.answer() if self._count else None,
+            self._applied,
+            with_later=command.is_by_partition,
+            width=answer_width(output),
+        )
         return _shown(command, planned, self._plans, notes, done, output, last=last)
 
     def _planned(self, resumed: Sequence[Applied], notes: list[str]) -> Planned:

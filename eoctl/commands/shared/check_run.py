@@ -110,7 +110,6 @@ class CheckRun:
         node: ServerProperties | None,
         topics: Sequence[str] = (),
         state: CheckState | None = None,
-        keeps: bool = False,
     ) -> None:
         self.rows: list[PartitionRow] = []
         self.changes: list[StartChange] = []
@@ -121,7 +120,6 @@ class CheckRun:
         self.found = found
         self.clusters = clusters
         self.node = node
-        self._keeps = keeps
         # An --io-limit is shared by the processes that there are.
         sizes_bytes = (each.log_bytes() for each in selected)
         self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
@@ -181,8 +179,7 @@ class CheckRun:
     def findings(self) -> Iterator[Finding]:
         """Check; give findings as they come, those of one directory together and in order."""
         for each in self._of_log_dirs():
-            if self._keeps:
-                self.placed.append(PlacedFinding("", each))
+            self.placed.append(PlacedFinding("", each))
             yield each
         results: dict[int, CheckResult] = {}
         keys: list[bytes] = []
@@ -319,9 +316,8 @@ class CheckRun:
         self.changes += result.changes
         if result.retention is not None:
             self.retention.append(result.retention)
-        if self._keeps:
-            self.changes_of[row.path] = result.changes
-            self.placed += (PlacedFinding(row.path, each) for each in result.findings)
+        self.changes_of[row.path] = result.changes
+        self.placed += (PlacedFinding(row.path, each) for each in result.findings)
         self._started[row.path] = StartedOffsets(
             row.start_end_offset,
             result.log_start_line,
@@ -381,9 +377,7 @@ def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -
     return paying_jobs(jobs, weights_bytes, least_bytes=MIN_PARTITION_BYTES)
 
 
-def prepared(
-    request: CheckRequest, kind: type[Run], *, keeps: bool
-) -> tuple[Run, Callable[[], Sequence[str]]]:
+def prepared(request: CheckRequest, kind: type[Run]) -> tuple[Run, Callable[[], Sequence[str]]]:
     """Make the run of a call; and a function that gives the notes of its state at the end.
 
     `kind`: of run; one that reads more than a check.
@@ -423,7 +417,6 @@ def prepared(
         node=node,
         topics=request.topics,
         state=state,
-        keeps=keeps,
     )
     run.notes.append(moment.describe())
     if version is not None:

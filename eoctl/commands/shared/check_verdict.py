@@ -88,15 +88,14 @@ def lines(verdict: DirectoryVerdict, width: int, cluster: str = "") -> Iterator[
 def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
     """Give the first lines: at most six, each of at most `width` columns but for a command."""
     room = width - LABEL_WIDTH
-    told = [
+    return [
         _start_line(verdict, room),
         *_cut(verdict, room),
         *_lost(verdict, room),
-        *_held_line(verdict, room),
+        *_blocked_line(verdict, room),
+        _next(verdict, room),
+        Said("Checked", fitting(_checked_line(verdict.checked), room)),
     ]
-    told.sort(key=lambda each: -each.rank)
-    checked = Said("Checked", fitting(_checked_line(verdict.checked), room))
-    return [*told, _next(verdict, room), checked]
 
 
 # --- will it start --------------------------------------------------------------------------------
@@ -380,7 +379,7 @@ def _offsets_count(finding: Finding) -> int | None:
     return finding.last_offset - finding.base_offset + 1
 
 
-def _held_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
+def _blocked_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     """Who waits, from where on, since when."""
     if not verdict.held:
         return
@@ -398,7 +397,7 @@ def _held_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     texts += [f"{where} {stops}{each}{more}{late}" for each in times]
     texts.append(f"{counted(len(verdict.held), 'partition')} with open transactions{late}")
     rank = Severity.WARNING if first.is_late else Severity.NOTE
-    yield Said("Held", fitting(texts, room), rank.rank)
+    yield Said("Blocked", fitting(texts, room), rank.rank)
 
 
 # --- what next, and what it stands on -------------------------------------------------------------

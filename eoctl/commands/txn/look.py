@@ -148,7 +148,8 @@ def hanging(
         hanging_row,
         how_to_commit,
     )
-    from eoctl.output import Report, draws_tables, emit, line
+    from eoctl.messages import Line, tell_answer
+    from eoctl.output import Report, emit
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
@@ -167,9 +168,7 @@ def hanging(
                 for e in found
             ),
         )
-    if output is OutputFormat.TEXT and draws_tables():
-        for told in hanging_lines(world, found):
-            line(told)
+    tell_answer(map(Line, hanging_lines(world, found)), output)
     emit(
         Report(
             kind="hanging",

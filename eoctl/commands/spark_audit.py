@@ -26,7 +26,7 @@ from eoctl.options import (
 )
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.spark.tables import TableTarget, write_tables
-from recovery.audit.reports import COLUMNS
+from recovery.audit.reports import REPORTS
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
@@ -163,18 +163,6 @@ def command(
 
 
 ALL = "all"
-# The kind of a row, where it is not the name of the report.
-KINDS = {
-    "partitions": "partition",
-    "topics": "topic",
-    "producers": "producer",
-    "transactional-ids": "transactional-id",
-    "open": "open-transaction",
-    "violations": "violation",
-    "torn": "torn-transaction",
-    "replicas": "replica",
-    "corrupt": "corrupt-range",
-}
 
 
 class AuditPage(Protocol):
@@ -266,7 +254,7 @@ def _tables_of(call: AuditCall) -> TableTarget | None:
 
 def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) -> None:
     """Write all reports."""
-    reports = {name: (COLUMNS[name], result.audit.each_row(name)) for name in COLUMNS}
+    reports = {name: (each.columns, result.audit.each_row(name)) for name, each in REPORTS.items()}
     if audit.tables is None:
         from eoctl.report_files import write_reports
 
@@ -277,8 +265,9 @@ def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) ->
 
 def _tell(result: AuditResult, call: AuditCall) -> None:
     """Print what was asked for, each report once."""
-    names = COLUMNS if ALL in call.reports else dict.fromkeys(call.reports)
+    names = REPORTS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
-        emit(Report(KINDS[name], COLUMNS[name], result.audit.each_row(name)), call.output)
+        kind, columns = REPORTS[name].kind, REPORTS[name].columns
+        emit(Report(kind, columns, result.audit.each_row(name)), call.output)
     for note in result.notes:
         message(note)

@@ -351,7 +351,7 @@ class RecordCheck:
             is_compacted: the topic is, or there is evidence of it: BAT-13 then says nothing.
             topic: those of the coordinators have records of known types.
             max_batch_bytes: how large a body may become; beyond it is a finding.
-            version: the release that is to load them; None: 4.3.1.
+            version: the release that is to load them; None: CHECKED.
         """
         self.problems: list[AccessError] = []
         self._segment = segment

@@ -9,6 +9,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
+from eoctl.face.columns import Kind, facts_of
 from eoctl.libraries import REQUIREMENTS, install_call
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
@@ -21,16 +22,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-TEXTS = frozenset(
-    {
-        *("broker", "other_broker", "topic", "path", "other_path", "transactional_id"),
-        *("violation", "check_id", "why", "finding", "reason"),
-    }
-)
-FLAGS = frozenset({"is_equal", "holds_last_stable_offset"})
-TEXT_LISTS = frozenset({"committed_in", "aborted_in", "open_in"})
 CHUNK_ROWS = 1 << 16  # that are in memory at a time
+# Columns that are something else in a file than their names say to people (`eoctl.face.columns`).
+TEXTS = frozenset({"broker", "other_broker", "check_id", "transactional_id"})
+NUMBERS = frozenset({"expected", "found"})
+TEXT_LISTS = frozenset({"committed_in", "aborted_in", "open_in"})
 NUMBER_LISTS = frozenset({"producer_ids"})
+TEXT_KINDS = frozenset({Kind.TEXT, Kind.PATH, Kind.STATE})
 
 
 def require_target(directory: str) -> None:
@@ -121,10 +119,11 @@ def report_tables(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iter
 def _type_of(column: str) -> Any:
     import pyarrow as pa
 
-    if column in TEXTS:
-        return pa.string()
-    if column in FLAGS:
-        return pa.bool_()
     if column in TEXT_LISTS:
         return pa.list_(pa.string())
-    return pa.list_(pa.int64()) if column in NUMBER_LISTS else pa.int64()
+    if column in NUMBER_LISTS:
+        return pa.list_(pa.int64())
+    kind = facts_of(column).kind
+    if column in TEXTS or (kind in TEXT_KINDS and column not in NUMBERS):
+        return pa.string()
+    return pa.bool_() if kind is Kind.FLAG else pa.int64()

@@ -97,6 +97,7 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
             has_all=names == ["all"],
             table=shared.get("table"),
             is_change=bool(kwargs.get("apply")) or verb in CHANGING_COMMANDS,
+            is_csv=kwargs.get("output") == "csv",
             is_utc=shared["utc"],
             color=shared["color"],
             has_pager=not (

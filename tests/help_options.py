@@ -2,6 +2,9 @@
 
 One text for both: what an option is, its values and its default stand in the command's declaration.
 The pages go on above with what no help has room for.
+
+The SYNOPSIS stays as it was written, with its pairs and alternatives. An option that is nowhere in
+it is put into the form of its command. An option that no command has any more is removed.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 _BEGIN = '.Sh OPTIONS\n.\\" Those of the help, written by `python -m tests.help_options`.\n'
 _NEXT = ".Sh EXIT STATUS\n"
+_SYNOPSIS, _DESCRIPTION = ".Sh SYNOPSIS\n", ".Sh DESCRIPTION\n"
+# What a form of the SYNOPSIS ends with, before its arguments.
+_LAST = (".Op Fl -cleanup-policy ", ".Op Fl -output ", ".Op Ar options")
 _ARGUMENTS = "Arguments"
 # What every command has stands in eoctl(1).
 _OF_ALL = (
@@ -53,21 +59,74 @@ def with_options(page: str, command: str) -> str:
         head, _, rest = page.partition(_BEGIN)
         page = head + rest[rest.index(_NEXT) :]
     calls = calls_of(command)
+    page = _with_synopsis(page, {" ".join(each): rows_of_call(each) for each in calls})
     made = [
         _BEGIN,
         "The words of the help; the description has more.\nFor options of all commands see\n.Xr eoctl 1 .\n",
     ]
     for words in calls:
         call = " ".join(words)
-        panels = [each for each in rows_of(*made_of(words), call) if each[0] != _ARGUMENTS]
         if len(calls) > 1:
             made.append(f".Ss Options of {call}\n")
         made.append(".Bl -tag -width Ds\n")
-        made += [
-            _item(*row) for _, rows in panels for row in rows if not row[1].startswith(_OF_ALL)
-        ]
+        made += [_item(*row) for row in rows_of_call(words)]
         made.append(".El\n")
     return page.replace(_NEXT, "".join(made) + _NEXT, 1)
+
+
+def rows_of_call(words: list[str]) -> list[tuple[str, str]]:
+    """Return the options that a command has of its own, as its help writes them."""
+    panels = [each for each in rows_of(*made_of(words), " ".join(words)) if each[0] != _ARGUMENTS]
+    return [row for _, rows in panels for row in rows if not row[1].startswith(_OF_ALL)]
+
+
+def _with_synopsis(page: str, rows_by_call: dict[str, list[tuple[str, str]]]) -> str:
+    """Return a page whose SYNOPSIS has the options of its commands, and no others.
+
+    Raises:
+        ValueError: only a person can say how it goes on.
+    """
+    head, _, rest = page.partition(_SYNOPSIS)
+    synopsis, _, rest = rest.partition(_DESCRIPTION)
+    lines, old = [], synopsis.splitlines(keepends=True)
+    known = {name for rows in rows_by_call.values() for name, _ in map(_in_synopsis, rows)}
+    for line in old:
+        names = set(_flags(line))
+        if names <= known:
+            lines.append(line)
+        elif names & known:
+            raise ValueError(f"edit the SYNOPSIS: {names - known} are no options: {line}")
+    stated = {name for line in lines for name in _flags(line)}
+    for call, rows in rows_by_call.items():
+        added = [line for name, line in map(_in_synopsis, rows) if name not in stated]
+        if added:
+            place = _place_in_form(lines, call)
+            lines[place:place] = added
+    return f"{head}{_SYNOPSIS}{''.join(lines)}{_DESCRIPTION}{rest}"
+
+
+def _flags(line: str) -> list[str]:
+    return re.findall(r"Fl -([a-z][a-z-]+)", line)
+
+
+def _in_synopsis(row: tuple[str, str]) -> tuple[str, str]:
+    """Return the name of an option, and its line of the SYNOPSIS."""
+    name, _, value = row[0].rpartition("--")[2].partition(" ")
+    said = f"Fl -{name}"
+    if value:
+        said += f" Ar {_escaped(value if '..' in value else value.lower().replace('|', ' | '))}"
+    return name, f".{said}\n" if "[required]" in row[1] else f".Op {said}\n"
+
+
+def _place_in_form(lines: list[str], call: str) -> int:
+    """Return where options go in the first form of a call: behind the others."""
+    forms = [each.replace(" Cm ", " ").strip() == f".Nm eoctl {call}" for each in lines]
+    if not any(forms):
+        raise ValueError(f"edit the SYNOPSIS: it has no form of eoctl {call}")
+    place = forms.index(True) + 1
+    while place < len(lines) and not lines[place].startswith((*_LAST, ".Nm ", ".Pp")):
+        place += 1
+    return place
 
 
 def _item(option: str, told: str) -> str:

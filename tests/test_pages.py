@@ -14,9 +14,13 @@ PAGES = (
     "README.md",
     *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
 )
-_PATH = re.compile(r"`((?:eoctl|recovery|storage|tests|docs|man|scripts|bench)/[\w./{},<>-]+)`")
+_PATH = re.compile(
+    r"`((?:eoctl|recovery|storage|native|tests|docs|man|scripts|bench)/[\w./{},<>-]+)`"
+)
 _LINK = re.compile(r"\]\(([\w./-]+)\)")
 _MODULE = re.compile(r"`((?:eoctl|recovery|storage)(?:\.\w+)+)`")
+# A name, and the file that has it.
+_PLACE = re.compile(r"`(\w+)` of `([\w./-]+)`")
 _TARGET = re.compile(r"\bmake ([a-z]+(?:-[a-z]+)*)\b(?=`|\s+#|;)")
 
 
@@ -47,6 +51,21 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert [link for link in _LINK.findall(text) if not (folder / link).exists()] == []
     assert [name for name in _MODULE.findall(text) if not module_is_there(name)] == []
     assert [name for name in _TARGET.findall(text) if name not in targets] == []
+
+
+def test_where_a_change_goes() -> None:
+    """What CONTRIBUTING says of a file is in it, and no row has more places than a person opens."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    table = page.partition("## Where a change goes")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE)[1:]
+    places = _PLACE.findall(page)
+    assert len(places) > 20
+    assert [
+        (name, path)
+        for name, path in places
+        if not re.search(rf"\b{name}\b", (ROOT / path).read_text())
+    ] == []
+    assert [change for change, told in rows if len(_PATH.findall(told)) > 3] == []
 
 
 def test_rooms_are_drawn() -> None:

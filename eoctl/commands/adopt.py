@@ -477,7 +477,7 @@ def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept:
 
 
 def _version(option: str | None, image: ClusterImage | None) -> BrokerVersion:
-    """That of the call, else the one whose features the old cluster had, else the newest."""
+    """That of the call, else the one whose features the old cluster had, else CHECKED."""
     level = 0 if image is None else image.features.get(METADATA_VERSION, 0)
     if option is None and level:
         lines = [since for since, known in FEATURES[METADATA_VERSION] if known >= level]

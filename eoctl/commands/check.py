@@ -34,6 +34,7 @@ from eoctl.options import (
     process_count,
 )
 from eoctl.output import Columns, OutputFormat, Report, emit, line, message, row_writer, while_read
+from recovery.checks.grounds.broker_version import CHECKED, NEWEST, OLDEST
 from recovery.checks.log_dirs.reclaim import (
     Reclaimable,
     find_reclaimable,
@@ -88,7 +89,9 @@ def command(
     broker_version: Annotated[
         str | None,
         advanced_option(
-            metavar="VERSION", help="Kafka release that will start, 2.8 to 4.3.", show_default="4.3"
+            metavar="VERSION",
+            help=f"Kafka release that will start, {OLDEST} to {NEWEST}.",
+            show_default=str(CHECKED.line),
         ),
     ] = None,
     resume: Annotated[

@@ -23,7 +23,7 @@ from recovery.begin.records import (
     require_free,
 )
 from recovery.changes.plans.plan import absolute_path, make_plan
-from recovery.checks.grounds.broker_version import NEWEST, BrokerVersion, parse_broker_version
+from recovery.checks.grounds.broker_version import CHECKED, BrokerVersion, parse_broker_version
 from storage.dirs.topic_settings import require_topic_setting
 from storage.errors import FormatError, UsageError
 from storage.file_names import METADATA_TOPIC
@@ -256,8 +256,8 @@ def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
 
 
 def version_of(option: str | None) -> BrokerVersion:
-    """The release that will start there; the newest without an option."""
-    version = NEWEST if option is None else parse_broker_version(option)
+    """The release that will start there; CHECKED without an option."""
+    version = CHECKED.line if option is None else parse_broker_version(option)
     require_begins(version)
     return version
 

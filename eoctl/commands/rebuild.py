@@ -26,7 +26,6 @@ from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
 from storage.files import fsio
-from storage.kernels.protocol import VerdictKind
 from storage.limits import INT32_MAX
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
@@ -263,10 +262,6 @@ def _setting(
 # -- one call of `rebuild`: results of partitions become rows, files elsewhere, or plans
 
 
-# What a crash leaves at the end of a log; anything else is damage.
-TAILS = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
-
-
 class DerivedFileRow(NamedTuple):
     """A row: one file that a broker derives. Sizes of what is not there are 0."""
 
@@ -499,7 +494,7 @@ class RebuildRun:
         self._has_failed |= bool(result.unread) or result.is_short
         cut = result.cut
         is_split = cut is not None and cut.verdict.check_id == "SEG-3"  # no repair does that
-        if result.unread or (cut is not None and cut.verdict.kind not in TAILS and not is_split):
+        if result.unread or (cut is not None and not cut.verdict.kind.is_end and not is_split):
             self._damaged.append(result.path)
         if cut is not None and is_split:
             self._has_findings = True
@@ -531,7 +526,7 @@ def _refuse_damage(result: RebuildResult) -> None:
         for problem in result.unread
     ]
     cut = result.cut
-    if cut is not None and cut.verdict.kind not in TAILS:
+    if cut is not None and not cut.verdict.kind.is_end:
         lacking.append(
             Lacking(
                 why=f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"

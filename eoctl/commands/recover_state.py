@@ -43,7 +43,6 @@ from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, call_text
 from storage.files import fsio
-from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -363,7 +362,6 @@ def _is_needed(view: _StateView) -> bool:
     on_disk = target.read_bytes() if target.exists() else None
     if not recovered.offset or on_disk == recovered.content or view.has_aged:
         return False
-    tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
     lacking = [
         Lacking(f"{each}; the state would lack what is in it") for each in recovered.problems
     ]
@@ -374,7 +372,7 @@ def _is_needed(view: _StateView) -> bool:
             first="--to FILE, and decide what becomes of the log first",
         )
         for path, verdict in recovered.damage.items()
-        if verdict.kind not in tails
+        if not verdict.kind.is_end
     ]
     require_given("", lacking)
     return True

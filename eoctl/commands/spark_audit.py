@@ -26,7 +26,7 @@ from eoctl.options import (
 )
 from eoctl.output import PLACE, Columns, OutputFormat, Report, emit, message
 from eoctl.spark.tables import TableTarget, write_tables
-from recovery.audit.reports import COLUMNS
+from recovery.audit.reports import REPORTS
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
@@ -165,36 +165,35 @@ def command(
 
 
 ALL = "all"
-# Report -> the kind of its rows, and the columns that answer; none: all.
-KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "partitions": ("partition", (
+# Report -> the columns that answer; of a report that is not here, all.
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "partitions": (
         *PLACE, "records", "committed_transactions", "aborted_transactions", "open_transactions",
         "duplicate_batches", "problems_count",
-    )),
-    "topics": ("topic", (
+    ),
+    "topics": (
         "topic", "records", "committed_transactions", "aborted_transactions", "open_transactions",
         "duplicate_batches",
-    )),
-    "producers": ("producer", (
+    ),
+    "producers": (
         *PLACE, "producer_id", "transactional_id", "records", "committed_transactions",
         "aborted_transactions", "duplicate_batches",
-    )),
-    "transactional-ids": ("transactional-id", (
+    ),
+    "transactional-ids": (
         "transactional_id", "partitions_count", "records", "committed_transactions",
         "aborted_transactions", "open_transactions",
-    )),
-    "open": ("open-transaction", (
+    ),
+    "open": (
         *PLACE, "first_offset", "producer_id", "transactional_id", "records", "first_timestamp_ms",
         "holds_last_stable_offset",
-    )),
-    "violations": ("violation", (
+    ),
+    "violations": (
         *PLACE, "violation", "check_id", "offset", "producer_id", "expected", "found",
-    )),
-    "torn": ("torn-transaction", ()),
-    "replicas": ("replica", (
+    ),
+    "replicas": (
         *PLACE, "is_equal", "first_different_offset", "broker", "other_broker",
-    )),
-    "corrupt": ("corrupt-range", (*PLACE, "finding", "check_id", "start_pos", "end_pos", "reason")),
+    ),
+    "corrupt": (*PLACE, "finding", "check_id", "start_pos", "end_pos", "reason"),
 }  # fmt: skip
 
 
@@ -287,7 +286,7 @@ def _tables_of(call: AuditCall) -> TableTarget | None:
 
 def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) -> None:
     """Write all reports."""
-    reports = {name: (COLUMNS[name], result.audit.each_row(name)) for name in COLUMNS}
+    reports = {name: (each.columns, result.audit.each_row(name)) for name, each in REPORTS.items()}
     if audit.tables is None:
         from eoctl.report_files import write_reports
 
@@ -298,10 +297,10 @@ def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) ->
 
 def _tell(result: AuditResult, call: AuditCall) -> None:
     """Print what was asked for, each report once."""
-    names = COLUMNS if ALL in call.reports else dict.fromkeys(call.reports)
+    names = REPORTS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
-        kind, answers = KINDS[name]
-        columns = Columns(COLUMNS[name], answers=answers)
-        emit(Report(kind, columns, result.audit.each_row(name)), call.output)
+        report = REPORTS[name]
+        columns = Columns(report.columns, answers=ANSWERS.get(name, ()))
+        emit(Report(report.kind, columns, result.audit.each_row(name)), call.output)
     for note in result.notes:
         message(note)

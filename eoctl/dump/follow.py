@@ -12,7 +12,6 @@ from eoctl.dump.log_text import LinePrinter
 from eoctl.dump.selection import LOG_SUFFIX, BatchFilter, later_segments
 from eoctl.dump.session import DumpSession
 from storage.errors import AccessError, UsageError
-from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ class _Follower:
             printer.flush()
             self.pos = scan.valid_bytes
         # A torn tail is an append under way, and zeros are space not yet used.
-        damage = [each for each in scan.verdicts if each.kind in _DAMAGE]
+        damage = [each for each in scan.verdicts if each.kind.is_damage]
         for verdict in damage:
             self.session.verdict(self.path, verdict, is_normal=False)
         return all(each.start_pos < self.pos for each in damage)  # the walk got past it
@@ -121,6 +120,3 @@ class _Follower:
         put = output.row_writer(self.session.options.output)
         for row in rows.rows_of_batch(self.path, segment, batch, self.session, self.wanted):
             put(row)
-
-
-_DAMAGE = (VerdictKind.CORRUPT, VerdictKind.UNREADABLE)

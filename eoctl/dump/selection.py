@@ -12,12 +12,11 @@ from eoctl.output import OutputFormat
 from storage.errors import AccessError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
-from storage.kernels.protocol import Verdict, VerdictKind
 from storage.log.decoded_records import BatchOutcome, MarkerIndex
 from storage.log.segment import MAX_SEGMENT_BYTES, open_segment, parse_base_offset
 
 if TYPE_CHECKING:
-    from storage.kernels.protocol import ScannedBatch
+    from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log.segment import LogRecord, Segment
 
 
@@ -213,8 +212,7 @@ class LogContext(NamedTuple):
         """Whether a broker that crashed, or runs, leaves such a tail."""
         if self.is_limited and verdict.check_id in TAIL_CHECK_IDS:
             return True
-        tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
-        return self.is_last and self.is_unclean and verdict.kind in tails
+        return self.is_last and self.is_unclean and verdict.kind.is_end
 
 
 def log_context(path: str, *, is_limited: bool = False) -> LogContext:

@@ -33,6 +33,7 @@ class Look(NamedTuple):
         has_pager: output that is longer than the screen goes through a pager.
         table: the kind of rows that are wanted of several, for what has one table; None: all.
         is_change: the call changes something: its own exit status counts, whatever is shown.
+        is_csv: `--output csv` was given, which commands see as JSON Lines.
     """
 
     columns: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class Look(NamedTuple):
     has_pager: bool = False
     table: str | None = None
     is_change: bool = False
+    is_csv: bool = False
 
 
 BAD, DOUBTFUL, GOOD, FAINT, HEADING = "bold red", "yellow", "green", "dim", "bold"

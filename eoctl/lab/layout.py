@@ -31,7 +31,7 @@ from eoctl.lab.world.settings import (
 )
 from recovery.begin.adoption import PRODUCER_ID_BLOCK
 from recovery.begin.records import NodeIdentity, encode_bootstrap, encode_identity
-from recovery.checks.grounds.broker_version import NEWEST
+from recovery.checks.grounds.broker_version import CHECKED
 from storage.errors import AccessError, RefusedError, UsageError, os_errors, pasted
 from storage.file_names import (
     BOOTSTRAP_NAME,
@@ -176,7 +176,7 @@ def _make_node(
             fsio.put_file(fs, directory / PARTITION_METADATA_NAME, content)
     directory_id = metadata.derived_id(cluster, "directory", number)
     identity = NodeIdentity(cluster, number, directory_id)
-    fsio.put_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, NEWEST))
+    fsio.put_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, CHECKED))
 
 
 def save_cluster(cluster: PlayedCluster, fs: FileSystem | None = None) -> None:
@@ -316,7 +316,7 @@ def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) ->
         cluster.cluster, CONTROLLER_ID, metadata.derived_id(cluster.cluster, CONTROLLER_ID)
     )
     fsio.replace_file(fs, path / BOOTSTRAP_NAME, encode_bootstrap(values, timestamp_ms))
-    fsio.replace_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, NEWEST))
+    fsio.replace_file(fs, path / META_PROPERTIES_NAME, encode_identity(identity, CHECKED))
 
 
 def node_paths(cluster: PlayedCluster) -> Iterator[str]:

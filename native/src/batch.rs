@@ -5,6 +5,8 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
+use crate::bodies::CODEC_NAMES;
+
 pub const HEADER_BYTES: usize = 61;
 pub const CODEC_MASK: i16 = 0x07;
 pub const LOG_APPEND_TIME_MASK: i16 = 0x08;
@@ -16,7 +18,7 @@ pub const LOG_OVERHEAD_BYTES: usize = 12;
 const MIN_BATCH_LENGTH: i32 = 49;
 pub const CRC_START: usize = 21;
 pub const MAGIC_V2: u8 = 2;
-const MAX_CODEC: i16 = 4;
+const MAX_CODEC: i16 = CODEC_NAMES.len() as i16 - 1;
 const KNOWN_ATTRIBUTES: i16 = 0x7f;
 
 /// The fields of a header, but the magic, which is 2.

@@ -8,6 +8,9 @@ use zstd::zstd_safe::{find_frame_compressed_size, get_frame_content_size};
 
 use crate::Odd;
 
+/// Of the codecs that `Bodies` decompresses, by their ids.
+pub const CODEC_NAMES: [&[u8]; 5] = [b"none", b"gzip", b"snappy", b"lz4", b"zstd"];
+
 const MAX_PLAIN_BYTES: usize = 64 << 20;
 const MIN_PLAIN_BYTES: usize = 64 << 10;
 
@@ -53,7 +56,7 @@ impl Bodies {
         }
     }
 
-    /// Return the records of a body of codec 1 to 4.
+    /// Return the records of a compressed body.
     pub fn decompress(&mut self, codec: i16, body: &[u8]) -> Result<&[u8], Odd> {
         let size = match codec {
             1 => self.gunzip(body),

@@ -4,10 +4,10 @@ use crate::Odd;
 use crate::batch::{
     CONTROL_MASK, DELETE_HORIZON_MASK, Header, LOG_APPEND_TIME_MASK, TRANSACTIONAL_MASK,
 };
+use crate::bodies::CODEC_NAMES;
 use crate::java_utf8::push_text;
 use crate::records::{Record, take_record};
 
-const CODEC_NAMES: [&[u8]; 5] = [b"none", b"gzip", b"snappy", b"lz4", b"zstd"];
 const NO_SEQUENCE: i32 = -1;
 pub const MAX_BASE_OFFSET: i64 = 1 << 62; // beyond it a record's offset could overflow
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -251,58 +251,6 @@ MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
 
 FIGURES = tuple(Summary().figures())
 NO_FIGURES = tuple(Summary().figures().values())  # of a directory that could not be listed
-# Reports with a row for each producer, transaction or finding: too many to be kept.
-LARGE = frozenset(("producers", "open", "violations", "corrupt"))
-PLACE = ("broker", "topic", "partition")
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "partitions": (
-        "topic",
-        "partition",
-        *FIGURES,
-        "problems_count",
-        "first_offset",
-        "last_offset",
-        "broker",
-        "path",
-    ),
-    "topics": ("topic", "partitions_count", *FIGURES),
-    "producers": (
-        *("topic", "partition", "producer_id", "transactional_id", "last_epoch"),
-        *("batches", "records", "bytes", "transactional_batches"),
-        *("committed_transactions", "aborted_transactions", "committed_records"),
-        *("aborted_batches", "aborted_records", "open_batches", "duplicate_batches"),
-        *("gaps", "missing_sequences", "epoch_regressions", "late_batches", "empty_markers"),
-        *("first_offset", "last_offset", "last_timestamp_ms", "broker"),
-    ),
-    "transactional-ids": (
-        *("transactional_id", "producer_ids", "partitions_count", "batches", "records", "bytes"),
-        *("committed_transactions", "aborted_transactions", "open_transactions"),
-        *("committed_records", "aborted_records", "duplicate_batches"),
-        *("gaps", "missing_sequences"),
-    ),
-    "open": (
-        *("topic", "partition", "first_offset", "producer_id", "producer_epoch"),
-        *("transactional_id", "batches", "records", "last_offset"),
-        *("first_timestamp_ms", "last_timestamp_ms", "holds_last_stable_offset", "broker"),
-    ),
-    "violations": (
-        *("topic", "partition", "violation", "check_id", "offset", "last_offset"),
-        *("producer_id", "producer_epoch", "expected", "found", "broker"),
-    ),
-    "torn": (
-        *("producer_id", "producer_epoch", "transactional_id", "why"),
-        *("committed_in", "aborted_in", "open_in", "first_offset"),
-    ),
-    "replicas": (
-        *("topic", "partition", "is_equal", "first_different_offset"),
-        *("first_common_offset", "last_common_offset", "last_offset", "other_last_offset"),
-        *("broker", "other_broker", "path", "other_path"),
-    ),
-    "corrupt": (
-        *("topic", "partition", "finding", "check_id", "start_pos", "end_pos"),
-        *("base_offset", "last_offset", "reason", "broker", "path"),
-    ),
-}
 
 
 class Outline(NamedTuple):
@@ -425,8 +373,24 @@ def _with_decided(rows: NDArray[Any], decided: Sequence[DecidedData]) -> NDArray
 Row = list[Any]
 
 
+class ReportTable(NamedTuple):
+    """A report.
+
+    Attributes:
+        kind: of its rows.
+        columns: their names, which say what they hold.
+        build: gives the rows.
+        is_large: there is a row for each producer, transaction or finding: too many to be kept.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    build: Callable[[Audit], Iterable[Row]]
+    is_large: bool = False
+
+
 class Audit:
-    """Builds reports; each has the columns of `COLUMNS`, rows are sorted.
+    """Builds the reports of `REPORTS`; rows are sorted.
 
     Args:
         audited: in any order; topic and partition may repeat, places do not.
@@ -447,27 +411,18 @@ class Audit:
                 self._copies.setdefault(key, []).append(each)
         self._chosen = [max(group, key=_fullness) for group in self._copies.values()]
         self._built: dict[str, list[Row]] = {}
-        self._builders: dict[str, Callable[[], Iterable[Row]]] = {
-            "partitions": self._partitions,
-            "topics": self._topics,
-            "producers": self._producers,
-            "transactional-ids": self._transactional_ids,
-            "open": self._open,
-            "violations": self._violations,
-            "torn": self._torn,
-            "replicas": self._replicas,
-            "corrupt": self._corrupt,
-        }
 
     def each_row(self, name: str) -> Iterable[Row]:
         """Give the rows of one report; of a large one, those of a directory at a time."""
-        return self._builders[name]() if name in LARGE else self.rows(name)
+        report = self.REPORTS[name]
+        return report.build(self) if report.is_large else self.rows(name)
 
     def rows(self, name: str) -> list[Row]:
         """Return the rows of one report."""
         if name not in self._built:
-            found = [*self._builders[name]()]
-            if name in LARGE:
+            report = self.REPORTS[name]
+            found = [*report.build(self)]
+            if report.is_large:
                 return found
             self._built[name] = found
         return self._built[name]
@@ -636,6 +591,90 @@ class Audit:
                     each.place.broker,
                     found.path,
                 ]
+
+    REPORTS: ClassVar[dict[str, ReportTable]] = {
+        "partitions": ReportTable(
+            "partition",
+            (
+                *("topic", "partition", *FIGURES, "problems_count"),
+                *("first_offset", "last_offset", "broker", "path"),
+            ),
+            _partitions,
+        ),
+        "topics": ReportTable("topic", ("topic", "partitions_count", *FIGURES), _topics),
+        "producers": ReportTable(
+            "producer",
+            (
+                *("topic", "partition", "producer_id", "transactional_id", "last_epoch"),
+                *("batches", "records", "bytes", "transactional_batches"),
+                *("committed_transactions", "aborted_transactions", "committed_records"),
+                *("aborted_batches", "aborted_records", "open_batches", "duplicate_batches"),
+                *("gaps", "missing_sequences", "epoch_regressions", "late_batches"),
+                *("empty_markers", "first_offset", "last_offset", "last_timestamp_ms", "broker"),
+            ),
+            _producers,
+            is_large=True,
+        ),
+        "transactional-ids": ReportTable(
+            "transactional-id",
+            (
+                *("transactional_id", "producer_ids", "partitions_count", "batches", "records"),
+                *("bytes", "committed_transactions", "aborted_transactions", "open_transactions"),
+                *("committed_records", "aborted_records", "duplicate_batches"),
+                *("gaps", "missing_sequences"),
+            ),
+            _transactional_ids,
+        ),
+        "open": ReportTable(
+            "open-transaction",
+            (
+                *("topic", "partition", "first_offset", "producer_id", "producer_epoch"),
+                *("transactional_id", "batches", "records", "last_offset"),
+                *("first_timestamp_ms", "last_timestamp_ms", "holds_last_stable_offset", "broker"),
+            ),
+            _open,
+            is_large=True,
+        ),
+        "violations": ReportTable(
+            "violation",
+            (
+                *("topic", "partition", "violation", "check_id", "offset", "last_offset"),
+                *("producer_id", "producer_epoch", "expected", "found", "broker"),
+            ),
+            _violations,
+            is_large=True,
+        ),
+        "torn": ReportTable(
+            "torn-transaction",
+            (
+                *("producer_id", "producer_epoch", "transactional_id", "why"),
+                *("committed_in", "aborted_in", "open_in", "first_offset"),
+            ),
+            _torn,
+        ),
+        "replicas": ReportTable(
+            "replica",
+            (
+                *("topic", "partition", "is_equal", "first_different_offset"),
+                *("first_common_offset", "last_common_offset", "last_offset", "other_last_offset"),
+                *("broker", "other_broker", "path", "other_path"),
+            ),
+            _replicas,
+        ),
+        "corrupt": ReportTable(
+            "corrupt-range",
+            (
+                *("topic", "partition", "finding", "check_id", "start_pos", "end_pos"),
+                *("base_offset", "last_offset", "reason", "broker", "path"),
+            ),
+            _corrupt,
+            is_large=True,
+        ),
+    }
+
+
+REPORTS = Audit.REPORTS
+COLUMNS = {name: each.columns for name, each in REPORTS.items()}
 
 
 def _violations_of(each: Audited) -> list[Row]:

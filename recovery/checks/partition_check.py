@@ -109,7 +109,7 @@ class CheckOptions(NamedTuple):
         verify_crc: compute the checksums of batches.
         deep: decode all records.
         limits: what is old.
-        broker_version: the release whose start is asked for; None: 4.3.1.
+        broker_version: the release whose start is asked for; None: CHECKED.
         predicts: tell each file that is another after the next start.
     """
 

@@ -17,7 +17,7 @@ from storage.dirs.offset_ledger import OffsetLedger, unread
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, blocks, rows_of
-from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
+from storage.kernels.protocol import HeaderTable, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
 from storage.log.decoded_records import decoded_to_end
@@ -151,8 +151,7 @@ class _PartReader:
         for block in blocks(scan):
             yield self._part(block.table, block.window)
         for verdict in scan.verdicts:
-            is_bad = verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}
-            if is_bad or is_wrong_end(verdict.kind, stopped):
+            if verdict.kind.is_damage or is_wrong_end(verdict.kind, stopped):
                 self._trouble.add(in_words(self._segment.path, verdict))
 
     def _part(self, table: HeaderTable, window: BulkWindow | None) -> Part:

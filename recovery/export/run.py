@@ -166,7 +166,6 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         for each in result.findings
         if is_wrong_end(each.kind, plan.known_of(result.piece.split.place.directory).stopped)
     ]
-    kinds = {each.kind for each in findings}
     unknown = [
         f"{each.path}: {found}"
         for each in summaries
@@ -178,9 +177,9 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         lost=tuple(lost),
         resumed_count=0,
         kept_count=0,
-        is_corrupt=VerdictKind.CORRUPT in kinds
+        is_corrupt=any(each.is_corrupt for each in findings)
         or any(isinstance(each, FormatError) for each in plan.problems),
-        is_unreadable=VerdictKind.UNREADABLE in kinds
+        is_unreadable=any(each.is_unreadable for each in findings)
         or bool(plan.doubts)
         or any(each.kind == VerdictKind.MISSING for each in lost)
         or any(each.unknown for each in summaries)

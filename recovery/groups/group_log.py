@@ -23,15 +23,19 @@ from recovery.groups.members import GroupKind, GroupState
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError
 from storage.file_names import GROUPS_TOPIC, DirState, TopicPartition
-from storage.formats.consumer_offsets import OFFSET_TYPES, RECORD_TYPES, OffsetCommit, OffsetKey
+from storage.formats.consumer_offsets import (
+    OFFSET_TYPES,
+    RECORD_TYPES,
+    OffsetCommit,
+    OffsetKey,
+    offset_commit_of,
+)
 from storage.formats.coordinator_record import parse_key, parse_value
-from storage.formats.message import ZERO_UUID
 from storage.formats.partition_metadata import format_uuid
 from storage.producers.java_hash_map import coordinator_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
+    from collections.abc import Iterable, Iterator
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, PartitionDir, Problem
@@ -138,7 +142,7 @@ class GroupLog:
             _, version, value = parse_value(record_type, record.value)
         if record_type.type in OFFSET_TYPES:
             place = OffsetKey(key["group"], key["topic"], key["partition"])
-            found = None if value is None else _commit_of(version, value)
+            found = None if value is None else offset_commit_of(version, value)
             self._take_commit(number, record.offset, producer_id, place, found)
             return
         group = self.groups.get(name)
@@ -279,18 +283,6 @@ class GroupLog:
     def is_corrupt(self) -> bool:
         """Whether something was read that cannot be right."""
         return any(not isinstance(each, AccessError) for each in self.problems)
-
-
-def _commit_of(version: int, value: Mapping[str, Any]) -> OffsetCommit:
-    return OffsetCommit(
-        version=version,
-        offset=value["offset"],
-        leader_epoch=value.get("leaderEpoch", -1),
-        metadata=value["metadata"],
-        commit_timestamp_ms=value["commitTimestamp"],
-        expire_timestamp_ms=value.get("expireTimestamp", -1),
-        topic_id=value.get("topicId", ZERO_UUID),
-    )
 
 
 def _group_commit(

@@ -48,17 +48,6 @@ if TYPE_CHECKING:
 # Below this the import of numpy would cost more than the whole pass.
 MAX_TOLD_VERDICTS_COUNT = 10
 
-# From harmless to worst.
-_SEVERITY = {
-    VerdictKind.OK: 0,
-    VerdictKind.SUSPICIOUS: 1,
-    VerdictKind.PREALLOCATED: 2,
-    VerdictKind.TORN_TAIL: 3,
-    VerdictKind.UNREADABLE: 4,
-    VerdictKind.MISSING: 5,
-    VerdictKind.CORRUPT: 6,
-}
-
 
 class SegmentSummary(NamedTuple):
     """One segment. Counts of index entries are None if the index is missing or unreadable.
@@ -555,12 +544,13 @@ def codec_names(codecs: Iterable[int]) -> tuple[str, ...]:
 
 
 def _is_bad(verdict: Verdict, stopped: StoppedState) -> bool:
-    return verdict.kind is VerdictKind.CORRUPT or is_wrong_end(verdict.kind, stopped)
+    is_damaged = verdict.kind.is_damage and verdict.kind is not VerdictKind.UNREADABLE
+    return is_damaged or is_wrong_end(verdict.kind, stopped)
 
 
 def _worst(kinds: Iterable[VerdictKind | None]) -> VerdictKind:
     known = [each for each in kinds if each is not None]
-    return max(known, key=lambda each: _SEVERITY[each], default=VerdictKind.OK)
+    return max(known, key=lambda each: each.rank, default=VerdictKind.OK)
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

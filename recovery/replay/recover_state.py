@@ -442,10 +442,6 @@ def compare_entries(
 # partition that was closed, or whose segment was rolled, has a snapshot.
 
 
-# What a crash leaves behind the last batch: a start cuts it off.
-_NORMAL = {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED}
-
-
 class KnownState(NamedTuple):
     """What a partition knows.
 
@@ -479,7 +475,7 @@ def known_state(directory: PartitionDir, log_dir: LogDir, clock: Clock) -> Known
     except EoctlError as error:
         return KnownState(directory, [], str(error))
     for path, verdict in found.damage.items():
-        if verdict.kind not in _NORMAL:
+        if not verdict.kind.is_end:  # a start cuts an end off
             where = f"{path}: {verdict.kind} at position {verdict.start_pos}"
             return KnownState(directory, found.entries, f"{where}: {verdict.reason}")
     return KnownState(directory, found.entries, "; ".join(found.problems))

@@ -125,7 +125,7 @@ def predict_start(
         partition: the directory.
         checked: what a check found in it; without checksums the result is a guess as to what they
             would have told.
-        version: the release that starts; None: 4.3.1.
+        version: the release that starts; None: CHECKED.
         settings: to tell the files that have other bytes afterwards, and no others.
         limits: of the topic's indexes.
         fate: what a start makes of the directory among those of its node; None: it loads it.

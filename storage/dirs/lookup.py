@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BULK_BYTES = 4 << 20  # what is larger is walked in tables: to import numpy takes less
 CANDIDATES_COUNT = 3  # index entries to try before the whole segment is walked
 # What the last segment may have behind its last batch: see `is_wrong_end`.
-END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
+END_KINDS = frozenset(each for each in VerdictKind if each.is_end)
 
 
 # Rules that a batch with a right checksum breaks when its offset, length or magic, which the

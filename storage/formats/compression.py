@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import CorruptError, FormatError, TooLargeError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from storage.formats.varint import BytesLike
 
@@ -282,16 +282,40 @@ def _fault(message: str, pos: int) -> CorruptError:
     return CorruptError(message, check_id=CHECK_ID, pos=pos)
 
 
-def _known_codec(codec: int, magic: int) -> Codec:
-    if not Codec.NONE <= codec <= (Codec.ZSTD if magic >= MAGIC_V2 else Codec.LZ4):
+class Framing(NamedTuple):
+    """How bodies of a codec are read and written.
+
+    Attributes:
+        unpack: of data, magic and a limit in bytes gives plain bytes, some at a time.
+        pack: of plain bytes, magic and level gives a body.
+        is_legacy: v0 and v1 have it, too.
+    """
+
+    unpack: Callable[[memoryview, int, int], Iterator[BytesLike]]
+    pack: Callable[[BytesLike, int, int | None], bytes]
+    is_legacy: bool = True
+
+
+def is_known(codec: int, magic: int) -> bool:
+    """Whether batches of a magic may have this codec."""
+    if codec == Codec.NONE:
+        return True
+    framing = FRAMINGS.get(codec)
+    return framing is not None and (magic >= MAGIC_V2 or framing.is_legacy)
+
+
+def _framing_of(codec: int, magic: int) -> Framing | None:
+    """Return the framing of a codec; None: bodies are not compressed."""
+    if not is_known(codec, magic):
+        is_legacy = magic < MAGIC_V2
         raise UnsupportedError(
             f"codec {codec} is not one of magic {magic}",
-            check_id=CHECK_ID if magic >= MAGIC_V2 else LEGACY_CHECK_ID,
+            check_id=LEGACY_CHECK_ID if is_legacy else CHECK_ID,
             pos=0,
-            expected="0..4" if magic >= MAGIC_V2 else "0..3",
+            expected=f"0..{MAX_LEGACY_CODEC if is_legacy else MAX_CODEC}",
             found=str(codec),
         )
-    return Codec(codec)
+    return FRAMINGS.get(codec)
 
 
 def decompress(
@@ -307,19 +331,10 @@ def decompress(
         TooLargeError: it would be more than `max_bytes`.
         UnsupportedError: codec 5-7, or zstd in v0 or v1.
     """
-    known = _known_codec(codec, magic)
-    if known is Codec.NONE:
+    framing = _framing_of(codec, magic)
+    if framing is None:
         return bytes(data)
-    view = memoryview(data)
-    parts: Iterator[BytesLike]
-    if known is Codec.GZIP:
-        parts = _gunzip(view)
-    elif known is Codec.SNAPPY:
-        parts = _unsnap(view, max_bytes)
-    elif known is Codec.LZ4:
-        parts = decompress_blocks(view, verify_header=magic != MAGIC_V0)
-    else:
-        parts = _unzstd(view)
+    parts = framing.unpack(memoryview(data), magic, max_bytes)
     plain = BytesIO()  # gives its bytes away without a copy
     try:
         for part in parts:
@@ -353,7 +368,7 @@ def _take(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
 # gzip
 
 
-def _gunzip(data: memoryview) -> Iterator[bytes]:
+def _gunzip(data: memoryview, _magic: int, _max_bytes: int) -> Iterator[bytes]:
     pos = _gzip_body_pos(data, 0)
     if pos is None:
         raise _fault("gzip: no member begins here", 0)
@@ -422,7 +437,7 @@ def _inflate_member(data: memoryview, pos: int) -> Generator[bytes, None, int]:
 # snappy
 
 
-def _unsnap(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+def _unsnap(data: memoryview, _magic: int, max_bytes: int) -> Iterator[bytes]:
     if len(data) < len(XERIAL_HEADER) or data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         yield _unsnap_block(data, 0, max_bytes)
         return
@@ -464,10 +479,17 @@ def _unsnap_block(block: memoryview, pos: int, max_bytes: int) -> bytes:
         raise _fault(f"snappy: block: {error}", pos) from error
 
 
+# lz4
+
+
+def _unlz4(data: memoryview, magic: int, _max_bytes: int) -> Iterator[BytesLike]:
+    return decompress_blocks(data, verify_header=magic != MAGIC_V0)
+
+
 # zstd
 
 
-def _unzstd(data: memoryview) -> Iterator[bytes]:
+def _unzstd(data: memoryview, _magic: int, _max_bytes: int) -> Iterator[bytes]:
     pos = 0
     while pos < len(data):
         magic = UINT32_LE.unpack(_take(data, pos, 4, "zstd: frame"))[0]
@@ -523,17 +545,8 @@ def compress(codec: int, data: BytesLike, *, magic: int = 2, level: int | None =
         UnsupportedError: codec 5-7, or zstd in v0 or v1.
         ValueError: `level` is not one of the codec.
     """
-    known = _known_codec(codec, magic)
-    if known is Codec.GZIP:
-        return _compress_gzip(data, level)
-    if known is Codec.SNAPPY:
-        return _compress_snappy(data)
-    if known is Codec.LZ4:
-        _require_level(level, 1, 17)
-        return compress_blocks(data, level, hash_covers_magic=magic == MAGIC_V0)
-    if known is Codec.ZSTD:
-        return _compress_zstd(data, level)
-    return bytes(data)
+    framing = _framing_of(codec, magic)
+    return bytes(data) if framing is None else framing.pack(data, magic, level)
 
 
 def _require_level(level: int | None, low: int, high: int) -> None:
@@ -541,7 +554,7 @@ def _require_level(level: int | None, low: int, high: int) -> None:
         raise ValueError(f"level {level} is not in {low}..{high}")
 
 
-def _compress_gzip(data: BytesLike, level: int | None) -> bytes:
+def _compress_gzip(data: BytesLike, _magic: int, level: int | None) -> bytes:
     import zlib
 
     _require_level(level, 1, 9)
@@ -550,7 +563,7 @@ def _compress_gzip(data: BytesLike, level: int | None) -> bytes:
     return GZIP_HEADER + body + GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFF_FFFF)
 
 
-def _compress_snappy(data: BytesLike) -> bytes:
+def _compress_snappy(data: BytesLike, _magic: int, _level: int | None) -> bytes:
     from cramjam import snappy
 
     parts = [XERIAL_HEADER]
@@ -561,7 +574,12 @@ def _compress_snappy(data: BytesLike) -> bytes:
     return b"".join(parts)
 
 
-def _compress_zstd(data: BytesLike, level: int | None) -> bytes:
+def _compress_lz4(data: BytesLike, magic: int, level: int | None) -> bytes:
+    _require_level(level, 1, 17)
+    return compress_blocks(data, level, hash_covers_magic=magic == MAGIC_V0)
+
+
+def _compress_zstd(data: BytesLike, _magic: int, level: int | None) -> bytes:
     import zstandard
 
     _require_level(level, -131072, 22)
@@ -572,3 +590,14 @@ def _compress_zstd(data: BytesLike, level: int | None) -> bytes:
     )
     stream = compressor.compressobj()  # one-shot compression would shrink the window to the data
     return stream.compress(data) + stream.flush()
+
+
+# Of each codec but NONE. The kernels compare with the highest id: there are no gaps.
+FRAMINGS: dict[int, Framing] = {
+    Codec.GZIP: Framing(_gunzip, _compress_gzip),
+    Codec.SNAPPY: Framing(_unsnap, _compress_snappy),
+    Codec.LZ4: Framing(_unlz4, _compress_lz4),
+    Codec.ZSTD: Framing(_unzstd, _compress_zstd, is_legacy=False),
+}
+MAX_CODEC = int(max(FRAMINGS))
+MAX_LEGACY_CODEC = int(max(codec for codec, framing in FRAMINGS.items() if framing.is_legacy))

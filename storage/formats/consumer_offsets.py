@@ -44,6 +44,8 @@ from storage.formats.message import (
 from storage.limits import require_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from storage.formats.coordinator_record import CoordinatorRecord
     from storage.formats.varint import BytesLike
 
@@ -172,7 +174,10 @@ OFFSET_COMMIT_VALUE = MessageSchema(
     Field("topicId", "uuid", since=4, tag=0),
     highest_version=4,
     flexible_since=4,
+    is_strict=False,
 )
+# metadata.version -> version of OffsetCommitValue that brokers write from then on; 30 is 4.3-IV0.
+OFFSET_VALUE_VERSIONS = ((0, 3), (30, 4))
 GROUP_METADATA_VALUE = MessageSchema(
     "GroupMetadataValue",
     Field("protocolType", "string"),
@@ -197,6 +202,8 @@ GROUP_METADATA_VALUE = MessageSchema(
     highest_version=4,
     flexible_since=4,
 )
+# Version of OffsetCommitValue -> that of GroupMetadataValue that the same brokers write.
+GROUP_VALUE_VERSIONS = {2: 2, 3: 3, 4: 3}
 
 
 def _record(
@@ -446,6 +453,28 @@ class OffsetCommit(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
 
+# Fields of OffsetCommit, by their names in the schema.
+COMMIT_FIELDS = {
+    "offset": "offset",
+    "leader_epoch": "leaderEpoch",
+    "metadata": "metadata",
+    "commit_timestamp_ms": "commitTimestamp",
+    "expire_timestamp_ms": "expireTimestamp",
+    "topic_id": "topicId",
+}
+
+
+def offset_commit_of(version: int, fields: Mapping[str, Any]) -> OffsetCommit:
+    """Return the value of an offset commit, of the fields that `parse_value` gives."""
+    known = {name: fields[field] for name, field in COMMIT_FIELDS.items() if field in fields}
+    return OffsetCommit(version, **known)
+
+
+def offset_value_version(metadata_version: int) -> int:
+    """Return the version of OffsetCommitValue that brokers of a metadata.version write."""
+    return max(version for since, version in OFFSET_VALUE_VERSIONS if metadata_version >= since)
+
+
 def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorRecord:
     """Read a record of any type; its value is None for a tombstone.
 
@@ -466,18 +495,9 @@ def parse_offset_record(
         return None
     record = parse_record(key, value)
     offset_key = OffsetKey(record.key["group"], record.key["topic"], record.key["partition"])
-    fields = record.value
-    if fields is None:
+    if record.value is None:
         return offset_key, None
-    return offset_key, OffsetCommit(
-        version=record.version,
-        offset=fields["offset"],
-        leader_epoch=fields.get("leaderEpoch", -1),
-        metadata=fields["metadata"],
-        commit_timestamp_ms=fields["commitTimestamp"],
-        expire_timestamp_ms=fields.get("expireTimestamp", -1),
-        topic_id=fields.get("topicId", ZERO_UUID),
-    )
+    return offset_key, offset_commit_of(record.version, record.value)
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
@@ -490,17 +510,7 @@ def encode_offset_value(value: OffsetCommit) -> bytes:
 
     UsageError: a value that does not fit its type. UnsupportedError: MSG-5.
     """
-    fields: dict[str, Any] = {
-        "offset": value.offset,
-        "metadata": value.metadata,
-        "commitTimestamp": value.commit_timestamp_ms,
-    }
-    if value.version == 1:
-        fields["expireTimestamp"] = value.expire_timestamp_ms
-    if value.version >= 3:
-        fields["leaderEpoch"] = value.leader_epoch
-    if value.version >= 4:
-        fields["topicId"] = value.topic_id
+    fields = {field: getattr(value, name) for name, field in COMMIT_FIELDS.items()}
     return records.encode_value(OFFSET_COMMIT_VALUE, value.version, fields)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from storage.checksum import load_crc32c
 from storage.files.positioned_file import ReadWindow
+from storage.formats.compression import MAX_CODEC
 from storage.formats.record_batch import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -39,7 +40,7 @@ from storage.kernels.native_kernel import HeaderReader
 from storage.kernels.native_kernel import scan_window as native_scan_window
 from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, MAX_SINGLES, HeaderTable, ScannedBatch
-from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
+from storage.kernels.pure import LENGTH_POS, UNUSED_ATTRIBUTES
 from storage.kernels.scan import Scan
 from storage.kernels.select import load_native
 from storage.limits import as_int64

@@ -22,15 +22,30 @@ MAX_BLOCK_ROWS = 65_536
 
 
 class VerdictKind(StrEnum):
-    """How a stretch of a file came out."""
+    """How a stretch of a file came out, from harmless to worst."""
 
     OK = "ok"
-    TORN_TAIL = "torn_tail"  # the last segment ends inside a batch: what a crash leaves
-    PREALLOCATED = "preallocated"  # zeros to the end of the file
-    CORRUPT = "corrupt"
-    UNREADABLE = "unreadable"  # the operating system could not read it
     SUSPICIOUS = "suspicious"  # legal, and not what a healthy broker writes; nothing is lost
+    PREALLOCATED = "preallocated"  # zeros to the end of the file
+    TORN_TAIL = "torn_tail"  # the last segment ends inside a batch: what a crash leaves
+    UNREADABLE = "unreadable"  # the operating system could not read it
     MISSING = "missing"  # of a whole log: what was acknowledged is not there (no scan says so)
+    CORRUPT = "corrupt"
+
+    @property
+    def rank(self) -> int:
+        """Its place among all kinds: the worst one has the highest."""
+        return [*VerdictKind].index(self)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether a crash, or an append under way, leaves this at the end of a log."""
+        return self in {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED}
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether records may be lost there. A kind counts as damage until it is named here."""
+        return not self.is_end and self not in {VerdictKind.OK, VerdictKind.SUSPICIOUS}
 
 
 class Verdict(NamedTuple):

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from storage.checksum import load_crc32c
+from storage.formats.compression import MAX_CODEC, is_known
 from storage.formats.record_batch import (
     CODEC_MASK,
     CRC_START_POS,
@@ -54,8 +55,6 @@ PREFIX_BYTES = 17
 LENGTH_POS = 8
 MIN_LENGTH = 14  # the smallest v0 message; what the broker's file reader demands of any batch
 MIN_V1_LENGTH = 22
-MAX_CODEC = 4
-MAX_LEGACY_CODEC = 3
 UNUSED_ATTRIBUTES = ~0x7F
 
 _new_tuple: Callable[..., BatchHeader] = tuple.__new__
@@ -263,14 +262,10 @@ def _own_problem(header: BatchHeader, crc_ok: bool | None) -> Problem | None:
         return Problem("BAT-2", f"length {length} is below {least}, the least of magic {magic}")
     if crc_ok is False:
         return Problem("BAT-1", f"checksum {header.crc} does not match")
-    if magic == MAGIC_V2:
-        if delta < 0 or not 0 <= header.records_count <= delta + 1:
-            count = header.records_count
-            return Problem("BAT-4", f"{count} records with last offset delta {delta}")
-        most = MAX_CODEC
-    else:
-        most = MAX_LEGACY_CODEC
-    if header.codec > most:
+    if magic == MAGIC_V2 and (delta < 0 or not 0 <= header.records_count <= delta + 1):
+        count = header.records_count
+        return Problem("BAT-4", f"{count} records with last offset delta {delta}")
+    if not is_known(header.codec, magic):
         return Problem("BAT-7", f"codec {header.codec} is unknown in magic {magic}")
     return None
 

@@ -30,6 +30,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import FormatError
+from storage.formats.compression import MAX_CODEC
 from storage.formats.record_batch import (
     CODEC_MASK,
     HEADER,
@@ -43,7 +44,6 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.pure import (
-    MAX_CODEC,
     MIN_LENGTH,
     PREFIX,
     PREFIX_BYTES,

@@ -105,8 +105,9 @@ class ReadFinding(NamedTuple):
 
     @property
     def is_corrupt(self) -> bool:
-        """It is damage; a torn tail of the last segment is none."""
-        return self.kind == VerdictKind.CORRUPT
+        """It is damage in what can be read; a torn tail of the last segment is none."""
+        is_other = self.is_gone or self.is_unreadable or self.is_missing
+        return not is_other and VerdictKind(self.kind).is_damage
 
     @property
     def is_unreadable(self) -> bool:

@@ -57,6 +57,31 @@ def test_into_a_file(kafka: Path, tmp_path: Path, eoctl: Cli) -> None:
     assert [json.loads(each)["offset"] for each in lines.read_text().splitlines()] == [89, 200]
 
 
+def test_a_file_of_rfc_4180(kafka: Path, tmp_path: Path, eoctl: Cli) -> None:
+    """As on standard output, with a line of names; text is the CSV of Kafka's tool, as before."""
+    groups.commit(kafka, 'two "lines"\nof, a name', "plain", 0, 1)
+    printed = eoctl("groups", "export", kafka, "-o", "csv")
+    assert printed.stdout.startswith(b"group,topic,partition,offset,leader_epoch,metadata,commit_")
+    target = tmp_path / "offsets.csv"
+    for options in ((), ("--table", "group_offset")):
+        outcome = eoctl("groups", "export", kafka, "--to", target, "-o", "csv", *options)
+        assert (outcome.status, outcome.text) == (0, ""), outcome.errors
+        assert target.read_bytes() == printed.stdout
+        target.unlink()
+    assert "3 offsets of 3 groups" in outcome.errors
+    columns = ("--columns", "offset,group")
+    outcome = eoctl("groups", "export", kafka, "--to", target, "-o", "csv", *columns)
+    assert (outcome.status, outcome.text) == (0, ""), outcome.errors
+    assert target.read_text().startswith("offset,group\n")
+    target.unlink()
+    outcome = eoctl("groups", "export", kafka, "--to", target, "-o", "csv", "--table", "segment")
+    assert outcome.status == 2
+    assert not target.exists()
+    outcome = eoctl("groups", "export", kafka, "--to", target, "-o", "csv", "--topic", "none")
+    assert outcome.status == 0
+    assert target.read_bytes() == printed.stdout.partition(b"\n")[0] + b"\n"
+
+
 def test_names_and_globs(kafka: Path, eoctl: Cli) -> None:
     groups.commit(kafka, "app[1]", "plain", 0, 3)
     groups.commit(kafka, "app2", "txn", 0, 4)

@@ -72,6 +72,15 @@ def test_it_is_imported(kafka: Path, copied: Path, eoctl: Cli) -> None:
         assert (outcome.status, outcome.text) == (0, texts[0])
 
 
+def test_a_file_of_rfc_4180(kafka: Path, copied: Path, eoctl: Cli) -> None:
+    """As on standard output."""
+    call = ("groups", "translate", kafka, "--copy", copied, "-o", "csv")
+    printed = eoctl(*call)
+    assert printed.stdout.startswith(b"group,topic,partition,offset,exactness,")
+    assert eoctl(*call, "--to", "offsets.csv").status == 0
+    assert Path("offsets.csv").read_bytes() == printed.stdout
+
+
 def test_into_a_topic_of_another_name(kafka: Path, copied: Path, eoctl: Cli) -> None:
     """Both copies have a session: it has to be said which one is meant."""
     assert eoctl("copy", kafka / "plain-1", copied / "other-0", "--apply").status == 0

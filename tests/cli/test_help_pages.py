@@ -61,6 +61,33 @@ def test_the_options_of_the_help_stand_in_the_page(command: str) -> None:
     assert with_options(page, command) == page
 
 
+def test_the_synopsis_follows_the_options() -> None:
+    """What it lacks goes into the form of its command, and what no command has any more goes."""
+    page = (MAN_DIR / "eoctl-txn.1").read_text()
+    head, form, rest = page.partition(".Nm eoctl txn Cm commit\n")
+    wanted = ".Op Fl -transaction-version Ar 0 | 1 | 2\n"
+    assert wanted in rest
+    old = head + form + ".Op Fl -of-old Ar n\n" + rest.replace(".Op Fl -force-overdue\n", "")
+    old = old.replace(".Op Fl -force-overdue\n", "").replace(".Fl -exec Ar cmd\n", "")
+    new = with_options(old.replace(wanted, ""), "txn").partition(".Sh DESCRIPTION")[0]
+    assert "of-old" not in new
+    added = {
+        name: re.findall(r"Fl -(force-overdue|exec|transaction-version)\b", part)
+        for name, part in re.findall(
+            r"^\.Nm eoctl txn Cm (\w+)\n((?:\.[^NP].*\n)*)", new, re.MULTILINE
+        )
+    }
+    assert {name: each for name, each in added.items() if each} == {
+        "abort": ["force-overdue"],
+        "commit": ["force-overdue", "transaction-version"],
+        "run": ["exec", "transaction-version"],
+    }
+    assert "\n.Fl -exec Ar cmd\n" in new  # it is required
+    assert new.count(wanted) == 2
+    with pytest.raises(ValueError, match="edit the SYNOPSIS"):
+        with_options(page.replace(".Op Fl -picture Op", ".Op Fl -of-old Op"), "txn")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_numbers_that_are_defaults(command: str) -> None:
     """What the help has as a default, the page has too."""

@@ -17,10 +17,11 @@ import pytest
 from eoctl.arrow_files import ArrowTree, open_tree
 from eoctl.commands.shared.audit_run import TASKS_PER_CORE
 from eoctl.commands.shared.engine import EngineOptions, choose_engine
+from eoctl.commands.spark_audit import ReportName
 from eoctl.options import EngineName
-from eoctl.report_files import CHUNK_ROWS
+from eoctl.report_files import CHUNK_ROWS, report_schema
 from eoctl.spark.session import Setting
-from recovery.audit.reports import COLUMNS
+from recovery.audit.reports import COLUMNS, REPORTS
 from recovery.export.plan import split_bytes_for
 from storage.files import file_systems, fsio
 from storage.files.file_systems import register_default, register_file_system
@@ -206,6 +207,29 @@ def test_all_reports(
         printed = eoctl("spark-audit", root, "--report", name, "--output", "jsonl")
         expected = [{k: v for k, v in row.items() if k != "kind"} for row in rows_of(printed)]
         assert table.to_pylist() == expected
+
+
+def test_every_report_can_be_asked_for() -> None:
+    assert [*ReportName] == [*REPORTS, "all"]
+
+
+def test_types_of_columns() -> None:
+    """All others are numbers."""
+    pytest.importorskip("pyarrow")
+    columns = sorted({each for report in REPORTS.values() for each in report.columns})
+    found: dict[str, list[str]] = {}
+    for field in report_schema(columns):
+        found.setdefault(str(field.type).replace("element", "item"), []).append(field.name)
+    del found["int64"]
+    assert found == {
+        "bool": ["holds_last_stable_offset", "is_equal"],
+        "list<item: int64>": ["producer_ids"],
+        "list<item: string>": ["aborted_in", "committed_in", "open_in"],
+        "string": [
+            *("broker", "check_id", "finding", "other_broker", "other_path", "path", "reason"),
+            *("topic", "transactional_id", "violation", "why"),
+        ],
+    }
 
 
 def test_reports_do_not_go_into_a_log_dir(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import crc32c
 import pytest
 
+from recovery.rules.catalogue import PAGES
 from tests.damage import planted
-from tests.damage.planted import FAULTS, NOT_PLANTED, RULES
+from tests.damage.planted import FAULTS, NOT_PLANTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from tests.damage.planted.shape import Fault
 
 MODULES = sorted(Path(planted.__file__).parent.glob("*.py"))
+# Rules that `check` reports. Those of the page `formats` are broken by the tests of each format.
+RULES = {
+    rule.check_id
+    for page in PAGES
+    if page.name != "formats"
+    for rule in page.rules
+    if rule.severity is not None
+}
 # A fault with one of these leaves a `.log` that cannot be walked, or a batch with a bad checksum.
 SPOILED = {"BAT-1", "BAT-2", "KRF-2", "SEG-5", "SEG-6"}
 
@@ -82,7 +91,8 @@ def test_every_rule_has_a_fault() -> None:
     """Or a reason why it has none."""
     sources = "".join(path.read_text() for path in MODULES)
     broken = set(re.findall(r'Expected\(\s*"([A-Z]{3}-\d+b?)"', sources))
-    assert broken | set(NOT_PLANTED) >= RULES
+    assert RULES - broken - set(NOT_PLANTED) == set()
+    assert set(NOT_PLANTED) <= RULES
     assert broken.isdisjoint(NOT_PLANTED)
 
 

@@ -16,7 +16,12 @@ from recovery.cluster.group_offsets import find_group_offsets
 from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
-from storage.formats.consumer_offsets import OffsetCommit, OffsetKey, encode_offset_key
+from storage.formats.consumer_offsets import (
+    OffsetCommit,
+    OffsetKey,
+    encode_offset_key,
+    offset_value_version,
+)
 from storage.formats.transaction_state import TransactionStatus, encode_key
 from storage.producers.java_hash_map import coordinator_partition
 from storage.producers.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
@@ -257,10 +262,9 @@ def open_coordinator(
 
 
 METADATA_VERSION = "metadata.version"  # feature
-OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4
 
 
-def offset_value_version(image: ClusterImage | None, known: Iterable[int] = ()) -> int:
+def written_offset_version(image: ClusterImage | None, known: Iterable[int] = ()) -> int:
     """The version of OffsetCommitValue that the brokers of a cluster write.
 
     Args:
@@ -271,7 +275,7 @@ def offset_value_version(image: ClusterImage | None, known: Iterable[int] = ()) 
     level = None if image is None else image.features.get(METADATA_VERSION)
     if level is None:
         return max(known, default=3)
-    return 4 if level >= OFFSET_VALUE_4_LEVEL else 3
+    return offset_value_version(level)
 
 
 class GroupCommits:
@@ -302,7 +306,7 @@ class GroupCommits:
         self._is_lacking = image is None and not self._topic.numbers
         self.partition = self._topic.home_of(group)
         self._require_home(is_known=image is not None and GROUPS_TOPIC in image.topics)
-        self._version = offset_value_version(image)
+        self._version = written_offset_version(image)
 
     def _require_home(self, *, is_known: bool) -> None:
         """Refuse a group whose offsets may be elsewhere than where they would be looked for."""

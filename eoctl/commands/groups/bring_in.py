@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from eoctl import options
 from eoctl.call import Lacking, again, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
-from eoctl.clients.coordinators.log_dir_coordinator import offset_value_version
+from eoctl.clients.coordinators.log_dir_coordinator import written_offset_version
 from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, require_log_dir
 from eoctl.commands.groups.world import GroupWorld, WantedGroups
@@ -44,6 +44,7 @@ from storage.file_names import GROUPS_TOPIC, DirState
 from storage.formats import coordinator_record
 from storage.formats.consumer_offsets import (
     GROUP_METADATA_TYPE,
+    GROUP_VALUE_VERSIONS,
     RECORD_TYPES,
     OffsetCommit,
     OffsetKey,
@@ -231,7 +232,6 @@ COMMAND = "groups-import"
 TOLD = 3
 EXPIRING_VERSION = 1  # of OffsetCommitValue: with the time when it expires, of brokers before 2.1
 RETENTION_MS = 10_080 * 60_000
-GROUP_VERSIONS = {2: 2}  # of GroupMetadataValue, by that of OffsetCommitValue; else 3
 
 
 class ImportOptions(NamedTuple):
@@ -562,7 +562,7 @@ class _Import:
         versions = [
             each.value.version for commits in self._world.commits.values() for each in commits
         ]
-        version = offset_value_version(self._world.image, versions)
+        version = written_offset_version(self._world.image, versions)
         states = {each.group: each for each in renewed if version > EXPIRING_VERSION}
         for group, offsets in by_group.items():
             home = self._homes[self._home_of(group)]
@@ -572,7 +572,7 @@ class _Import:
                 key = coordinator_record.encode_key(group_type, {"group": group})
                 value = coordinator_record.encode_value(
                     group_type.value,
-                    GROUP_VERSIONS.get(version, 3),
+                    GROUP_VALUE_VERSIONS[version],
                     emptied_value(states[group], now_ms),
                 )
                 records.append((key, value))

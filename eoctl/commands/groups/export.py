@@ -14,7 +14,17 @@ from eoctl.commands.groups.world import GroupWorld, WantedGroups
 from eoctl.declared import option, output_option, records_option
 from eoctl.messages import counted
 from eoctl.options import Output, given_paths
-from eoctl.output import OutputFormat, Report, draws_tables, emit, message, write
+from eoctl.output import (
+    OutputFormat,
+    Report,
+    chosen_columns,
+    draws_tables,
+    emit,
+    json_text,
+    look,
+    message,
+    write,
+)
 from recovery.groups.group_log import OffsetPlace
 from recovery.groups.offset_files import csv_line, is_sayable
 from storage.dirs.discovery import require_outside_log_dirs
@@ -190,7 +200,8 @@ def give(
     """Write rows to the file, or print them; returns how many could not be said.
 
     Raises:
-        UsageError: there is more than one group, and no column for them.
+        UsageError: there is more than one group, and no column for them; or `--table` names no row
+            of these.
         RefusedError, AccessError: the file cannot be made.
     """
     rows = report.rows
@@ -208,6 +219,8 @@ def give(
     if is_csv:
         said = [each for each in rows if is_sayable(each.group) or not options.has_group]
         data = "".join(_csv_lines(said, options))
+    elif look().is_csv:
+        data = _csv_table(report, output)
     else:
         data = "".join(_json_line(report.kind, each._asdict()) for each in rows)
     if options.to is None:
@@ -230,6 +243,23 @@ def _csv_lines(rows: Iterable[Any], options: OffsetExportOptions) -> Iterator[st
         yield csv_line(group, each.topic, each.partition, each.offset) + "\n"
 
 
+def _csv_table(report: OffsetReport, output: OutputFormat) -> str:
+    """Return what `--output csv` prints of a report."""
+    from eoctl.csv_table import CsvTable
+
+    table = CsvTable(look().table)
+    columns = chosen_columns(report.columns)
+    table.declare(report.kind, columns)
+    made = []
+    for each in report.rows:
+        row = {"kind": report.kind, **{name: getattr(each, name) for name in columns}}
+        made.append(table.turned(json_text(row).encode() + b"\n"))
+    made.append(table.end())
+    # Standard output has no row of this kind, and is not to say that there is none.
+    emit(Report(report.kind, (), ()), output)
+    return b"".join(made).decode()
+
+
 def _json_line(kind: str, row: dict[str, Any]) -> str:
     return json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n"
 
@@ -239,7 +269,9 @@ def require_writable(to: str | None, output: OutputFormat) -> None:
     if to is None:
         return
     if output is OutputFormat.MSGPACK:
-        raise UsageError("--to writes CSV, or with -o jsonl JSON Lines; not msgpack")
+        raise UsageError(
+            "--to writes the CSV of Kafka's tool, with -o csv or -o jsonl all columns; not msgpack"
+        )
     require_outside_log_dirs(to, "name a file elsewhere")
 
 

@@ -21,7 +21,7 @@ from eoctl.messages import (
     said_line,
     span,
 )
-from recovery.checks.grounds.broker_version import NEWEST, check_release, unsupported_features
+from recovery.checks.grounds.broker_version import CHECKED, check_release, unsupported_features
 from recovery.checks.grounds.collector import MAX_KEPT_COUNT, Collector
 from recovery.checks.log_dirs.log_dirs import DELETES
 from recovery.cluster.placement import DirFate, nodes_of
@@ -538,9 +538,6 @@ def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
 # -- from a run of check to its verdict: what of each node was given, what goes, what is held
 
 
-CHECKED_RELEASE = "4.3.1"  # whose start is told where no release is asked for
-
-
 def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
     """Put together what a run found, which must have kept its findings; it has ended.
 
@@ -566,7 +563,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
         )
     )
     return verdict_of(
-        release=request.broker_version or CHECKED_RELEASE,
+        release=request.broker_version or str(CHECKED),
         starts=starts,
         findings=run.placed,
         rows=run.rows,
@@ -702,16 +699,17 @@ def _start(run: CheckRun, request: CheckRequest, log_dirs: list[LogDir]) -> Node
 def _release_problems(
     log_dirs: list[LogDir], image: ClusterImage | None, request: CheckRequest
 ) -> Iterator[Obstacle]:
-    """Why the newest release, which nobody has asked for, may be none for these log dirs."""
+    """Why the release that nobody has asked for may be none for these log dirs."""
     if request.broker_version is not None:
         return
+    release = CHECKED.line
     for log_dir in log_dirs:
         collector = Collector()
-        check_release(log_dir, collector, NEWEST, is_kraft=bool(image and image.end_offset))
+        check_release(log_dir, collector, release, is_kraft=bool(image and image.end_offset))
         for each in collector.kept:
             yield Obstacle(each.path, each.message, each.check_id, fix=_NAME_RELEASE)
-    for feature in unsupported_features({} if image is None else image.features, NEWEST):
-        yield Obstacle("", f"Kafka {NEWEST} does not know {feature}", "KRF-4", fix=_NAME_RELEASE)
+    for feature in unsupported_features({} if image is None else image.features, release):
+        yield Obstacle("", f"Kafka {release} does not know {feature}", "KRF-4", fix=_NAME_RELEASE)
 
 
 _NAME_RELEASE = "name the release that starts here: --broker-version VERSION"

@@ -302,8 +302,8 @@ class TxnWorld:
         )
         self._walked.setdefault(partition.path, {}).update(state.spans)
         for path, verdict in state.damage.items():
-            if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
-                self.is_corrupt |= verdict.kind is VerdictKind.CORRUPT
+            if verdict.kind.is_damage:
+                self.is_corrupt |= verdict.kind is not VerdictKind.UNREADABLE
                 self.is_unreadable |= verdict.kind is VerdictKind.UNREADABLE
                 self.notes.append(
                     f"{path}: {verdict.kind} at position {verdict.start_pos}: {verdict.reason};"

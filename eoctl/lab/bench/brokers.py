@@ -24,7 +24,7 @@ from eoctl.lab.bench.work_dir import POLL_S, started
 from eoctl.lab.world.settings import CONTROLLER_ID
 from eoctl.libraries import REQUIREMENTS, install_call
 from recovery.begin.records import NodeIdentity, encode_identity
-from recovery.checks.grounds.broker_version import NEWEST
+from recovery.checks.grounds.broker_version import CHECKED
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_names import META_PROPERTIES_NAME
 from storage.formats.partition_metadata import new_topic_id, parse_uuid
@@ -433,7 +433,7 @@ class RealBrokers(Cluster):
             for path in sorted(made.iterdir()):
                 name = f"{directory.name}/{path.name}"
                 if path.name == META_PROPERTIES_NAME:
-                    self._place.put(name, encode_identity(identity, NEWEST).decode())
+                    self._place.put(name, encode_identity(identity, CHECKED).decode())
                 elif path.is_file() and path.name != ".lock":
                     self._place.put_bytes(name, path.read_bytes())
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.lab.world.leader import Leadership
-from recovery.checks.grounds.broker_version import NEWEST, formatted_features
+from recovery.checks.grounds.broker_version import CHECKED, formatted_features
 from recovery.elections.rules import ELR_FEATURE
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION
@@ -90,7 +90,7 @@ def beginning(
     is_unclean: bool,
 ) -> Iterator[bytes]:
     """The records that a controller begins with: features, topic, partitions, settings."""
-    for name, level in formatted_features(NEWEST):
+    for name, level in formatted_features(CHECKED):
         if name != ELR_FEATURE:
             yield _record(records.FEATURE_LEVEL, 0, {"name": name, "featureLevel": level})
     level = 1 if settings.has_elr else 0

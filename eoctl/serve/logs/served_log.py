@@ -26,7 +26,6 @@ from storage.dirs.offset_ledger import CHECK_ID as GAP_CHECK_ID
 from storage.dirs.offset_ledger import absent, not_given
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
-from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 MAX_RUNS = 64
 MAX_WALKS = 4
 MAX_DAMAGE = 256
-DAMAGED_ENDS = {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}
 SMALL_LOG_BYTES = 64 << 20  # walked for its last stable offset although nobody needs it
 
 
@@ -186,7 +184,7 @@ class ServedLog:
             self._is_end_read = end is None or end.is_read
             unlisted = partition.acknowledged.unlisted
             is_last = bool(unlisted) and (end is None or unlisted[-1] > end.files.base_offset)
-            if not is_last and (end is None or end.verdict.kind not in DAMAGED_ENDS):
+            if not is_last and (end is None or not end.verdict.kind.is_damage):
                 return end_offset
         if self._skips_damage:
             return end_offset

@@ -27,7 +27,7 @@ from recovery.rules.findings import Severity
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError, UnsupportedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats import consumer_offsets, share_group_state, transaction_state
-from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec, is_known
 from storage.formats.control_record import (
     MESSAGES,
     REFUSED_CHECK_ID,
@@ -351,7 +351,7 @@ class RecordCheck:
             is_compacted: the topic is, or there is evidence of it: BAT-13 then says nothing.
             topic: those of the coordinators have records of known types.
             max_batch_bytes: how large a body may become; beyond it is a finding.
-            version: the release that is to load them; None: 4.3.1.
+            version: the release that is to load them; None: CHECKED.
         """
         self.problems: list[AccessError] = []
         self._segment = segment
@@ -390,7 +390,7 @@ class RecordCheck:
         header = batch.header
         if batch.crc_ok is False or not 0 <= header.magic <= MAGIC_V2:
             return
-        if header.codec > (Codec.ZSTD if header.magic == MAGIC_V2 else Codec.LZ4):
+        if not is_known(header.codec, header.magic):
             return
         if header.magic == MAGIC_V2:
             self._check_batch(batch)

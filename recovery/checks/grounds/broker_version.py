@@ -1,6 +1,6 @@
 """Which release of Kafka a check speaks for, and what differs between releases.
 
-Without a version all that a check says is of 4.3.1, and nothing here is asked. A version without a
+Without a version all that a check says is of `CHECKED`. A version without a
 patch level stands for the last patch release of its line; each fact below begins with a release.
 
   since  fact                                                            source
@@ -55,14 +55,22 @@ class BrokerVersion(NamedTuple):
         line = f"{self.major}.{self.minor}"
         return line if self.patch == LAST_PATCH else f"{line}.{self.patch}"
 
+    @property
+    def line(self) -> BrokerVersion:
+        """The last patch release of its line."""
+        return self._replace(patch=LAST_PATCH)
 
-# The lines there are between 2.8, the first that loads logs as it is done today, and 4.3.
+
+# From the first one that loads logs as it is done today.
 LINES = (
     *((2, 8),),
     *((3, minor) for minor in range(10)),
     *((4, minor) for minor in range(4)),
 )
-NEWEST = BrokerVersion(4, 3)
+OLDEST, NEWEST = BrokerVersion(*LINES[0]), BrokerVersion(*LINES[-1])
+# What a check speaks of and `init` begins with if no release is named: all that is said of it was
+# compared with real brokers. A newer line can be in LINES before that is done.
+CHECKED = BrokerVersion(4, 3, 1)
 
 SWAPS_BY_NAME = (3, 0)
 FRAME_VERSION_1 = (3, 0)
@@ -144,24 +152,23 @@ GROUP_RECORD_TYPES: Levels = (((2, 8), 2), ((4, 0), 16), ((4, 1), 23))
 def parse_broker_version(text: str) -> BrokerVersion:
     """Read X.Y or X.Y.Z. UsageError: it is neither, or of a release that is not known."""
     matched = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?", text)
-    oldest, newest = (".".join(map(str, LINES[each])) for each in (0, -1))
     if matched is None:
         raise UsageError(
             f"--broker-version {text}: not a release",
-            next_step=f"X.Y or X.Y.Z, {oldest} to {newest}",
+            next_step=f"X.Y or X.Y.Z, {OLDEST} to {NEWEST}",
         )
     major, minor, patch = (LAST_PATCH if each is None else int(each) for each in matched.groups())
     if (major, minor) not in LINES:
         raise UsageError(
             f"--broker-version {text}: nothing is known of it",
-            next_step=f"a release from {oldest} to {newest}",
+            next_step=f"a release from {OLDEST} to {NEWEST}",
         )
     return BrokerVersion(major, minor, patch)
 
 
 def is_before(version: BrokerVersion | None, since: Since) -> bool:
-    """Whether a release lacks what came with another one; None is the newest."""
-    return (NEWEST if version is None else version) < since
+    """Whether a release lacks what came with another one; None is CHECKED."""
+    return (CHECKED if version is None else version) < since
 
 
 def highest(levels: Levels, version: BrokerVersion) -> int | None:

@@ -38,14 +38,14 @@ class ReleaseCheck:
     """Judge what a release replays; report the first record of each kind in a file.
 
     Args:
-        version: the release that starts. None: 4.3.1, and what is too old for it is no finding,
+        version: the release that starts. None: CHECKED, and what is too old for it is no finding,
             because nobody said that it starts here.
         collector: for the findings.
     """
 
     def __init__(self, version: BrokerVersion | None, collector: Collector) -> None:
         self._is_named = version is not None
-        self._version = releases.NEWEST if version is None else version
+        self._version = releases.CHECKED.line if version is None else version
         self._collector = collector
         self._told: set[tuple[str, str]] = set()
 

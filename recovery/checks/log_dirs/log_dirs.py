@@ -137,7 +137,7 @@ def check_log_dirs(
         is_one_node: they are said to be of one node; else what states another node is of another.
         node: its configuration; None: not given.
         placements: of the nodes; None: without metadata.
-        version: the release whose start is asked for; None: 4.3.1.
+        version: the release whose start is asked for; None: CHECKED.
     """
     if placements is None:
         placements = placements_of(log_dirs, lambda _: None, version, is_one_node=is_one_node)

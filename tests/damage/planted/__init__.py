@@ -28,11 +28,8 @@ FAULTS = [
 NOT_PLANTED = {
     "BAT-15": "the tail of a compacted topic repeats keys freely, and so does a crashed cleaner's",
     "EPC-5": "each change of leaders without an append leaves such an entry",
+    "SEG-10": "every reader of the matrix would walk 2 GiB; cli/test_holes.py plants it for some",
+    "JNL-1": "the journal of a change of ours lies beside the log dir: cli/test_journal.py",
+    "JNL-2": "a change of ours has to be interrupted: cli/test_undo_every.py",
+    "JNL-3": "a change of ours has to lose records: cases/test_costs.py",
 }
-
-_RANGES = {
-    "DIR": 9, "SEG": 9, "BAT": 17, "IDX": 6, "TIM": 4, "TXI": 7, "SNP": 6, "PRD": 5, "TXO": 3,
-    "OFS": 6, "EPC": 5, "KRF": 5,
-}  # fmt: skip
-RULES = {f"{kind}-{number}" for kind, last in _RANGES.items() for number in range(1, last + 1)}
-RULES.add("BAT-11b")

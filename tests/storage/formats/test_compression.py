@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import struct
 import subprocess
 import sys
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -16,8 +18,13 @@ from cramjam import snappy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from eoctl.commands.produce import Compression
+from storage.dirs.topic_settings import SETTING_VALUES, Choices
 from storage.errors import CorruptError, FormatError, TooLargeError, UnsupportedError
-from storage.formats.compression import CHUNK_BYTES, Codec, compress, decompress
+from storage.formats import compression
+from storage.formats.compression import CHUNK_BYTES, Codec, compress, decompress, is_known
+
+ROOT = Path(__file__).parents[3]
 
 GZIP = bytes.fromhex("1f8b08000000000000ffcb4e4ccb4e04001775bc5b05000000")
 SNAPPY = bytes.fromhex("82534e4150505900000000010000000100000007") + bytes.fromhex("05106b61666b61")
@@ -370,3 +377,29 @@ def test_libraries_are_loaded_when_needed() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert found.stdout.strip() == b"[]"
+
+
+def test_a_codec_without_framing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not taken for another one."""
+    monkeypatch.delitem(compression.FRAMINGS, Codec.ZSTD)
+    assert not is_known(Codec.ZSTD, 2)
+    with pytest.raises(UnsupportedError):
+        decompress(Codec.ZSTD, ZSTD)
+    with pytest.raises(UnsupportedError):
+        compress(Codec.ZSTD, b"kafka")
+
+
+def test_all_tables_have_the_same_codecs() -> None:
+    """The kernels compare with the highest id; the command line and the settings say the names."""
+    assert [*Codec] == [*range(compression.MAX_CODEC + 1)]
+    assert {Codec.NONE, *compression.FRAMINGS} == {*Codec}
+    for magic, highest in ((0, compression.MAX_LEGACY_CODEC), (2, compression.MAX_CODEC)):
+        assert [each for each in range(8) if is_known(each, magic)] == [*range(highest + 1)]
+    labels = [each.label for each in Codec]
+    assert [*Compression] == labels
+    setting = SETTING_VALUES["compression.type"]
+    assert isinstance(setting, Choices)
+    assert {*setting.words} - {"producer"} == {*labels, "uncompressed"} - {"none"}
+    source = (ROOT / "native/src/bodies.rs").read_text()
+    (names,) = re.findall(r"CODEC_NAMES: .* = \[(.*)\];", source)
+    assert re.findall(r'b"(\w+)"', names) == labels

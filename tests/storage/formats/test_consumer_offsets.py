@@ -14,7 +14,10 @@ from storage.formats import consumer_offsets
 from storage.formats import coordinator_record as records
 from storage.formats.consumer_offsets import (
     ASSIGNMENT,
+    COMMIT_FIELDS,
     GROUP_METADATA_VALUE,
+    GROUP_VALUE_VERSIONS,
+    OFFSET_COMMIT_VALUE,
     RECORD_TYPES,
     SUBSCRIPTION,
     OffsetCommit,
@@ -23,6 +26,7 @@ from storage.formats.consumer_offsets import (
     encode_message,
     encode_offset_key,
     encode_offset_value,
+    offset_value_version,
     parse,
     parse_offset_record,
     parse_record,
@@ -177,6 +181,27 @@ def test_without_a_key() -> None:
 @given(key=keys, value=commits)
 def test_round_trip(key: OffsetKey, value: OffsetCommit) -> None:
     assert parse_offset_record(encode_offset_key(key), encode_offset_value(value)) == (key, value)
+
+
+def test_every_version_and_field_has_its_place() -> None:
+    """A field that nobody maps would be lost between an export and an import."""
+    assert ("version", *COMMIT_FIELDS) == OffsetCommit._fields
+    assert {*COMMIT_FIELDS.values()} == {each.name for each in OFFSET_COMMIT_VALUE.fields}
+    for version in range(OFFSET_COMMIT_VALUE.highest_version + 1):
+        names = {
+            field.name
+            for field in OFFSET_COMMIT_VALUE.fields
+            if field.since <= version <= field.until
+        }
+        value = OffsetCommit(version, 1, 2, "m", 3, 4, b"t" * 16)
+        lacking = [name for name, field in COMMIT_FIELDS.items() if field not in names]
+        expected = value._replace(**{each: OffsetCommit._field_defaults[each] for each in lacking})
+        found = parse_offset_record(OFFSET_KEY, encode_offset_value(value))
+        assert found == (OffsetKey("g", "t", 0), expected)
+    newest = OFFSET_COMMIT_VALUE.highest_version
+    assert [offset_value_version(each) for each in (0, 29, 30, 99)] == [3, 3, 4, newest]
+    assert {*GROUP_VALUE_VERSIONS} == {*range(2, newest + 1)}
+    assert max(GROUP_VALUE_VERSIONS.values()) <= GROUP_METADATA_VALUE.highest_version
 
 
 @given(number=st.sampled_from(sorted(RECORD_TYPES)), rnd=randoms)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.checks.grounds.broker_version import (
+    CHECKED,
     LINES,
+    NEWEST,
+    OLDEST,
     BrokerVersion,
     is_before,
     parse_broker_version,
@@ -23,6 +26,7 @@ from storage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ROOT = Path(__file__).parents[4]
 FIRST = "00000000000000000000"
 
 
@@ -68,6 +72,16 @@ def test_a_line_stands_for_its_last_patch() -> None:
     assert is_before(BrokerVersion(3, 4, 0), (3, 4, 1))
     assert not is_before(BrokerVersion(3, 4), (3, 4, 1))
     assert not is_before(None, (4, 3))
+
+
+def test_pages_name_the_releases() -> None:
+    """Without an option that of CHECKED, whatever newer lines are known."""
+    assert OLDEST <= CHECKED <= NEWEST
+    assert CHECKED.line in {BrokerVersion(*each) for each in LINES}
+    page = (ROOT / "man/eoctl-check.1").read_text()
+    assert f"\nfrom {OLDEST} to {NEWEST}; without a patch level" in page
+    assert f"\nthat of {CHECKED}.\n" in page
+    assert f"these differ from what is said of {CHECKED.line}.\n" in page
 
 
 @pytest.mark.share(5)

@@ -75,6 +75,13 @@ def tell_answer(lines: Iterable[Line], output: OutputFormat) -> None:
             message(" ".join(each.text.split()), level="answer")
 
 
+def tell_done(lines: Iterable[Line], output: OutputFormat) -> None:
+    """Write what was done; stderr has had the command that undoes it, as soon as it could."""
+    for each in lines:
+        if is_for_people(output) or not each.text.startswith("Undo "):
+            tell_answer([each], output)
+
+
 def tell(lines: Iterable[Line]) -> None:
     """Write lines; the first word of one has its style, if there are colours."""
     has_colors = is_colored(look().color)

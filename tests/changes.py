@@ -57,8 +57,20 @@ def unpacked(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def notes_of(outcome: Outcome) -> list[str]:
-    """The messages of `--output jsonl` or `msgpack`."""
-    return [json.loads(line)["message"] for line in outcome.errors.splitlines()]
+    """The messages of `--output jsonl` or `msgpack`, but those of the answer."""
+    said = map(json.loads, outcome.errors.splitlines())
+    return [each["message"] for each in said if each["level"] != "answer"]
+
+
+LABELS = ("Plan", "Loses", "Lost", "Blocked", "Owner", "Done", "Undo", "Next", "Found")
+
+
+def split_answer(errors: str) -> tuple[list[str], list[str]]:
+    """The lines of an answer in a pipe, and the others."""
+    lines = errors.splitlines()
+    is_answer = [each.partition(" ")[0] in LABELS for each in lines]
+    answer = [each for each, is_one in zip(lines, is_answer, strict=True) if is_one]
+    return answer, [each for each, is_one in zip(lines, is_answer, strict=True) if not is_one]
 
 
 def table(*rows: str) -> str:

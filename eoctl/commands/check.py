@@ -312,6 +312,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if not is_told:
         from eoctl.commands.shared.check_verdict import top, verdict_of_run
 
+        message(run.summary())
         verdict = verdict_of_run(run, request)
         tell_answer(map(said_line, top(verdict, answer_width(output))), output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.

@@ -208,9 +208,9 @@ SEVERITIES = {DuplicateKind.PROVED: Severity.WARNING, DuplicateKind.SUSPECTED: S
 _GRAVE_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 _CAUSES = {
-    DuplicateCause.RETRY: "a retry that the broker let through, with the sequences of the first",
-    DuplicateCause.SESSION: "another producer session: another process, or a restarted application",
-    DuplicateCause.UNKNOWN: "unknown, because a copy was written without idempotence",
+    DuplicateCause.RETRY: "a retry that the broker let through",
+    DuplicateCause.SESSION: "another producer session: another process, or a restart",
+    DuplicateCause.UNKNOWN: "unknown, a copy was written without idempotence",
 }
 VERIFIED = "verified: headers and checksums of all batches"
 DECODED = "verified: headers and checksums of all batches, records of those that are compared"

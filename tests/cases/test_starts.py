@@ -125,7 +125,7 @@ def test_a_transaction_that_the_newest_snapshot_does_not_know(
     """The broker's last stable offset was 1, and a client was given offset 0."""
     path = case("open-txn-missing-in-snapshot")
     lines = verdict(path, *now)
-    assert lines["Held"].startswith("read_committed of t-0 stops at 1 of 7")
+    assert lines["Blocked"].startswith("read_committed of t-0 stops at 1 of 7")
     findings = {each["check_id"]: each for each in checked(eoctl, path, *now)["finding"]}
     assert findings["TXO-1"]["base_offset"] == 1
     assert "producer 7 is missing" in findings["SNP-6"]["message"]

@@ -378,8 +378,8 @@ def test_what_is_duplicated_by_key(doubled: Path) -> None:
     shown = on_terminal("duplicates", doubled, streams=("stdout",))
     status, lines = shown.status, shown.lines
     assert status == 1
-    assert [each.split()[:4] for each in lines if each.startswith(("proved", "suspected"))] == [
-        ["proved", "pay-3", "2", "k"],
-        ["suspected", "pay-3", "2", "order-1"],
+    assert [each.split()[:5] for each in lines if each.startswith(("proved", "suspected"))] == [
+        ["proved", "retry", "pay-3", "2", "k"],
+        ["suspected", "session", "pay-3", "2", "order-1"],
     ]
     assert all(len(each) <= 80 for each in lines[:4])

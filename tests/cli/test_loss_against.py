@@ -238,5 +238,5 @@ def test_what_changed_by_the_repair(eoctl: Callable[..., Any], kafka: Callable[.
     shown = on_terminal("loss", "--against", journal_in(done), streams=("stdout",))
     status, lines = shown.status, shown.lines
     assert status == FINDINGS
-    gone = int(re.search(r"records: (\d+) gone, 0 changed, 0 new", "\n".join(lines[:3]))[1])
+    gone = int(re.search(r"Records (\d+) gone, 0 changed, 0 new", "\n".join(lines[:3]))[1])
     assert gone >= 100

@@ -256,12 +256,12 @@ def test_is_this_copy_complete(kafka: Callable[..., Path]) -> None:
     shown = on_terminal("loss", log_dir, streams=("stdout",))
     status, lines = shown.status, shown.lines
     assert status == 0
-    assert "lost: nothing" in "\n".join(lines[:3])
+    assert "Lost    nothing" in "\n".join(lines[:3])
     cut_batches(log_dir)
     shown = on_terminal("loss", log_dir, streams=("stdout",))
     status, lines = shown.status, shown.lines
     assert status == FINDINGS
-    assert "lost: at most 38 offsets, 141 to 178, in plain-0" in lines[0]
+    assert "Lost    at most 38 offsets, 141 to 178, in plain-0" in lines[0]
 
 
 def test_offsets_that_two_stretches_may_have_are_counted_once(kafka: Callable[..., Path]) -> None:
@@ -274,4 +274,4 @@ def test_offsets_that_two_stretches_may_have_are_counted_once(kafka: Callable[..
     count = damaged[1].last_offset + 1 - damaged[0].base_offset
     shown = on_terminal("loss", log_dir, streams=("stdout",))
     assert shown.status == FINDINGS
-    assert f"lost: at most {count} offsets in 2 places of plain-0" in shown.lines[0]
+    assert f"Lost    at most {count} offsets in 2 places of plain-0" in shown.lines[0]

@@ -84,12 +84,12 @@ def test_a_cut_is_told_done_and_taken_back(killed: Path, eoctl: Callable[..., An
 
 def test_what_a_cut_leaves_open_is_said_with_the_command(killed: Path) -> None:
     call = ("truncate", "killed/txn-0", "--to-offset", "300", "--single-copy")
-    blocks = said(on_terminal(*call, width=200), "Blocks")
+    blocks = said(on_terminal(*call, width=200), "Blocked")
     stops, _, command = blocks.partition(": ")
     assert stops == "read_committed stops at 268 of 300 until 3 transactions are ended"
     assert command == "eoctl txn abort killed/txn-0 --producer-id 22"
     done = on_terminal(*call, "--apply", width=200)
-    assert said(done, "Blocks") == blocks
+    assert said(done, "Blocked") == blocks
     assert on_terminal("undo", journal_of(killed)).status == 0
 
 
@@ -256,7 +256,7 @@ def test_an_append_says_what_it_comes_to_and_how_it_is_taken_back(kafka: Path) -
 def test_a_saved_plan_says_what_was_done(kafka: Path) -> None:
     call = ("truncate", "kafka/txn-0", "--to-offset", "300", "--single-copy")
     saved = on_terminal(*call, "--save-plan", "plan.json", "--no-backup", "--i-accept-the-loss")
-    assert saved.lines[2].startswith("Blocks  read_committed stops at 268 of 300 until 3 ")
+    assert saved.lines[2].startswith("Blocked read_committed stops at 268 of 300 until 3 ")
     assert saved.lines[3].startswith("Undo    no: ")
     done, lost, blocks, undo = on_terminal("apply", "plan.json").lines[-4:]
     assert blocks == saved.lines[2].replace("kafka/txn-0", str(kafka / "txn-0"))

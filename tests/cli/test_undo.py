@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.changes import (
     leave_unfinished,
     notes_of,
     rows_of,
+    split_answer,
     table,
     unpacked,
 )
@@ -83,21 +85,24 @@ def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> Non
         "plan_id | command | status | steps | path",
         f"{journal.name} | truncate | applied | 8 | {journal}",
     )
-    assert look.errors == "nothing was changed: it can be undone\n"
+    answer, notes = split_answer(look.errors)
+    assert notes == ["nothing was changed: it can be undone"]
+    assert answer == ["Undo truncate can be taken back: 8 files", f"Next eoctl undo {journal}"]
     rows = eoctl("undo", "--dry-run", journal, "--output", "jsonl")
     assert rows_of(rows) == [{**row, "status": "applied"}]
     assert difference(after, tree_of(kafka.parent, directory_times=True)) == []
     done = eoctl("undo", journal)
-    assert (done.status, done.errors) == (0, "")
+    taken_back = "Done took back truncate: 8 files as before it"
+    assert (done.status, done.errors) == (0, f"{taken_back}\n")
     assert done.text == look.text.replace("\tapplied\t", "\tundone\t")
     applied.require_restored()
     for again in (journal, journal / "journal", os.path.relpath(journal)):
         outcome = eoctl("undo", again)
-        assert (outcome.status, outcome.text, outcome.errors) == (0, done.text, "")
+        assert (outcome.status, outcome.text, outcome.errors) == (0, done.text, done.errors)
     assert rows_of(eoctl("undo", journal, "--output", "jsonl")) == [row]
     packed = eoctl("undo", journal, "--output", "msgpack")
     assert unpacked(packed) == [row]
-    assert packed.errors == ""
+    assert json.loads(packed.errors) == {"level": "answer", "message": taken_back}
     applied.require_restored()
 
 
@@ -596,7 +601,7 @@ def test_links_to_themselves_in_the_log_dir(kafka: Path, eoctl: Callable) -> Non
     assert eoctl("undo", "--dry-run", journal_of(kafka)).status == 0
     (kafka / "lost+found" / f"{0:020d}.log").touch()
     undone = eoctl("undo", journal_of(kafka))
-    assert (undone.status, undone.errors) == (0, "")
+    assert (undone.status, split_answer(undone.errors)[1]) == (0, [])
     assert (kafka / ".kafka_cleanshutdown").exists()
 
 

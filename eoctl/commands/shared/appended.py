@@ -23,6 +23,7 @@ from eoctl.messages import (
     is_for_people,
     said_line,
     tell_answer,
+    tell_done,
 )
 from eoctl.output import OutputFormat, Report, emit, line
 from recovery.rules.findings import Severity
@@ -112,7 +113,7 @@ def _show(appended: AppendedRows, output: OutputFormat) -> None:
     columns, notes = _file_columns(), list(appended.notes)
     emit(Report(kind="file", columns=columns, rows=appended.changes, notes=notes), output)
     if has_words and appended.journal is not None:
-        tell_answer(_done_lines(appended, appended.journal, room), output)
+        tell_done(_done_lines(appended, appended.journal, room), output)
 
 
 def _file_columns() -> tuple[str, ...]:

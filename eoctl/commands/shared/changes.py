@@ -16,7 +16,6 @@ from eoctl.changing import (
     show_plan,
 )
 from eoctl.face.columns import size_text
-from eoctl.face.style import screen_size
 from eoctl.messages import (
     LABEL_WIDTH,
     NO_UNDO,
@@ -28,6 +27,7 @@ from eoctl.messages import (
     is_for_people,
     said_line,
     tell_answer,
+    tell_done,
 )
 from eoctl.output import OutputFormat, error, line, message
 from recovery.changes.apply import begun_log_dirs, resume, writing
@@ -131,7 +131,7 @@ def done_lines(
         yield said_line(Said("Undo", command))
 
 
-def applied_lines(applied: Applied, price: dict[str, Any]) -> Iterator[Line]:
+def applied_lines(applied: Applied, price: dict[str, Any], width: int) -> Iterator[Line]:
     """Tell what became of a saved plan, or of what was interrupted, and how it is taken back."""
     found = applied.journal
     files = counted(len(found.steps), "file")
@@ -139,7 +139,7 @@ def applied_lines(applied: Applied, price: dict[str, Any]) -> Iterator[Line]:
     yield said_line(Said("Done", f"{found.command}: {files} changed{before}"))
     if "cut_start_offset" in price:
         answer = cut_answer("", price, path=found.arguments.get("partition", ""))
-        room = screen_size()[0] - LABEL_WIDTH
+        room = width - LABEL_WIDTH
         yield _loses("Lost", answer, room)
         yield from _blocks(answer, room)
     if found.status is Status.KEPT:
@@ -453,7 +453,7 @@ def _shown(
             error(problem)
         for note in (*planned.notes, *notes):
             message(note)
-        tell_answer(last, output)
+        tell_done(last, output)
     return planned.status()
 
 

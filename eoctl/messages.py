@@ -72,7 +72,8 @@ def tell_answer(lines: Iterable[Line], output: OutputFormat) -> None:
         return
     for each in lines:
         if each.text:
-            message(" ".join(each.text.split()), level="answer")
+            is_text = output is OutputFormat.TEXT
+            message(each.text if is_text else " ".join(each.text.split()), level="answer")
 
 
 def tell_done(lines: Iterable[Line], output: OutputFormat) -> None:

@@ -67,7 +67,7 @@ LABELS = ("Plan", "Loses", "Lost", "Blocked", "Owner", "Done", "Undo", "Next", "
 
 def split_answer(errors: str) -> tuple[list[str], list[str]]:
     """The lines of an answer in a pipe, and the others."""
-    lines = errors.splitlines()
+    lines = [re.sub("^([A-Z][a-z]+) +", r"\1 ", each) for each in errors.splitlines()]
     is_answer = [each.partition(" ")[0] in LABELS for each in lines]
     answer = [each for each, is_one in zip(lines, is_answer, strict=True) if is_one]
     return answer, [each for each, is_one in zip(lines, is_answer, strict=True) if not is_one]

@@ -315,9 +315,11 @@ class DuplicatesRun:
             return
         if sum(self._repeats.values()) < total:  # --limit: the others were counted alone
             for kind, found in self._counts.items():
-                noun = "batches" if kind is DuplicateKind.PROVED else "records"
+                noun = "batch" if kind is DuplicateKind.PROVED else "record"
                 if found:
-                    yield Said("Found", f"{found:,} {kind} duplicate {noun}", Severity.WARNING.rank)
+                    plural = f"{kind} duplicate {noun}{'es' if noun == 'batch' else 's'}"
+                    words = counted(found, f"{kind} duplicate {noun}", plural)
+                    yield Said("Found", words, Severity.WARNING.rank)
             return
         count = counted(sum(self._records.values()), "duplicate record")
         yield Said("Found", f"{count}, the first copies not included", Severity.WARNING.rank)

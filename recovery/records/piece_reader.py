@@ -26,7 +26,7 @@ from recovery.transactions.events import (
     read_marker_kinds,
 )
 from recovery.transactions.isolation import Isolation
-from recovery.transactions.outcomes import damage_of, later_segments, resolve_outcomes
+from recovery.transactions.outcomes import ends_by_damage, later_segments, resolve_outcomes
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER, UNKNOWN
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
@@ -293,7 +293,7 @@ class PieceReader(Generic[RowsT]):
                     start_pos,
                     self._end_pos,
                     lambda: later_segments(self._split.place, self._opener, self._listed),
-                    damage_of(self._split.place, self._opener, self._listed),
+                    ends_by_damage(self._split.place, self._opener, self._listed),
                 )
             outcome[is_data] = self._outcomes.of(part.producer_id[is_data], part.pos[is_data])
         if not self._is_committed_only:

@@ -101,27 +101,22 @@ class Outcomes:
         return found
 
 
-class Damage(NamedTuple):
-    """What to ask where a marker may be damaged or absent.
-
-    Attributes:
-        matter: leaves out the stretches that compaction explains.
-        find_ends: finds the ends that no marker tells of.
-    """
-
-    matter: Callable[[list[Stretch]], list[Stretch]]
-    find_ends: Callable[[], Ends]
-
-
-def damage_of(
+def ends_by_damage(
     place: SegmentPlace, opener: Open = open_place, listed: Sequence[SegmentPlace] | None = None
-) -> Damage:
-    """Return what to ask about the log of a segment; arguments as of `later_segments`."""
+) -> Callable[[list[Stretch]], Ends | None]:
+    """Return what finds the ends that no marker tells of, in the log of a segment.
+
+    It gives None where compaction explains all of the stretches. The arguments are those of
+    `later_segments`.
+    """
     places = tuple(_listed(place.directory) if listed is None else listed) or (place,)
-    return Damage(
-        lambda stretches: log_files_of_places(places, opener).matter(stretches),
-        lambda: find_ends_of_places(places, opener).ends,
-    )
+
+    def find(stretches: list[Stretch]) -> Ends | None:
+        if not log_files_of_places(places, opener).matter(stretches):
+            return None
+        return find_ends_of_places(places, opener).ends
+
+    return find
 
 
 def resolve_outcomes(
@@ -129,7 +124,7 @@ def resolve_outcomes(
     start_pos: int,
     end_pos: int | None,
     later: Callable[[], Iterable[Segment]],
-    damage: Damage | None = None,
+    find_ends: Callable[[list[Stretch]], Ends | None] | None = None,
 ) -> Outcomes:
     """Find the markers that decide about the batches of [start_pos, end_pos) of a segment.
 
@@ -140,12 +135,12 @@ def resolve_outcomes(
         start_pos: a batch boundary.
         end_pos: another one; None: to the end of the file.
         later: gives the segments behind this one, one after the other, if they are needed.
-        damage: is asked if a marker may be damaged or absent; None: the next one counts.
+        find_ends: is asked if a marker may be damaged or absent; None: the next one counts.
     """
     found = _Resolving(segment, start_pos, end_pos, later)
-    if damage is not None and found.stretches and damage.matter(found.stretches):
-        ends = damage.find_ends()
-        if len(ends.offset):
+    if find_ends is not None and found.stretches:
+        ends = find_ends(found.stretches)
+        if ends is not None and len(ends.offset):
             found = _Resolving(segment, start_pos, end_pos, later, ends)
     return found.outcomes()
 

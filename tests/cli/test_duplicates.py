@@ -50,6 +50,7 @@ FIRST, SECOND = f"pay-3/{0:020d}.log", f"pay-3/{6:020d}.log"
 ROWS: list[dict[str, Any]] = [
     {
         "kind": "proved",
+        "cause": "retry",
         "topic": "pay",
         "partition": 3,
         "first_partition": 3,
@@ -75,6 +76,7 @@ ROWS: list[dict[str, Any]] = [
     },
     {
         "kind": "suspected",
+        "cause": "session",
         "topic": "pay",
         "partition": 3,
         "first_partition": 3,
@@ -107,6 +109,9 @@ def test_jsonl(eoctl: Callable[..., Any], doubled: Path) -> None:
     assert [json.loads(line)["message"] for line in outcome.errors.splitlines()] == [
         VERIFIED.rstrip(),
         "duplicates: 1 proved, 1 suspected",
+        "Found 3 duplicate records, the first copies not included",
+        "Cause 2 records: a retry that the broker let through",
+        "Cause 1 record: another producer session: another process, or a restart",
     ]
     assert outcome.status == 1
 
@@ -132,7 +137,7 @@ def test_text(eoctl: Callable[..., Any], doubled: Path) -> None:
             for row in ROWS
         ),
     ]
-    assert outcome.errors == VERIFIED + "duplicates: 1 proved, 1 suspected\n"
+    assert outcome.errors.startswith(VERIFIED + "duplicates: 1 proved, 1 suspected\n")
     assert outcome.status == 1
 
 
@@ -157,14 +162,14 @@ def test_options(
     eoctl: Callable[..., Any], doubled: Path, options: list[str], status: int, counts: str
 ) -> None:
     outcome = eoctl("duplicates", doubled, *options)
-    assert outcome.errors.splitlines()[-1] == f"duplicates: {counts}"
+    assert f"duplicates: {counts}" in outcome.errors.splitlines()
     assert outcome.status == status
 
 
 def test_limit(eoctl: Callable[..., Any], doubled: Path) -> None:
     outcome = eoctl("duplicates", doubled, "--limit", 1)
     assert len(outcome.text.splitlines()) == 2
-    assert outcome.errors.splitlines()[-2:] == [
+    assert outcome.errors.splitlines()[-4:-2] == [
         "duplicates: 1 proved, 1 suspected",
         "1 of them are printed (--limit)",
     ]
@@ -366,7 +371,7 @@ def test_each_pair_is_in_one_group(
 def test_text_of_groups(eoctl: Callable[..., Any], doubled: Path) -> None:
     lines = eoctl("duplicates", doubled, "--grouped").text.splitlines()
     assert lines[0].split("\t")[:6] == [
-        *("kind", "topic", "partition", "copies_count", "base_offset", "offsets")
+        *("kind", "causes", "topic", "partition", "copies_count", "base_offset")
     ]
     assert len(lines) == 3
     one = eoctl("duplicates", doubled, "--grouped", "--limit", "1")

@@ -34,7 +34,7 @@ from eoctl.lab.sim.play import (
     require_producer,
 )
 from eoctl.lab.world.faults import CLASSES, KINDS
-from eoctl.messages import counted, is_for_people, tell_first
+from eoctl.messages import counted, tell_first
 from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.progress import Progress
 from storage.errors import EXIT_FINDINGS, UsageError, pasted
@@ -73,7 +73,7 @@ def explore_cluster(
     if course is None:
         words = f"nothing is lost, doubled or different in {counted(len(seeds), 'seed')}"
         tell_first([words], output)
-        emit(Report("event", EventRow._fields, [], notes=[words]), output)
+        emit(Report("event", EventRow._fields, []), output)
         return 0
     tell_first(_words(course), output)
     rows = [event_row(each) for each in steps(course)]
@@ -278,9 +278,8 @@ def table(filters: Mapping[str, str], output: OutputFormat, witness: str) -> int
             next_step="the same call without --witness shows which cells these are",
         )
     tell_first(answer, output)
-    notes = [] if is_for_people(output) else answer
     is_grouped = output is OutputFormat.TEXT
-    emit(_report(cells, chosen, notes, is_grouped=is_grouped), output)
+    emit(_report(cells, chosen, is_grouped=is_grouped), output)
     return 0
 
 
@@ -312,14 +311,13 @@ def _named(chosen: Mapping[str, Any]) -> str:
 def _report(
     cells: Mapping[GuaranteeCell, CellResult],
     chosen: Mapping[str, Any],
-    notes: list[str],
     *,
     is_grouped: bool,
 ) -> Report:
     """Cells for programs; for people those together that come to the same."""
     if not is_grouped:
         rows = [_row(cell, result) for cell, result in cells.items()]
-        return Report("guarantee", GuaranteeRow._fields, rows, notes=notes)
+        return Report("guarantee", GuaranteeRow._fields, rows)
     groups = grouped({cell: each.verdict for cell, each in cells.items()})
     found = [
         CellGroupRow(
@@ -329,7 +327,7 @@ def _report(
         )
         for each in groups
     ]
-    return Report("guarantees", CellGroupRow._fields, found, notes=notes)
+    return Report("guarantees", CellGroupRow._fields, found)
 
 
 def settings_of(group: CellGroup, chosen: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.target import require_legal
-from eoctl.face.style import screen_size
 from eoctl.lab.guarantees.courses import load_course, load_script, script_names
 from eoctl.lab.layout import (
     hand_over,
@@ -28,7 +27,7 @@ from eoctl.lab.world.settings import (
     START_MS,
     RunSettings,
 )
-from eoctl.messages import Line, counted, is_for_people, tell_first, wrapped
+from eoctl.messages import Line, answer_width, counted, tell_first, wrapped
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from storage.errors import EXIT_SKIPPED, RefusedError, UsageError, os_errors, pasted
@@ -311,13 +310,12 @@ def _show(
     path: str, run: RunSettings, simulation: Simulation, result: RunResult, output: OutputFormat
 ) -> None:
     rows = [event_row(each) for each in simulation.trace.events]
-    width = screen_size()[0]
+    width = answer_width(output)
     lines = [
         part.text for each in _words(path, run, result) for part in wrapped(Line(each), width, 4)
     ]
     tell_first(lines, output)
-    # What is said before the rows is not said again behind them.
-    notes = _notes(path, run, result, is_told=is_for_people(output))
+    notes = _notes(path, run, result)
     emit(Report("event", EventRow._fields, rows, notes=[*notes]), output)
 
 
@@ -371,15 +369,13 @@ def _dropped(result: RunResult) -> str:
     return f" (dropped by the client: {result.dropped_count:,})" if result.dropped_count else ""
 
 
-def _notes(path: str, run: RunSettings, result: RunResult, *, is_told: bool) -> Iterator[str]:
+def _notes(path: str, run: RunSettings, result: RunResult) -> Iterator[str]:
     sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
     yield (
         f"{sends['ok']} {_done(run)}, {sends['fail']} failed{_dropped(result)},"
         f" {sends['info']} not known{_forgotten(result)};"
         f" {result.events_count} events, history {result.digest[:16]}"
     )
-    if not is_told and (ended := _transactions(result)):
-        yield f"transactions: {ended}"
     if not result.is_quiet:
         yield (
             "at the end not all replicas are in sync, or a transaction has not ended; or it was"

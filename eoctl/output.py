@@ -92,20 +92,28 @@ class Columns(tuple[str, ...]):  # noqa: SLOT001 - a tuple has none
     """Names of columns, and which of them answer.
 
     Attributes:
-        answers: the columns that answer, in the order in which people see them: where they have no
-            room, each row is written as names and values. The others come as far as there is room,
-            and a line says which did not. Empty: all.
+        answers: the columns that answer, in the order in which people see them. Of these the first
+            ones come that have room, then the others; a line says which did not. Empty: all.
+        is_whole: where not all columns have room, each row is written one field a line.
         noun: what a row is, where the kind of the report does not say it.
     """
 
     answers: Sequence[str]
     noun: str
+    is_whole: bool
 
-    def __new__(cls, names: Iterable[str], *, answers: Sequence[str] = (), noun: str = "") -> Self:
+    def __new__(
+        cls,
+        names: Iterable[str],
+        *,
+        answers: Sequence[str] = (),
+        noun: str = "",
+        is_whole: bool = False,
+    ) -> Self:
         """Return the names with what is said of them; those that answer are among them."""
         made = super().__new__(cls, names)
         assert {*answers} <= {*made}
-        made.answers, made.noun = answers, noun
+        made.answers, made.noun, made.is_whole = answers, noun, is_whole
         return made
 
 
@@ -719,7 +727,8 @@ def _emit_table(report: Report) -> None:
     if not rows:
         line(f"no {columns.noun or report.kind.replace('_', ' ').replace('-', ' ')}")
         return
-    drawn = draw(wanted, rows, answers=answers, width=width, look=look)
+    is_whole = columns.is_whole or look.has_all or bool(look.columns)
+    drawn = draw(wanted, rows, answers=answers, width=width, look=look, is_whole=is_whole)
     write_drawn(drawn.text)
     if drawn.left_out:
         count, names = len(drawn.left_out), ", ".join(drawn.left_out)

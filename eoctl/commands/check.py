@@ -285,7 +285,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     cluster = CheckedCluster(run)
     reports: list[Report] = []
     if not is_told:
-        reports.append(Report("finding", Finding._fields, run.findings()))
+        reports.append(Report("finding", Columns(Finding._fields, is_whole=True), run.findings()))
         reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))

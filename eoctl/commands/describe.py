@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import advanced_option, output_option, records_option
 from eoctl.face.columns import size_text
-from eoctl.messages import counted, notes_in_use, tell_first
+from eoctl.messages import Line, answer_width, counted, notes_in_use, tell_first, wrapped
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import (
@@ -90,7 +90,9 @@ def command(
     with while_read(lambda: run.status):
         if is_single:
             (only,) = rows
-            tell_first([_sentence(only)], output)
+            width = answer_width(output)
+            lines = (wrapped(Line(each), width, 4) for each in _sentences(only))
+            tell_first((part.text for each in lines for part in each), output)
             rows = iter([only])
         if output is OutputFormat.TEXT:
             rows = with_words(rows)
@@ -109,11 +111,12 @@ def command(
     return run.status
 
 
-def _sentence(found: PartitionDescription) -> str:
+def _sentences(found: PartitionDescription) -> Iterator[str]:
     """Say of one partition what is in it, and what a consumer is given of it."""
     name = found.topic if found.partition is None else f"{found.topic}-{found.partition}"
     if found.log_end_offset is None:
-        return f"{name}: the log end is unknown, because the last .log could not be read to its end"
+        yield f"{name}: the log end is unknown, because the last .log could not be read to its end"
+        return
     start = found.log_start_offset or 0
     words = f"{name}: offsets {start} to {found.log_end_offset - 1}"
     if found.log_end_offset <= start:
@@ -121,12 +124,11 @@ def _sentence(found: PartitionDescription) -> str:
     elif found.records_count is not None:
         words = f"{words}, {counted(found.records_count, 'record')}"
     words = f"{words}, {size_text(found.log_bytes or 0)}, {found.verdict or 'unreadable'}"
+    yield words
     opened, stable = found.open_transactions_count, found.last_stable_offset
     if opened and stable is not None and stable < found.log_end_offset:
-        verb = "blocks" if opened == 1 else "block"
         opens = counted(opened, "open transaction")
-        words = f"{words}; {opens} {verb} read_committed at {stable}"
-    return words
+        yield f"read_committed stops at {stable} until {opens} {'ends' if opened == 1 else 'end'}"
 
 
 def _picture(

@@ -1,7 +1,7 @@
-"""A table that fits: the columns that answer stay, more come as far as there is room.
+"""A table that fits: first the columns that answer, then more as far as there is room.
 
-Where not even those that answer have room, each row is written as pairs of name and value, several
-to a line: nothing is left out then. Neither is it of a single row.
+A single row that does not fit is written whole, one field a line. So are all rows if nothing may be
+left out.
 
 Rich is imported here, for a table only.
 """
@@ -9,6 +9,7 @@ Rich is imported here, for a table only.
 from __future__ import annotations
 
 import re
+import textwrap
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Drawn(NamedTuple):
     Attributes:
         text: lines.
         left_out: columns that had no room.
-        is_table: it is one; else names and values.
+        is_table: it is one; else one field a line.
     """
 
     text: str
@@ -61,15 +62,17 @@ def draw(
     answers: Sequence[str],
     width: int,
     look: Look,
+    is_whole: bool = False,
 ) -> Drawn:
     """Draw rows in a width.
 
     Args:
         columns: names, as the report has them.
         rows: a value for each.
-        answers: those that are never left out, in this order; none: all.
+        answers: those that come first, in this order; none: all.
         width: in characters.
         look: as `Look`.
+        is_whole: nothing may be left out.
     """
     answers = [*columns] if look.has_all or not answers else answers
     ranked: Sequence[str] = [*answers, *(each for each in columns if each not in answers)]
@@ -78,8 +81,11 @@ def draw(
     built = [_column(columns, rows, name, look) for name in ranked]
     count = sum(each in ranked for each in answers)
     answering, more = built[:count], built[count:]
-    if rows and (_width(answering) > width or (len(rows) == 1 and more and _width(built) > width)):
-        return Drawn(_pairs(built, width, look), is_table=False)
+    is_record = len(rows) == 1 or is_whole or answering[0].least > width
+    if rows and is_record and _width(built) > width:
+        return Drawn(_records(built, width, look), is_table=False)
+    while len(answering) > 1 and _width(answering) > width:
+        more.insert(0, answering.pop())
     more = [each for each in more if not rows or any(each.cells)]
     left_out = [each.name for each in more]
     widths = _spread([each.least for each in answering], answering, width)
@@ -177,28 +183,39 @@ def _styled(column: _Column, cell: str) -> Text:
     return Text(cell, style_of(cell) if is_word or cell == "unknown" else "")
 
 
-def _pairs(columns: Sequence[_Column], width: int, look: Look) -> str:
-    """Write `name: value` of all that has one, several to a line as far as they fit.
+def _records(columns: Sequence[_Column], width: int, look: Look) -> str:
+    """Write each row as fields, one a line, without those that are empty.
 
-    What is longer than a line has its own and is not broken: paths and commands are to be copied.
+    Text is broken; paths and commands are not, for they are to be copied.
     """
     lines: list[Text] = []
+    names = max(cell_len(each.facts.heading) for each in columns)
     for number, cells in enumerate(zip(*(each.cells for each in columns), strict=True)):
         if number:
             lines.append(Text())
-        pending = Text()
         for column, cell in zip(columns, cells, strict=True):
-            if not cell:
-                continue
-            pair = Text.assemble((f"{column.facts.heading}: ", FAINT), _styled(column, cell))
-            if pending and pending.cell_len + GAP + pair.cell_len > width:
-                lines.append(pending)
-                pending = Text(" " * GAP) + pair
-            else:
-                pending = pending + Text(" " * GAP) + pair if pending else pair
-        lines.append(pending)
+            name = f"{column.facts.heading:{names + GAP}}"
+            is_text = column.facts.kind is Kind.TEXT
+            for part in _broken(cell, width - len(name)) if is_text else [cell]:
+                if part:
+                    lines.append(Text.assemble((name, FAINT), _styled(column, part)))
+                name = " " * len(name)
     longest = max((each.cell_len for each in lines), default=0)
     return rendered(Text("\n").join(lines), max(longest, width), look)
+
+
+def _broken(cell: str, room: int) -> list[str]:
+    """Break text at blanks, or a list at its commas, into lines of at most `room`."""
+    if len(cell) <= room:
+        return [cell]
+    if " " in cell or "," not in cell:
+        return textwrap.wrap(cell, max(room, 20), break_long_words=False, break_on_hyphens=False)
+    lines = [""]
+    for part in re.findall(r"[^,]*,|[^,]+$", cell):
+        if lines[-1] and len(lines[-1]) + len(part) > room:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def rendered(what: Table | Text, width: int, look: Look) -> str:

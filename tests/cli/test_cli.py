@@ -335,11 +335,10 @@ def test_report_on_a_narrow_terminal() -> None:
 
 
 def test_a_report_whose_columns_all_answer_on_a_narrow_terminal() -> None:
-    """A paragraph a row: nothing is left out but what is empty."""
+    """Those that have room, from the first on."""
     assert on_a_narrow_terminal() == (
-        f"first: x\\x1b[31m  second: 1\n  third: {'y' * 60}\n  the fourth: {'z' * 60}\n"
-        "\n"
-        "first: x  second: 22  the fourth: unknown\n"
+        f"first      second  third{' ' * 55}\nx\\x1b[31m       1  {'y' * 60}\nx              22\n"
+        "not shown: the_fourth; see --columns all\n"
     )
 
 

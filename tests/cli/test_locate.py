@@ -258,7 +258,7 @@ def test_who_wrote_an_offset(golden: Callable[[str], Path]) -> None:
     shown = on_terminal(*call[1:], streams=("stdout",))
     status, lines = shown.status, shown.lines
     assert status == 0
-    assert any("transactional id: " in each and "21" in each for each in lines[:10])
+    assert any(each.startswith("transactional id ") for each in lines[:10])
     shown = on_terminal("locate", log_dir / "plain-0", "--offset", 54, streams=("stdout",))
     lines = shown.lines
     assert lines[0] == "offset 54: a producer without idempotence, leader epoch 0"

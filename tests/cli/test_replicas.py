@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 from typing import TYPE_CHECKING, Any
@@ -620,8 +621,7 @@ def test_every_half_of_it_is_a_log(
 def test_80_columns(diverged: Path) -> None:
     call = ("replicas", "compare", "broker-2/div-0", "broker-3/div-0", "--now", 0)
     shown = in_80_columns(*call)
-    assert "not shown" not in shown
-    assert "lost acknowledged offsets: " in shown
+    assert re.search(r"^lost acknowledged records +0", shown, re.MULTILINE)
 
 
 # --- which one should lead ------------------------------------------------------------------------

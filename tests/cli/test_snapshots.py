@@ -74,9 +74,9 @@ NOT_DIGESTED = ("copy", "produce")
 CLOCKLESS = ("dump-segment", "describe", "locate", "consume", "duplicates", "spark-audit", "loss")
 _MASKS = (
     (re.compile(r"\d{8}T\d{6}\.\d{3}Z-([a-z-]+)-[0-9a-f]{4}"), r"PLAN-ID-\1"),
-    (re.compile(r"(applied at: )\S+"), r"\1TIME"),
+    (re.compile(r"(applied at:? +)\S+"), r"\1TIME"),
     (re.compile(r"\.from-[0-9a-f]{16}"), ".from-SESSION"),
-    (re.compile(r"producer id: [6-9]\d{15}"), "producer id: OURS"),
+    (re.compile(r"(producer id:? +)[6-9]\d{15}"), r"\1OURS"),
     (re.compile(r"producer [6-9]\d{15}"), "producer OURS"),
 )
 

@@ -140,8 +140,7 @@ def in_80_columns(*arguments: Any) -> str:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode())
     shown = re.sub(r"\r[^\r\n]*\x1b\[K", "", shown)  # progress, on a busy machine
     words = (
-        "  path: ",
-        "  directories: ",
+        "path  ",
         "verified",
         "now is",
         "eoctl undo",

@@ -12,6 +12,7 @@ import msgpack
 import pytest
 
 import recovery.look.describe
+from eoctl.face.columns import size_text
 from recovery.look.describe import PartitionDescription, SegmentSummary
 from tests.damage.planted import layout
 
@@ -241,7 +242,8 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
         "\t".join(SegmentSummary._fields),
         "\t".join(map(str, segment)),
     ]
-    verified, source = outcome.errors.splitlines()
+    sentence, verified, source = outcome.errors.splitlines()
+    assert sentence == f"trimmed-0: offsets 0 to 299, 300 records, {size_text(size)}, ok"
     assert verified == (
         "verified: headers and checksums of all batches; records were not decompressed"
     )

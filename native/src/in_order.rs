@@ -15,6 +15,9 @@ const LOOK_COUNT: u64 = 4; // as `storage/kernels/offset_order.py`
 const TICK: Duration = Duration::from_millis(100);
 const PIECES_A_TICK: u64 = 32;
 const CHUNKS_AHEAD: usize = 2; // of text that wait for their turn, of one piece
+// Of larger batches little but reading and checksums is to be done, which two threads do no faster.
+const LARGE_BATCH_BYTES: u64 = 2 << 10;
+const SAMPLE_BYTES: u64 = 64 << 10; // tell how large batches are
 
 /// Gets the text or the headers, and is asked from time to time whether to go on.
 pub trait Reader {
@@ -78,12 +81,25 @@ pub fn work_through<R: Reader>(
     reader: &mut R,
 ) -> Result<Done, R::Error> {
     let mut done = Done::new(start, last_record_offset);
-    if threads > 1 && job.walk_to_pos.saturating_sub(start.pos) > job.piece_bytes * threads as u64 {
+    let is_long = job.walk_to_pos.saturating_sub(start.pos) > job.piece_bytes * threads as u64;
+    if threads > 1 && is_long && has_work_for_threads(job, start) {
         go_with_threads(job, threads, reader, &mut done)?;
     } else {
         go_alone(job, reader, &mut done)?;
     }
     Ok(done)
+}
+
+/// Whether more is to be done than to read headers and checksums of large batches.
+fn has_work_for_threads(job: &Job, start: Place) -> bool {
+    let Task::Print { records: None, .. } = job.task else {
+        return true;
+    };
+    let limit_pos = start.pos + SAMPLE_BYTES;
+    let mut piece = Piece::new(job);
+    piece.read(start.pos, limit_pos);
+    let (end, _) = piece.walk(start, limit_pos);
+    (end.pos - start.pos) < LARGE_BATCH_BYTES * piece.batch_count()
 }
 
 fn go_alone<R: Reader>(job: &Job, reader: &mut R, done: &mut Done) -> Result<(), R::Error> {

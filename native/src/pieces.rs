@@ -138,6 +138,11 @@ impl<'a> Piece<'a> {
         (place, place.pos >= self.job.walk_to_pos)
     }
 
+    /// How many batches the last walk has found.
+    pub fn batch_count(&self) -> u64 {
+        self.starts.len() as u64
+    }
+
     /// Do the task with what was walked from `start` on; `walked` is what `walk` returned.
     ///
     /// `text` is an empty buffer; one comes back.

@@ -58,6 +58,7 @@ def said_line(said: Said) -> Line:
 
 
 WIDE = 1 << 12  # columns of a line that a log keeps
+FOLD_INDENT = 4
 
 
 def answer_width(output: OutputFormat) -> int:
@@ -65,8 +66,9 @@ def answer_width(output: OutputFormat) -> int:
     return screen_size()[0] if is_for_people(output) else WIDE
 
 
-def tell_answer(lines: Iterable[Line], output: OutputFormat) -> None:
+def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
     """Write what the rows come to: on a terminal with them, else on stderr, where logs keep it."""
+    lines = map(_as_line, said)
     if is_for_people(output):
         tell(lines)
         return
@@ -94,11 +96,24 @@ def tell(lines: Iterable[Line]) -> None:
         write_drawn(f"{shown}\n")
 
 
-def tell_first(said: Iterable[Said | str], output: OutputFormat) -> None:
+def tell_first(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
     """Say what the rows come to, before them."""
-    tell_answer((said_line(e) if isinstance(e, Said) else Line(e) for e in said), output)
+    tell_answer(said, output)
     if is_for_people(output):
         line("")
+
+
+def _as_line(said: Said | Line | str) -> Line:
+    if isinstance(said, Said):
+        return said_line(said)
+    return said if isinstance(said, Line) else Line(said)
+
+
+def folded(texts: Iterable[str], output: OutputFormat) -> Iterator[Line]:
+    """Break the sentences of an answer; what follows the first line of one is indented."""
+    width = answer_width(output)
+    for each in texts:
+        yield from wrapped(Line(each), width, FOLD_INDENT)
 
 
 def wrapped(text: Line, width: int, indent: int) -> Iterator[Line]:

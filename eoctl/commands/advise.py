@@ -86,9 +86,9 @@ def command(
         now=now,
         expiration_ms=producer_expiry_ms,
     )
-    from eoctl.messages import is_for_people, said_line, tell_answer
+    from eoctl.messages import is_for_people, tell_answer
 
-    tell_answer(map(said_line, answer(run)), output)
+    tell_answer(answer(run), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
     _print(_reports(run, limit), output)
@@ -103,12 +103,12 @@ def _settings(
     limit: int | None,
     output: OutputFormat,
 ) -> int:
-    from eoctl.messages import is_for_people, said_line, tell_answer
+    from eoctl.messages import is_for_people, tell_answer
     from eoctl.output import Report
     from recovery.elections.advice import TopicClaims
 
     run = SettingsRun(paths, topics=topics, metadata_dir=metadata_dir)
-    tell_answer(map(said_line, settings_answer(run)), output)
+    tell_answer(settings_answer(run), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
     columns = Columns(TopicClaims._fields, answers=TOPIC_ANSWERS)

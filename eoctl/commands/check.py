@@ -17,7 +17,6 @@ from eoctl.messages import (
     answer_width,
     counted,
     is_for_people,
-    said_line,
     tell,
     tell_answer,
 )
@@ -314,7 +313,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
         message(run.summary())
         verdict = verdict_of_run(run, request)
-        tell_answer(map(said_line, top(verdict, answer_width(output))), output)
+        tell_answer(top(verdict, answer_width(output)), output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
     return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
 

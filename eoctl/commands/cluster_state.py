@@ -106,11 +106,11 @@ def command(
 def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
     from eoctl.commands.shared import cluster_rows as rows
     from eoctl.commands.shared.cluster_rows import with_words
-    from eoctl.messages import is_for_people, said_line, tell_answer
+    from eoctl.messages import is_for_people, tell_answer
     from eoctl.output import Report, message
 
     partitions = run.partitions
-    tell_answer(map(said_line, answer(run)), output)
+    tell_answer(answer(run), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
         # Those with which something is the matter come first.
@@ -213,11 +213,11 @@ def _stream(run: HistoryRun, output: OutputFormat) -> None:
 def _in_sync(
     paths: list[str], acknowledged: str, metadata_dir: str | None, output: OutputFormat
 ) -> int:
-    from eoctl.messages import said_line, tell_answer
+    from eoctl.messages import tell_answer
     from eoctl.output import Report, message
 
     run = InSyncRun(paths, acknowledged, metadata_dir=metadata_dir)
-    tell_answer(map(said_line, run.answer()), output)
+    tell_answer(run.answer(), output)
     _print([Report("in_sync", IN_SYNC_COLUMNS, run.rows)], output)
     for note in run.notes:
         message(note)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import advanced_option, output_option, records_option
 from eoctl.face.columns import size_text
-from eoctl.messages import Line, answer_width, counted, notes_in_use, tell_first, wrapped
+from eoctl.messages import counted, folded, notes_in_use, tell_first
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import (
@@ -90,9 +90,7 @@ def command(
     with while_read(lambda: run.status):
         if is_single:
             (only,) = rows
-            width = answer_width(output)
-            lines = (wrapped(Line(each), width, 4) for each in _sentences(only))
-            tell_first((part.text for each in lines for part in each), output)
+            tell_first(folded(_sentences(only), output), output)
             rows = iter([only])
         if output is OutputFormat.TEXT:
             rows = with_words(rows)

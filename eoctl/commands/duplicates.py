@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from eoctl.declared import advanced_option, option, output_option, records_option
-from eoctl.messages import Said, counted, is_for_people, notes_in_use, said_line, tell_answer
+from eoctl.messages import Said, counted, is_for_people, notes_in_use, tell_answer
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.cluster.placement import doubts_around
@@ -136,7 +136,7 @@ def command(
             _report_groups(run, output)
         else:
             _report_pairs(run, output)
-        tell_answer(map(said_line, run.answer()), output)
+        tell_answer(run.answer(), output)
     return run.status
 
 
@@ -164,7 +164,7 @@ def _draw_groups(run: DuplicatesRun, count: int, output: OutputFormat) -> None:
     from recovery.duplicates.groups import DuplicateGroup
 
     rows = [_drawn(each) for each in run.largest_groups(count)]
-    tell_answer(map(said_line, run.answer()), output)
+    tell_answer(run.answer(), output)
     if not rows:
         for note in run.notes:
             message(note)

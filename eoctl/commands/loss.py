@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.declared import advanced_option, option
-from eoctl.messages import Said, counted, is_for_people, said_line, tell_answer
+from eoctl.messages import Said, counted, is_for_people, tell_answer
 from eoctl.options import TERMINAL_ROWS, Limit, Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
@@ -83,7 +83,7 @@ def _draw(run: LossRun | AgainstRun, *, has_all: bool) -> None:
     rows: list[LossRow | ChangeRow] = sorted(
         run.rows(), key=lambda each: [*map(str, run.kinds)].index(str(each.kind))
     )
-    tell_answer(map(said_line, run.answer()), OutputFormat.TEXT)
+    tell_answer(run.answer(), OutputFormat.TEXT)
     # Aborted transactions are normal traffic: on a terminal they are counted above.
     listed = [
         row_as_text(each, TERMINAL_KEY) for each in rows if has_all or each.kind != LossKind.ABORTED
@@ -115,7 +115,7 @@ def _stream(run: LossRun | AgainstRun, output: OutputFormat) -> None:
         kind="partition", columns=run.summary_columns, rows=run.summaries, notes=run.notes
     )
     emit(summaries, output)
-    tell_answer(map(said_line, run.answer()), output)
+    tell_answer(run.answer(), output)
 
 
 # -- a run of `eoctl loss`: the survey, what is said at the end, and the exit status

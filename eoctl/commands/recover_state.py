@@ -21,9 +21,8 @@ from eoctl.messages import (
     answer_width,
     counted,
     fitting,
-    is_for_people,
     said_line,
-    tell_answer,
+    tell_first,
 )
 from eoctl.output import Columns, OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.progress import Progress
@@ -300,9 +299,7 @@ def show_state(path: str, options: RecoverOptions, to: str | None, output: Outpu
         fsio.replace_file(fsio.FileSystem(), to, view.recovered.content)
         view.notes.append(f"wrote {to}")
     can_apply = to is None and options.at_offset is None
-    tell_answer(view.lines(answer_width(output), can_apply=can_apply), output)
-    if is_for_people(output):
-        line("")
+    tell_first(view.lines(answer_width(output), can_apply=can_apply), output)
     view.print(output)
     for note in view.notes:
         message(note)

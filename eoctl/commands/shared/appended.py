@@ -20,10 +20,9 @@ from eoctl.messages import (
     answer_width,
     counted,
     fitting,
-    is_for_people,
     said_line,
-    tell_answer,
     tell_done,
+    tell_first,
 )
 from eoctl.output import OutputFormat, Report, emit, line
 from recovery.rules.findings import Severity
@@ -99,9 +98,7 @@ def _show(appended: AppendedRows, output: OutputFormat) -> None:
     is_text = output is OutputFormat.TEXT
     has_words, room = appended.error is None, answer_width(output) - LABEL_WIDTH
     if has_words and appended.journal is None:
-        tell_answer(_planned_lines(appended, room), output)
-        if is_for_people(output):
-            line("")
+        tell_first(_planned_lines(appended, room), output)
     for plan in appended.recoveries:
         show_plan(plan, output)
         if is_text:

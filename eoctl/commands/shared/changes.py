@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Selected
 
 
-# -- what a plan comes to in four lines, and what was done in three; for a terminal
+# -- what a plan comes to in four lines, and what was done in three
 #
 # Plan    cut txn-0 back from 318 to 300; 9 files change
 # Loses   13 records, 6 acknowledged; 6 transactions changed

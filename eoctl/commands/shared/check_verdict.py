@@ -539,7 +539,7 @@ def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
 
 
 def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
-    """Put together what a run found, which must have kept its findings; it has ended.
+    """Put together what a run found, which has ended.
 
     What goes at a start, and since when a transaction is open, is read here: the bytes that go,
     and a batch for each partition.

@@ -148,7 +148,7 @@ def hanging(
         hanging_row,
         how_to_commit,
     )
-    from eoctl.messages import Line, tell_answer
+    from eoctl.messages import tell_answer
     from eoctl.output import Report, emit
 
     clock = now, transaction_max_timeout_ms
@@ -168,7 +168,7 @@ def hanging(
                 for e in found
             ),
         )
-    tell_answer(map(Line, hanging_lines(world, found)), output)
+    tell_answer(hanging_lines(world, found), output)
     emit(
         Report(
             kind="hanging",

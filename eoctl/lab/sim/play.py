@@ -27,7 +27,7 @@ from eoctl.lab.world.settings import (
     START_MS,
     RunSettings,
 )
-from eoctl.messages import Line, answer_width, counted, tell_first, wrapped
+from eoctl.messages import counted, folded, tell_first
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from storage.errors import EXIT_SKIPPED, RefusedError, UsageError, os_errors, pasted
@@ -310,11 +310,7 @@ def _show(
     path: str, run: RunSettings, simulation: Simulation, result: RunResult, output: OutputFormat
 ) -> None:
     rows = [event_row(each) for each in simulation.trace.events]
-    width = answer_width(output)
-    lines = [
-        part.text for each in _words(path, run, result) for part in wrapped(Line(each), width, 4)
-    ]
-    tell_first(lines, output)
+    tell_first(folded(_words(path, run, result), output), output)
     notes = _notes(path, run, result)
     emit(Report("event", EventRow._fields, rows, notes=[*notes]), output)
 

@@ -25,7 +25,7 @@ import numpy as np
 from bench.audit import audit_lines
 from bench.check import check_lines
 from bench.cluster import play_lines
-from bench.cluster_state import history_lines
+from bench.metadata_history import history_lines
 from bench.consume import consume_lines
 from bench.copy import copy_lines
 from bench.history import checker_lines

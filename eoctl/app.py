@@ -6,7 +6,6 @@ A command's own module is imported when that command is asked for.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
@@ -18,11 +17,11 @@ from eoctl.declared import NEEDED, parameters_of
 from eoctl.help.command import HELP_NAMES, HelpfulCommand, HelpfulGroup
 from eoctl.outcome import exit_status_of, with_kernel
 from eoctl.shared_options import with_shared
-from eoctl.verbs import COMMANDS, CommandEntry, wanted_command
+from eoctl.verbs import COMMANDS, GROUPS, module_of, wanted_command
 from storage.errors import EXIT_USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from eoctl.declared import Parameter
 
@@ -49,37 +48,44 @@ def build_app(arguments: list[str]) -> typer.Typer:
         no_args_is_help=True,
     )
     app.callback()(_top_level)
-    for name, entry in COMMANDS.items():
+    for panel, name, summary in _listed():
         if name == wanted:
-            module = importlib.import_module(entry.module)
+            module = module_of(name)
             if hasattr(module, "SUBCOMMANDS"):
-                app.add_typer(_build_group(module.SUBCOMMANDS, entry, arguments), name=name)
+                group = _build_group(module.SUBCOMMANDS, summary, arguments)
+                app.add_typer(group, name=name, rich_help_panel=panel)
             else:
-                app.command(name, cls=HelpfulCommand, short_help=entry.summary)(
+                app.command(name, cls=HelpfulCommand, short_help=summary, rich_help_panel=panel)(
                     for_typer(module.command)
                 )
         elif is_list_needed:
-            app.command(name, short_help=entry.summary)(_placeholder)
+            app.command(name, short_help=summary, rich_help_panel=panel)(_placeholder)
     if is_list_needed:
-        app.command("help", short_help="Show the help of a command.")(_placeholder)
+        app.command("help", short_help="Show the help of a command.", rich_help_panel="Help")(
+            _placeholder
+        )
     return app
 
 
+def _listed() -> Iterator[tuple[str, str, str]]:
+    """Yield the group of each command, its name, and what the list says of it."""
+    for group, commands in GROUPS.items():
+        yield from ((group, *each) for each in commands.items())
+
+
 def _build_group(
-    functions: Mapping[str, Callable[..., int | None]], entry: CommandEntry, arguments: list[str]
+    functions: Mapping[str, Callable[..., int | None]], summary: str, arguments: list[str]
 ) -> typer.Typer:
     """Build a command that has commands of its own; only the one called is more than a name."""
     wanted = wanted_command(arguments, 1)
     is_list_needed = arguments[1:2] != [wanted] or wanted not in functions
-    group = typer.Typer(
-        cls=HelpfulGroup, help=entry.summary, rich_markup_mode=None, no_args_is_help=True
-    )
+    group = typer.Typer(cls=HelpfulGroup, help=summary, rich_markup_mode=None, no_args_is_help=True)
     for name in functions:
         if name != wanted and not is_list_needed:
             continue
         function = functions[name]
-        summary = (function.__doc__ or "").partition("\n")[0]
-        group.command(name, cls=HelpfulCommand, short_help=summary)(
+        told = (function.__doc__ or "").partition("\n")[0]
+        group.command(name, cls=HelpfulCommand, short_help=told)(
             for_typer(function) if name == wanted else _placeholder
         )
     return group
@@ -152,7 +158,7 @@ def _for_signature(parameter: Parameter) -> inspect.Parameter:
 def _tell_usage(exc: TyperException, words: list[str], arguments: list[str]) -> int:
     """Say what is wrong with a call; without any argument that is the help."""
     from eoctl import output
-    from eoctl.help.command import as_ours, asks_for_machine
+    from eoctl.help.wrong_calls import as_ours, asks_for_machine
 
     if type(exc).__name__ == "NoArgsIsHelpError":
         output.write_stderr(exc.format_message())

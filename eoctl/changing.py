@@ -85,8 +85,7 @@ def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
     if journals:
         more = f"; likewise for {len(journals) - 1} more journals" if len(journals) > 1 else ""
         yield (
-            f"eoctl loss --against {pasted(journals[0])} tells which records are gone, new or"
-            f" changed{more}"
+            f"eoctl diff {pasted(journals[0])} tells which records are gone, new or changed{more}"
         )
 
 

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 # Module -> what the extras in pyproject.toml ask for, in a release that will do.
 REQUIREMENTS = {
     "confluent_kafka": "confluent-kafka>=2.6",
+    "fastavro": "fastavro>=1.9",
+    "grpc_tools": "grpcio-tools>=1.66",
     "pyarrow": "pyarrow>=15",
     "pyspark": "pyspark>=4.0,<5",
     "pyspark.sql.connect": "pyspark[connect]>=4.0,<5",

@@ -296,17 +296,16 @@ DirectoryId = Annotated[
 TopicId = Annotated[
     str | None, advanced_option(metavar="ID", help="Topic id for a directory without one.")
 ]
-SingleCopy = Annotated[
-    bool, safety_option("--single-copy", help="This is the only replica that counts.")
+SingleCopy = Annotated[bool, safety_option("--single-copy", help="No other replica will be kept.")]
+SchemaDir = Annotated[
+    list[str] | None,
+    advanced_option(
+        metavar="DIR", help="Log dir with _schemas-0, or files ID.avsc, ID.proto, ID.json."
+    ),
 ]
 TargetTopic = Annotated[
     str | None,
-    option(
-        "--to-topic",
-        "--topic",
-        metavar="TOPIC",
-        help="Write to all partitions of this topic, by key.",
-    ),
+    option("--to-topic", metavar="TOPIC", help="Write to all partitions of this topic, by key."),
 ]
 PartitionsCount = Annotated[
     int | None, option(min=1, metavar="N", help="Number of partitions of the topic.")

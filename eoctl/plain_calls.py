@@ -7,15 +7,14 @@ options with a good value, or one of its arguments, is Typer's: the error is tol
 
 from __future__ import annotations
 
-import importlib
 from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from eoctl.declared import NEEDED, Declared, parameters_of, used_old_names
+from eoctl.declared import NEEDED, Declared, parameters_of
 from eoctl.outcome import with_kernel
 from eoctl.shared_options import with_shared
-from eoctl.verbs import COMMANDS
+from eoctl.verbs import COMMANDS, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,33 +37,26 @@ class _Taken(NamedTuple):
     is_list: bool
 
 
-class Called(NamedTuple):
-    """The command that a call names: with its name, and the words behind it."""
-
-    function: Callable[..., int | None]
-    name: str
-    words: list[str]
-
-
-def called(words: list[str]) -> Called | None:
-    """Return the command of a call; None: it names none, or not first of all."""
+def called(words: list[str]) -> tuple[Callable[..., int | None], list[str]] | None:
+    """Return the command of a call and the words behind it; None: no command comes first."""
     if not words or words[0] not in COMMANDS:
         return None
-    module = importlib.import_module(COMMANDS[words[0]].module)
+    module = module_of(words[0])
     if hasattr(module, "command"):
-        return Called(module.command, words[0], words[1:])
+        return module.command, words[1:]
     function = module.SUBCOMMANDS.get("".join(words[1:2]))
-    return None if function is None else Called(function, " ".join(words[:2]), words[2:])
+    return None if function is None else (function, words[2:])
 
 
 def plain_command(words: list[str]) -> Callable[[], int | None] | None:
     """Return what a call does; None: Typer has to say what it is."""
     found = called(words)
-    if found is None or used_old_names(found.name, found.words):
+    if found is None:
         return None
-    command = with_kernel(with_shared(found.function))
+    function, rest = found
+    command = with_kernel(with_shared(function))
     try:
-        values = _values(parameters_of(command), found.words)
+        values = _values(parameters_of(command), rest)
     except _UnsureError:
         return None
     return lambda: command(**values)

@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eoctl.declared import Parameter, advanced_option, output_option, parameters_of, with_parameters
+from eoctl.declared import (
+    Panel,
+    Parameter,
+    advanced_option,
+    option,
+    parameters_of,
+    with_parameters,
+)
 from eoctl.face.style import Color, Look
 
 if TYPE_CHECKING:
@@ -29,30 +36,31 @@ class CleanupPolicy(StrEnum):
     DELETE = "delete"
 
 
+shared_option = functools.partial(option, panel=Panel.SHARED)
 # Parameter -> what Typer is told of it, and its default.
 SHARED: dict[str, tuple[Any, Any]] = {
     "columns": (
         Annotated[
             str | None,
-            output_option(metavar="A,B,C|all", help="Columns to show, in this order."),
+            shared_option(metavar="A,B,C|all", help="Columns to show, in this order."),
         ],
         None,
     ),
     "table": (
         Annotated[
             str | None,
-            output_option(metavar="KIND", help="Of --output csv: only rows of this kind."),
+            shared_option(metavar="KIND", help="Of --output csv: only rows of this kind."),
         ],
         None,
     ),
-    "utc": (Annotated[bool, output_option("--utc", help="Show times in UTC.")], False),
-    "color": (Annotated[Color, output_option(help="Use colours.")], Color.AUTO),
+    "utc": (Annotated[bool, shared_option("--utc", help="Show times in UTC.")], False),
+    "color": (Annotated[Color, shared_option(help="Use colours.")], Color.AUTO),
     "no_pager": (
-        Annotated[bool, output_option("--no-pager", help="Do not use a pager.")],
+        Annotated[bool, shared_option("--no-pager", help="Do not use a pager.")],
         False,
     ),
     "no_progress": (
-        Annotated[bool, output_option("--no-progress", "-q", help="Do not show progress.")],
+        Annotated[bool, shared_option("--no-progress", "-q", help="Do not show progress.")],
         False,
     ),
 }
@@ -63,7 +71,7 @@ CLEANUP_POLICY = Annotated[
 ]
 OFFSETS_COMMANDS = frozenset(
     {
-        *("adopt", "advise", "check", "consume", "copy", "describe", "duplicates", "export"),
+        *("adopt", "start_order", "check", "consume", "copy", "describe", "duplicates", "export"),
         *("loss", "producers", "rebuild", "recover_state", "repair", "replicas", "report"),
         *("serve", "spark_audit", "truncate"),
         *("txn.look.list_transactions", "txn.look.describe", "txn.look.hanging"),

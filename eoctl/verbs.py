@@ -1,10 +1,13 @@
-"""The commands: where each is, and what the list of them says."""
+"""The commands: their groups, their order, and where each is."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class Subcommands(Mapping[str, Callable[..., int | None]]):
@@ -28,104 +31,65 @@ class Subcommands(Mapping[str, Callable[..., int | None]]):
         return len(self._places)
 
 
-class CommandEntry(NamedTuple):
-    """Where a command lives and what the list of commands says of it."""
-
-    module: str
-    summary: str
-
-
-COMMANDS = {
-    "init": CommandEntry(
-        "eoctl.commands.init", "Make a log dir from nothing, with topics, ready for a broker."
-    ),
-    "adopt": CommandEntry(
-        "eoctl.commands.adopt", "Bring up what dead brokers left, under a new cluster."
-    ),
-    "dump-segment": CommandEntry(
-        "eoctl.commands.dump_segment", "Print any file of a log directory as kafka-dump-log does."
-    ),
-    "describe": CommandEntry(
-        "eoctl.commands.describe", "Summarise partitions or whole log directories."
-    ),
-    "check": CommandEntry(
-        "eoctl.commands.check", "Check directories against the rules a broker lives by."
-    ),
-    "report": CommandEntry(
-        "eoctl.commands.report", "Make one HTML file with timelines, to attach to an incident."
-    ),
-    "rebuild": CommandEntry(
-        "eoctl.commands.rebuild", "Rebuild indexes, snapshots and epochs from the .log files."
-    ),
-    "recover-state": CommandEntry(
-        "eoctl.commands.recover_state", "Show the producer state a broker would recover."
-    ),
-    "locate": CommandEntry(
-        "eoctl.commands.locate", "Find where an offset, a time, a key or a position lies."
-    ),
-    "produce": CommandEntry("eoctl.commands.produce", "Append lines to a partition directory."),
-    "consume": CommandEntry(
-        "eoctl.commands.consume", "Print the records of a partition as a consumer gets them."
-    ),
-    "serve": CommandEntry(
-        "eoctl.commands.serve", "Serve dead brokers' directories to every Kafka client."
-    ),
-    "copy": CommandEntry(
-        "eoctl.commands.copy", "Append one partition to another one, exactly once."
-    ),
-    "repair": CommandEntry(
-        "eoctl.commands.repair", "Mend damaged partitions: as a broker would, or losing less."
-    ),
-    "truncate": CommandEntry(
-        "eoctl.commands.truncate", "Cut a partition back to an offset, a time, an epoch."
-    ),
-    "txn": CommandEntry(
-        "eoctl.commands.txn", "Find open, hanging and torn transactions, and abort them."
-    ),
-    "groups": CommandEntry(
-        "eoctl.commands.groups", "Show consumer groups of dead brokers, and bring offsets over."
-    ),
-    "replicas": CommandEntry(
-        "eoctl.commands.replicas", "Compare copies of a partition, or make one follow another."
-    ),
-    "cluster-state": CommandEntry(
-        "eoctl.commands.cluster_state", "Say who leads and is in sync, by the metadata, over time."
-    ),
-    "advise": CommandEntry(
-        "eoctl.commands.advise", "Say which dead broker to start first, and what is lost."
-    ),
-    "sim": CommandEntry(
-        "eoctl.commands.sim", "Simulate a replica set over real log dirs, and judge what is lost."
-    ),
-    "bench": CommandEntry(
-        "eoctl.commands.bench", "Measure real brokers, and audit what of it has landed."
-    ),
-    "apply": CommandEntry(
-        "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
-    ),
-    "undo": CommandEntry("eoctl.commands.undo", "Put back what an applied plan has changed."),
-    "journal": CommandEntry(
-        "eoctl.commands.journal", "List, show and prune the journals of applied plans."
-    ),
-    "export": CommandEntry(
-        "eoctl.commands.export", "Write the records of partitions as Parquet or JSON Lines."
-    ),
-    "producers": CommandEntry(
-        "eoctl.commands.producers", "Count producer ids, and estimate the heap they take."
-    ),
-    "lease-pid": CommandEntry(
-        "eoctl.commands.lease_pid", "Lease producer ids to applications; old holders are fenced."
-    ),
-    "duplicates": CommandEntry(
-        "eoctl.commands.duplicates", "Find duplicate records: proved, or suspected."
-    ),
-    "loss": CommandEntry(
-        "eoctl.commands.loss", "Show records lost, duplicated, aborted, or unlike another copy."
-    ),
-    "spark-audit": CommandEntry(
-        "eoctl.commands.spark_audit", "Audit transactions, duplicates and replicas, at any scale."
-    ),
+# Group -> command -> what the list of commands says of it.
+GROUPS: dict[str, dict[str, str]] = {
+    "Diagnose": {
+        "check": "Check directories against the rules of a Kafka broker.",
+        "describe": "Summarise partitions or whole log directories.",
+        "loss": "Show lost, duplicate and aborted records.",
+        "diff": "Compare records, topics, settings and groups of two copies.",
+        "duplicates": "Find duplicate records, and say who wrote them.",
+        "txn": "Find open, hanging and torn transactions, and end them.",
+        "groups": "Show consumer groups, and export or import their offsets.",
+        "report": "Write one HTML page with timelines for an incident.",
+    },
+    "Choose a broker": {
+        "start-order": "Choose which stopped broker to start first.",
+        "replicas": "Compare replicas, or make one follow another.",
+        "metadata": "Show leaders, ISR, brokers and settings, now or earlier.",
+    },
+    "Get data out": {
+        "export": "Export records as Parquet or JSON Lines.",
+        "serve": "Serve stopped brokers' directories to Kafka clients.",
+        "consume": "Print records as a consumer gets them.",
+        "copy": "Append one partition to another, exactly once.",
+    },
+    "Repair": {
+        "repair": "Repair partitions as a broker would, or with less loss.",
+        "truncate": "Truncate a partition to an offset, a time or an epoch.",
+        "rebuild": "Rebuild indexes, snapshots and epochs from .log files.",
+        "adopt": "Start a new cluster with the data of lost brokers.",
+    },
+    "Go back": {
+        "apply": "Apply a saved plan, or complete an interrupted change.",
+        "undo": "Restore what an applied plan changed.",
+        "journal": "List, show and prune the journals of applied plans.",
+    },
+    "Inspect": {
+        "dump-segment": "Print any file of a log directory as kafka-dump-log does.",
+        "locate": "Find an offset, a time, a key or a position.",
+        "recover-state": "Show the producer state that a broker would recover.",
+        "producers": "Count producer ids, and estimate their heap.",
+    },
+    "Write": {
+        "init": "Create a log directory with topics, ready for a broker.",
+        "produce": "Append lines to a partition directory.",
+        "lease-pid": "Lease producer ids to applications, and fence old holders.",
+    },
+    "At scale": {
+        "spark-audit": "Audit transactions, duplicates and replicas on Spark.",
+    },
+    "Lab": {
+        "sim": "Simulate a cluster over real log directories.",
+        "bench": "Measure real brokers, and audit what they acknowledged.",
+    },
 }
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+
+
+def module_of(command: str) -> ModuleType:
+    """Import and return the module of a command."""
+    return importlib.import_module(f"eoctl.commands.{command.replace('-', '_')}")
 
 
 def wanted_command(arguments: list[str], place: int = 0) -> str | None:

@@ -9,7 +9,6 @@ it is put into the form of its command. An option that no command has any more i
 
 from __future__ import annotations
 
-import importlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from typer.main import get_command
 from eoctl import shared_options
 from eoctl.app import build_app
 from eoctl.help.command import rows_of
-from eoctl.verbs import COMMANDS
+from eoctl.verbs import COMMANDS, module_of
 from tests.help_examples import MAN_DIR
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ _OF_ALL = (
 
 def calls_of(command: str) -> list[list[str]]:
     """Return a command by its words, or its own commands."""
-    module = importlib.import_module(COMMANDS[command].module)
+    module = module_of(command)
     return [[command, each] for each in getattr(module, "SUBCOMMANDS", ())] or [[command]]
 
 
@@ -76,7 +75,7 @@ def with_options(page: str, command: str) -> str:
 
 def rows_of_call(words: list[str]) -> list[tuple[str, str]]:
     """Return the options that a command has of its own, as its help writes them."""
-    panels = [each for each in rows_of(*made_of(words), " ".join(words)) if each[0] != _ARGUMENTS]
+    panels = [each for each in rows_of(*made_of(words)) if each[0] != _ARGUMENTS]
     return [row for _, rows in panels for row in rows if not row[1].startswith(_OF_ALL)]
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.cluster_state import make_metadata_log
 from bench.curves import PAGE, curves_of, exponent, number, picture, sentence, tables_of
 from bench.landed import COUNT_NAME, audit, made, require_all
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
 from bench.measure import family_pss_mib
+from bench.metadata_history import make_metadata_log
 from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
 from recovery.cluster.history import PartitionChange, Why, read_history
 from storage.dirs.discovery import discover

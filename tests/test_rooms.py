@@ -135,7 +135,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.face": set(),
     "eoctl.help": {
-        "eoctl", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
+        "eoctl", "recovery.cluster", "recovery.groups", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
     },
     "eoctl.report": {"eoctl.face"},
     "eoctl.dump": {"eoctl", "recovery.rebuild", "recovery.rules"},

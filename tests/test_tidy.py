@@ -73,6 +73,19 @@ EXCEPTIONS = {
     # What is played, and then judged.
     "eoctl/lab/guarantees/courses.py": {"tempfile.TemporaryDirectory", "tempfile.gettempdir"},
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
+    # Partitions as they were before a change, for the reader of groups.
+    "eoctl/commands/diff.py": {
+        "tempfile.TemporaryDirectory",
+        ".mkdir",
+        ".open for writing",
+    },
+    "eoctl/help/command.py": {".write_text"},  # of what formats the help
+    # Schemas, for the compiler of Protobuf.
+    "eoctl/clients/text/schemas.py": {
+        "tempfile.TemporaryDirectory",
+        ".mkdir",
+        ".write_text",
+    },
     # A file without a name, and the directory that it is in.
     "recovery/duplicates/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "recovery/summaries/codec.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
@@ -92,6 +105,7 @@ MAY_PRINT = {"eoctl/output.py"}
 POSITIONAL_MAX = 3
 # (module, row) -> why it is built by place. By name, 13 fields take more than twice the time.
 BY_PLACE = {
+    ("eoctl/clients/text/record_text.py", "_Line"): "one a record",
     ("eoctl/clients/copying/copied_batch.py", "BatchHeader"): "one a batch",
     ("eoctl/lab/checker/histories.py", "Operation"): "one a line of a history",
     ("eoctl/lab/checker/calls.py", "OpenSend"): "one a line of a history",

@@ -2,7 +2,8 @@
 
 `txn` and `groups`, which have most, are rooms of their own.
 
-From the entry down: adopt, advise, apply, bench, check, cluster_state, consume, copy, describe,
-dump_segment, duplicates, export, init, journal, lease_pid, locate, loss, produce, producers,
-recover_state, repair, rebuild, replicas, report, serve, sim, spark_audit, truncate, undo.
+From the entry down: adopt, apply, bench, check, consume, copy, describe, diff, dump_segment,
+duplicates, export, init, journal, lease_pid, locate, loss, metadata, produce, producers,
+recover_state, repair, rebuild, replicas, report, serve, sim, spark_audit, start_order, truncate,
+undo.
 """

@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eoctl.commands.shared.check_run import CheckRequest
+    from recovery.fsck.verdict import DirectoryVerdict
 
 
 CheckExpiryMs = Annotated[
     int | None,
     advanced_option(
         "--producer-expiry-ms",
-        "--producer-id-expiration-ms",
         min=0,
         metavar="MS",
         help="producer.id.expiration.ms of the broker.",
@@ -92,6 +92,10 @@ def command(
             help=f"Kafka release that will start, {OLDEST} to {NEWEST}.",
             show_default=str(CHECKED.line),
         ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        option(metavar="FILE", help="Also write OpenMetrics text to FILE, for node_exporter."),
     ] = None,
     resume: Annotated[
         str | None,
@@ -154,6 +158,7 @@ def command(
             server_properties=server_properties,
             broker_version=broker_version,
             is_verbose=verbose,
+            metrics=metrics,
         ),
         output,
     )
@@ -281,6 +286,11 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     """
     is_told = is_for_people(output) and not request.is_verbose
     run, end_notes = prepared(request, CheckRun)
+    if request.metrics is not None:
+        from eoctl.commands.shared.check_metrics import require_outside
+
+        require_outside(request.metrics, run)
+    verdict = None
     cluster = CheckedCluster(run)
     reports: list[Report] = []
     if not is_told:
@@ -294,7 +304,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
         reports.append(Report("reclaimable", fields, rows))
     if is_told:
-        _tell(run, request, cluster)
+        verdict = _tell(run, request, cluster)
     for place, report in enumerate(reports):
         if (place or is_told) and output is OutputFormat.TEXT:
             line("")
@@ -315,7 +325,12 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         verdict = verdict_of_run(run, request)
         tell_answer(top(verdict, answer_width(output)), output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
-    return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
+    status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
+    if request.metrics is not None and verdict is not None:
+        from eoctl.commands.shared.check_metrics import write_metrics
+
+        write_metrics(request.metrics, run, verdict, status)
+    return status
 
 
 def _retention_notes(run: CheckRun) -> Iterator[str]:
@@ -330,14 +345,16 @@ def _retention_notes(run: CheckRun) -> Iterator[str]:
         yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
-def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> None:
-    """Say what a check comes to, on a terminal."""
+def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> DirectoryVerdict:
+    """Say what a check comes to, on a terminal, and return it."""
     from eoctl.commands.shared.check_verdict import lines, verdict_of_run
 
     with while_read(lambda: run.status, is_verdict=True):
         for _ in run.findings():
             pass
-        tell(lines(verdict_of_run(run, request), screen_size()[0], cluster.words()))
+        verdict = verdict_of_run(run, request)
+        tell(lines(verdict, screen_size()[0], cluster.words()))
+    return verdict
 
 
 class ReclaimableFiles(NamedTuple):

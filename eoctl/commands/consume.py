@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options, output
-from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer, MergedConsumers
 from eoctl.clients.partitions.interrupts import Interrupts
 from eoctl.clients.text.inputs import BytesAs
-from eoctl.clients.text.record_text import TextOptions
+from eoctl.clients.text.record_text import LineFormat, TextOptions
 from eoctl.clients.text.record_writers import record_encoder
-from eoctl.commands.shared.consume_notes import _summary, tell_after, tell_before, tell_skipped
+from eoctl.commands.shared.consume_notes import (
+    _summary,
+    tell_after,
+    tell_after_topic,
+    tell_before,
+    tell_skipped,
+)
 from eoctl.declared import (
     advanced_option,
     argument,
     option,
     output_option,
     records_option,
-    safety_option,
 )
-from eoctl.options import Commit
+from eoctl.options import Commit, given_paths
 from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
-from storage.errors import UsageError
+from storage.errors import EXIT_FINDINGS, UsageError
+from storage.file_names import parse_partition_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from eoctl.clients.log.consumer import AnyRecords
+    from eoctl.clients.text.record_writers import Encode
+    from eoctl.clients.text.schemas import Schemas
     from eoctl.commands.shared.consume_exec import GroupOptions
-    from storage.files.fsio import Bytes
+    from storage.dirs.partition import Partition
 
 
 def command(
-    path: Annotated[str, argument(metavar="PARTITION", help="A directory TOPIC-N.")],
+    path: Annotated[
+        str, argument(metavar="PARTITION", help="A directory TOPIC-N; with --topic a log dir.")
+    ],
+    topic: Annotated[
+        str | None,
+        records_option(metavar="TOPIC", help="All partitions of this topic, by timestamp."),
+    ] = None,
     isolation: Annotated[
         Isolation, records_option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
@@ -45,7 +60,9 @@ def command(
     start: Annotated[
         str,
         records_option(
-            "--from", metavar="WHERE", help="Start at earliest, latest, an offset or a time."
+            "--from",
+            metavar="WHERE",
+            help="Start at earliest, latest, an offset, a time, or -N for the last N records.",
         ),
     ] = "earliest",
     until: Annotated[
@@ -54,10 +71,16 @@ def command(
     max_messages: Annotated[
         int | None, records_option(min=0, metavar="N", help="Stop after this many records.")
     ] = None,
-    follow: Annotated[bool, option("--follow", "-f", help="Wait for new records.")] = False,
+    follow: Annotated[bool, option("--follow", help="Wait for new records.")] = False,
     skip_corrupt: Annotated[
         bool, records_option("--skip-corrupt", help="Skip damaged batches, and report them.")
     ] = False,
+    line_format: Annotated[
+        str | None,
+        output_option(
+            "--format", "-f", metavar="FORMAT", help="Print like kcat: '%t %p %o %k %v\\n'."
+        ),
+    ] = None,
     print_timestamp: Annotated[
         bool, output_option("--print-timestamp", help="In text: print timestamps.")
     ] = False,
@@ -79,6 +102,10 @@ def command(
         BytesAs, output_option("--bytes", help="In jsonl: how bytes are written.")
     ] = BytesAs.TEXT,
     raw: options.Raw = False,
+    decode: Annotated[
+        bool, output_option("--decode", help="Decode values by schema (Avro, Protobuf, JSON).")
+    ] = False,
+    schema_dir: options.SchemaDir = None,
     max_batch_bytes: options.MaxBatchBytes = None,
     program: Annotated[
         str | None,
@@ -108,10 +135,7 @@ def command(
         ),
     ] = None,
     metadata_dir: options.MetadataDir = None,
-    single_copy: Annotated[
-        bool,
-        safety_option("--single-copy", help="This is the only replica of the offsets that counts."),
-    ] = False,
+    single_copy: options.SingleCopy = False,
     apply: options.Apply = False,
     backup_dir: options.BackupDir = None,
     broker_is_stopped: options.BrokerIsStopped = False,
@@ -123,10 +147,15 @@ def command(
     aborted transactions, nor any from the first open one on. The log is not changed.
     """
     from eoctl.clients.log.consumer import ConsumeOptions, parse_end, parse_start
-    from eoctl.clients.text.record_text import TextOptions
 
     if raw:
         pass_escapes()
+    if topic is not None and (follow or group is not None or program is not None):
+        raise UsageError("--topic: --follow, --group and --exec are for one partition")
+    if decode and program is not None:
+        raise UsageError("--decode is for printing, --exec gets the bytes")
+    if line_format is not None and output is not OutputFormat.TEXT:
+        raise UsageError("--format and --output: pass one of them")
     if offsets is not None:
         start, until = _bounds(offsets, start, until)
     wanted = ConsumeOptions(
@@ -173,7 +202,16 @@ def command(
         print_key=print_key,
         key_separator=key_separator.encode("utf-8", "surrogateescape"),
     )
-    return consume(path, wanted, PrintOptions(output, bytes_as, text), of_group)
+    printing = PrintOptions(
+        output=output,
+        bytes_as=bytes_as,
+        text=text,
+        line_format=None if line_format is None else LineFormat(line_format),
+        schemas=schemas_for(path, schema_dir) if decode or schema_dir else None,
+    )
+    if topic is not None:
+        return consume_topic(path, topic, wanted, printing)
+    return consume(path, wanted, printing, of_group)
 
 
 def _bounds(offsets: str, start: str, until: str) -> tuple[str, str]:
@@ -220,6 +258,43 @@ class PrintOptions(NamedTuple):
     output: OutputFormat = OutputFormat.TEXT
     bytes_as: BytesAs = BytesAs.TEXT
     text: TextOptions = TextOptions()
+    line_format: LineFormat | None = None
+    schemas: Schemas | None = None
+
+    def encoder(self, partition: Partition, *, is_named: bool) -> Encode:
+        """Return what turns records of a partition into bytes; rows name the partition, or not."""
+        line_format, schemas, topic = self.line_format, self.schemas, partition.topic
+        number = max(partition.partition, 0)
+        text = self.text._replace(partition=number)
+        encode = record_encoder(self.output, self.bytes_as, text, topic if is_named else None)
+        if line_format is not None:
+
+            def encode(records: AnyRecords) -> Iterator[bytes | memoryview]:
+                yield line_format.encode(records.lists(), topic, number)
+
+        if schemas is None:
+            return encode
+        return lambda records: encode(schemas.decode_records(records.lists()))
+
+    def tell_decoded(self) -> None:
+        """Say how many values were decoded, and why others were not."""
+        for each in () if self.schemas is None else self.schemas.told():
+            output.message(each)
+
+
+def schemas_for(path: str, schema_dir: list[str] | None) -> Schemas:
+    """Return the schemas of a directory, by default of the log dir of a partition.
+
+    Raises:
+        UsageError, AccessError: there are none, or they cannot be read.
+    """
+    from eoctl.clients.text.schemas import Schemas
+
+    if schema_dir:
+        return Schemas(schema_dir)
+    directory = Path(path).absolute()
+    is_partition = parse_partition_name(directory.name) is not None
+    return Schemas([str(directory.parent) if is_partition else path])
 
 
 def consume(
@@ -236,14 +311,12 @@ def consume(
         UsageError, AccessError: nothing was printed; records have no columns to choose from.
         DamageError: all records before the damage were printed.
     """
-    if output.look().columns:
-        raise UsageError("--columns: records are printed whole", next_step="--print-key and so on")
+    _refuse_columns()
     consumer = Consumer(path, options, output.message)
-    text = printing.text._replace(partition=max(consumer.partition.partition, 0))
-    encode = record_encoder(printing.output, printing.bytes_as, text)
+    encode = printing.encoder(consumer.partition, is_named=False)
     if group is None:
         consumer.start()
-        return _print(consumer, options, encode)
+        return _print(consumer, options, encode, printing)
     from eoctl.clients.programs.position_file import Position
     from eoctl.commands.shared.consume_exec import GroupPosition, start_group
 
@@ -251,13 +324,54 @@ def consume(
         if options.follow:
             position.refuse_following()
         start_group(consumer, position)
-        status = _print(consumer, options, encode)
+        status = _print(consumer, options, encode, printing)
         position.save(Position(consumer.consumed.next_offset))
         return status
 
 
+def consume_topic(path: str, topic: str, options: ConsumeOptions, printing: PrintOptions) -> int:
+    """Print the records of all partitions of a topic by timestamp; returns the exit status.
+
+    Raises:
+        UsageError, AccessError: nothing was printed.
+        DamageError: all records before the damage were printed.
+    """
+    _refuse_columns()
+    directories = given_paths([path], None, [topic])
+    own = options._replace(max_messages=None)
+    consumers = [Consumer(each, own, output.message) for each in directories]
+    consumers.sort(key=lambda each: each.partition.partition)
+    encoders = {id(each): printing.encoder(each.partition, is_named=True) for each in consumers}
+    for each in consumers:
+        each.start()
+        tell_before(each, own)
+    merged = MergedConsumers(consumers, options.max_messages)
+
+    def status() -> int:
+        found = {each.status(()) for each in consumers}
+        return EXIT_FINDINGS if EXIT_FINDINGS in found else max(found)
+
+    with Interrupts() as interrupts, output.while_read(status):
+        try:
+            for consumer, records in merged.records():
+                with interrupts.held():
+                    for data in encoders[id(consumer)](records):
+                        output.write(data)
+        finally:
+            for each in consumers:
+                tell_skipped(each)
+        output.flush()
+    printing.tell_decoded()
+    return tell_after_topic(consumers, merged, options)
+
+
+def _refuse_columns() -> None:
+    if output.look().columns:
+        raise UsageError("--columns: records are printed whole", next_step="--print-key and so on")
+
+
 def _print(
-    consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Iterator[Bytes]]
+    consumer: Consumer, options: ConsumeOptions, encode: Encode, printing: PrintOptions
 ) -> int:
     tell_before(consumer, options)
     with Interrupts() as interrupts, output.while_read(lambda: consumer.status(())):
@@ -276,4 +390,5 @@ def _print(
         finally:
             tell_skipped(consumer)
         output.flush()
+    printing.tell_decoded()
     return tell_after(consumer, options)

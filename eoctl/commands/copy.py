@@ -68,7 +68,6 @@ def command(
         str | None,
         option(
             "--to-topic",
-            "--topic",
             metavar="TOPIC",
             help="Copy each partition of this topic to the one of the same number.",
         ),

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from eoctl.clock import parse_time_ms
 from eoctl.declared import argument, option, output_option, records_option
 from eoctl.face.columns import size_text
 from eoctl.libraries import REQUIREMENTS, install_call
@@ -51,7 +50,6 @@ from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
 from storage.files.uris import is_uri
 from storage.kernels.protocol import VerdictKind
-from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,14 +90,6 @@ def command(
     ] = Until.LOG_END,
     offsets: Offsets = None,
     times: Times = None,
-    from_offset: Annotated[
-        int | None, records_option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
-    ] = None,
-    to_offset: Annotated[
-        int | None, records_option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
-    ] = None,
-    from_time: Annotated[str | None, records_option(metavar="TIME", hidden=True)] = None,
-    to_time: Annotated[str | None, records_option(metavar="TIME", hidden=True)] = None,
     max_batch_bytes: MaxBatchBytes = None,
     resume: Annotated[bool, option("--resume", help="Continue an interrupted export.")] = False,
     engine: EngineChoice = EngineName.AUTO,
@@ -134,9 +124,8 @@ def command(
         raise UsageError("--text is for JSON Lines: Parquet holds the bytes as they are")
     default_codec = ExportCodec.ZSTD if file_format is ExportFormat.PARQUET else ExportCodec.NONE
     names = RECORD_COLUMNS if columns is None else tuple(filter(None, columns.split(",")))
-    from_offset, to_offset = _bounds("--offsets", parse_offsets(offsets), from_offset, to_offset)
-    old_times = [None if each is None else parse_time_ms(each) for each in (from_time, to_time)]
-    from_time_ms, to_time_ms = _bounds("--times", parse_times(times), *old_times)
+    from_offset, to_offset = _half_open(parse_offsets(offsets))
+    from_time_ms, to_time_ms = _half_open(parse_times(times))
     options = ExportOptions(
         to=os.path.abspath(to),  # noqa: PTH100 - keeps symbolic links
         format=file_format,
@@ -167,14 +156,8 @@ def command(
     return run.status
 
 
-def _bounds(
-    option: str, found: Range, old_first: int | None, old_end: int | None
-) -> tuple[int | None, int | None]:
-    """The bounds of a range or of its old options, the second excluded. Raises UsageError."""
-    if found == Range():
-        return old_first, old_end
-    if old_first is not None or old_end is not None:
-        raise UsageError(f"{option} and its old names: one of them", next_step=f"{option} A..B")
+def _half_open(found: Range) -> tuple[int | None, int | None]:
+    """Return the bounds of a range, the second excluded."""
     return found.first, None if found.last is None else found.last + 1
 
 

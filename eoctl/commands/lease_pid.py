@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options
 from eoctl.clients.coordinators.producer_id_topic import look_at_ids, opened_ids
-from eoctl.declared import advanced_option, argument, option, safety_option
+from eoctl.declared import advanced_option, argument, option
 from eoctl.output import OutputFormat
 from recovery.replay.recover_state import known_state, known_states
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
@@ -40,9 +40,6 @@ TopicId = Annotated[
     str | None,
     advanced_option(metavar="ID", help="Topic id, if the cluster does not know the topic."),
 ]
-SingleCopy = Annotated[
-    bool, safety_option("--single-copy", help="This is the only replica of the topic that counts.")
-]
 BlockSize = Annotated[
     int,
     advanced_option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
@@ -69,7 +66,7 @@ def acquire(
     wait_ms: WaitMs = 5000,
     metadata_dir: options.MetadataDir = None,
     topic_id: TopicId = None,
-    single_copy: SingleCopy = False,
+    single_copy: options.SingleCopy = False,
     now: Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     broker_is_stopped: options.BrokerIsStopped = False,
@@ -114,7 +111,7 @@ def renew(
     wait_ms: WaitMs = 5000,
     metadata_dir: options.MetadataDir = None,
     topic_id: TopicId = None,
-    single_copy: SingleCopy = False,
+    single_copy: options.SingleCopy = False,
     now: Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     broker_is_stopped: options.BrokerIsStopped = False,
@@ -146,7 +143,7 @@ def release(
     wait_ms: WaitMs = 5000,
     metadata_dir: options.MetadataDir = None,
     topic_id: TopicId = None,
-    single_copy: SingleCopy = False,
+    single_copy: options.SingleCopy = False,
     now: Now = None,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
@@ -182,7 +179,7 @@ def expire(
     wait_ms: WaitMs = 5000,
     metadata_dir: options.MetadataDir = None,
     topic_id: TopicId = None,
-    single_copy: SingleCopy = False,
+    single_copy: options.SingleCopy = False,
     now: Now = None,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,

@@ -53,9 +53,7 @@ def command(
         Strategy | None,
         option(help="How to repair; without it the damage is shown and a strategy proposed."),
     ] = None,
-    single_copy: Annotated[
-        bool, safety_option("--single-copy", help="These are the only replicas that will be kept.")
-    ] = False,
+    single_copy: options.SingleCopy = False,
     replicated: Annotated[
         bool, safety_option("--replicated", help="Another broker has an in-sync replica.")
     ] = False,

@@ -12,7 +12,7 @@ from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
 from eoctl.commands.shared.cluster_rows import partition_words
 from eoctl.declared import argument, option, safety_option
-from eoctl.messages import listing
+from eoctl.messages import counted, listing
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import (
@@ -40,7 +40,12 @@ if TYPE_CHECKING:
 
     from eoctl.commands.shared.changes import Done, PlanAnswer
     from eoctl.commands.shared.cluster_rows import PartitionStateRow
-    from eoctl.commands.shared.copies import ComparedRows, RecommendationRow
+    from eoctl.commands.shared.copies import (
+        ChoiceRow,
+        ComparedRows,
+        LostTransactionRow,
+        RecommendationRow,
+    )
     from recovery.changes.plans.plan import Plan
     from recovery.replicas.compare import ReplicaLog, Tail
     from recovery.replicas.rejoin import Rejoin
@@ -67,6 +72,9 @@ def command(
         list[str],
         argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
     ],
+    all_leaders: Annotated[
+        bool, option("--all-leaders", help="compare: what each choice of a leader loses.")
+    ] = False,
     leader: Annotated[
         str | None, option(metavar="DIR", help="rejoin: the copy that DIR follows.")
     ] = None,
@@ -85,9 +93,9 @@ def command(
 ) -> int:
     """Compare copies of one partition from several brokers, or make one follow another.
 
-    compare: where they part, what each choice of a leader loses, and which one should lead; of
-    log dirs all partitions that they share. rejoin: cut DIR as a follower would be, then append
-    what the leader has, as bytes.
+    compare: where they diverge, which replica should lead, and what the others lose then; of log
+    dirs all partitions that they share. rejoin: truncate DIR as a follower, then append what the
+    leader has, as bytes.
     """
     if action is ReplicasAction.COMPARE:
         from eoctl.commands.shared.copies import compare
@@ -96,10 +104,12 @@ def command(
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
             raise UsageError("compare changes nothing: that option goes with rejoin only")
         run = compare(paths, now=now, expiration_ms=producer_expiry_ms, metadata_dir=metadata_dir)
-        _report_comparison(run, output)
+        _report_comparison(run, output, has_all=all_leaders)
         return run.status
     from eoctl.commands.shared.changes import run_change
 
+    if all_leaders:
+        raise UsageError("--all-leaders goes with compare only")
     if leader is None or len(paths) != 1:
         raise UsageError(
             "rejoin takes one directory and one leader",
@@ -118,7 +128,7 @@ def command(
     return run_change(rejoin_command(paths[0], wanted), change, output)
 
 
-def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
+def _report_comparison(run: ComparedRows, output: OutputFormat, *, has_all: bool) -> None:
     from eoctl.commands.shared.cluster_rows import PARTITION_COLUMNS, with_words
     from eoctl.commands.shared.copies import (
         RECOMMENDATION_COLUMNS,
@@ -130,13 +140,18 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     from eoctl.messages import tell_first
     from eoctl.output import Report, emit, line, message
 
+    choices, transactions = run.choices, run.transactions
+    if not has_all:
+        choices, transactions = _of_leaders(run)
+    left = len(run.choices) - len(choices)
+    more = [f"{counted(left, 'choice')} of other leaders not printed (--all-leaders)"]
     reports = [
         Report("replica", ReplicaRow._fields, run.replicas),
         Report("comparison", ComparisonRow._fields, run.comparisons),
-        Report("choice", ChoiceRow._fields, run.choices),
+        Report("choice", ChoiceRow._fields, choices, notes=more if left else ()),
     ]
-    if run.transactions:
-        reports.append(Report("transaction", LostTransactionRow._fields, run.transactions))
+    if transactions:
+        reports.append(Report("transaction", LostTransactionRow._fields, transactions))
     if run.states:
         is_text = output is OutputFormat.TEXT
         states = [*with_words(run.states)] if is_text else run.states
@@ -155,6 +170,25 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
         emit(each, output)
     for note in run.notes:
         message(note)
+
+
+def _of_leaders(run: ComparedRows) -> tuple[list[ChoiceRow], list[LostTransactionRow]]:
+    """Return the choices of the recommended leaders and of the leaders by the metadata."""
+    states = {(each.topic, each.partition): each.leader for each in run.states}
+    brokers = {each.path: each.broker for each in run.replicas}
+    leaders = set()
+    for each in run.recommendations:
+        leaders.add(each.leader)
+        place = Path(each.leader).name
+        before = states.get((each.topic, each.partition))
+        leaders |= {
+            path
+            for path, broker in brokers.items()
+            if broker is not None and broker == before and Path(path).name == place
+        }
+    choices = [each for each in run.choices if each.leader in leaders]
+    cuts = {(each.follower, each.truncation_offset) for each in choices}
+    return choices, [e for e in run.transactions if (e.follower, e.truncation_offset) in cuts]
 
 
 # -- what `replicas compare` says to a person before its tables
@@ -202,7 +236,7 @@ def _cluster_lines(
     if absent:
         yield f"  not in the ISR: {listing([f'broker {each}' for each in absent], 'brokers')}"
     if standing == CopyStanding.OUT_OF_SYNC:
-        yield f"  broker {broker} leads by an unclean election only: see eoctl advise"
+        yield f"  broker {broker} leads by an unclean election only: see eoctl start-order"
 
 
 def _dearness(row: RecommendationRow) -> tuple[int, int, str, int]:

@@ -11,7 +11,7 @@ from eoctl.call import Lacking, require_given
 from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clock import resolve_now
 from eoctl.commands.shared.changes import ChangeCommand, Planned, cut_answer
-from eoctl.declared import advanced_option, argument, option, records_option, safety_option
+from eoctl.declared import advanced_option, argument, option, safety_option
 from eoctl.output import Columns, OutputFormat, Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import require_known_bounds, select_replicas
@@ -49,7 +49,7 @@ def command(
         bool, option("--to-hw", help="Cut at the checkpointed high watermark.")
     ] = False,
     to_offset: Annotated[
-        int | None, records_option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
+        int | None, option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
     ] = None,
     to_leader_epoch: Annotated[
         int | None,
@@ -62,7 +62,7 @@ def command(
     ] = None,
     to_time: Annotated[
         str | None,
-        records_option(
+        option(
             metavar="TIME", help="Keep everything before the first record at or after this time."
         ),
     ] = None,
@@ -84,9 +84,7 @@ def command(
         list[str] | None,
         safety_option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
     ] = None,
-    single_copy: Annotated[
-        bool, safety_option("--single-copy", help="This is the only replica that will be kept.")
-    ] = False,
+    single_copy: options.SingleCopy = False,
     coordinator_dir: Annotated[
         list[str] | None,
         advanced_option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),

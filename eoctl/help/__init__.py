@@ -1,4 +1,4 @@
-"""How the program is called: help in panels, wrong calls, old names, completion.
+"""How the program is called: help in panels, wrong calls, completion.
 
-From the entry down: saved, completion, command, examples.
+From the entry down: saved, completion, wrong_calls, command, examples.
 """

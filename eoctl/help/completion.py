@@ -20,13 +20,14 @@ from typer._completion_shared import _get_shell_name, get_completion_script
 from typer._completion_shared import install as install_script
 from typer.main import get_command
 
-from eoctl.declared import OLD_NAMES
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from typer import Typer
+
+    from storage.dirs.log_dir import LogDir
 
 
 # -- what a shell can offer for a value: partitions, topics, journals, rules; changes nothing
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 # What a shell takes for itself; `$(...)` would even be run.
 _SHELL_CHARS = frozenset(" '\"\\$`;&|<>()*?[]{}!#~^")
-_PATHS = ("paths", "path", "source", "sources", "log_dir")
+_PATHS = ("paths", "path", "source", "sources", "log_dir", "a", "b")
+MAX_BYTES = 64 << 20
 
 
 def values_of(param: Any, given: dict[str, Any], begun: str) -> list[str]:
@@ -63,6 +65,10 @@ def _names_for(param: Any, given: dict[str, Any], begun: str) -> Iterable[str]:
     if name == "partition":
         topics = given.get("topic") or []
         return (str(n) for topic, n in _partitions(_given_paths(given)) if topic in topics)
+    if name == "group":
+        return _groups(_given_paths(given))
+    if name == "transactional_id":
+        return _transactional_ids(_given_paths(given))
     if name == "explain":
         return _rules()
     if name in ("leader", "replica", "all_replicas", "target"):
@@ -122,6 +128,37 @@ def _journals(begun: str) -> Iterator[str]:
                 yield f"{place}{name}"
 
 
+def _log_dirs(paths: list[str], topic: str) -> Sequence[LogDir]:
+    """Return log dirs in which an internal topic is small enough to read while a person waits."""
+    from storage.dirs.discovery import discover
+    from storage.errors import EoctlError
+
+    try:
+        log_dirs = discover(paths).log_dirs if paths else ()
+        files = (
+            each for log_dir in log_dirs for each in Path(log_dir.path).glob(f"{topic}-*/*.log")
+        )
+        return log_dirs if sum(each.stat().st_size for each in files) <= MAX_BYTES else ()
+    except (EoctlError, OSError):
+        return ()
+
+
+def _groups(paths: list[str]) -> Iterable[str]:
+    from recovery.groups.group_log import GroupLog
+    from storage.file_names import GROUPS_TOPIC
+
+    log_dirs = _log_dirs(paths, GROUPS_TOPIC)
+    return GroupLog(log_dirs).living() if log_dirs else ()
+
+
+def _transactional_ids(paths: list[str]) -> Iterable[str]:
+    from recovery.cluster.coordinator_log import CoordinatorLog
+    from storage.file_names import TRANSACTION_STATE_TOPIC
+
+    log_dirs = _log_dirs(paths, TRANSACTION_STATE_TOPIC)
+    return CoordinatorLog(log_dirs).ids if log_dirs else ()
+
+
 def _rules() -> Iterator[str]:
     from recovery.rules.catalogue import PAGES
 
@@ -173,10 +210,9 @@ def _items(build: Callable[[list[str]], Typer], words: list[str], begun: str) ->
         values = values_of(wanted, context.params, begun)
         if values:
             return [CompletionItem(each) for each in values]
-    old = OLD_NAMES.get(str(context.command_path).partition(" ")[2], {})
     # Without the words of help: Typer would load Rich to print them.
     found = [each.value for each in wanted.shell_complete(context, begun)]
-    return [CompletionItem(each) for each in found if each not in old]
+    return [CompletionItem(each) for each in found]
 
 
 def script_of(shell: str | None) -> str:

@@ -46,11 +46,11 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "serve": (
         Example(
             "A dead broker's directory, to every Kafka client on this machine",
-            f"eoctl serve {_DIR} --for-seconds 1",
+            f"eoctl serve {_DIR}",
         ),
         Example(
             "Past damage, and only what is committed",
-            f"eoctl serve {_DIR} --on-damage skip --isolation-floor --for-seconds 1",
+            f"eoctl serve {_DIR} --on-damage skip --isolation-floor",
         ),
     ),
     "describe": (
@@ -202,8 +202,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl txn abort {_LOG} --producer-id 40 --force-overdue",
         ),
         Example(
-            "Write it",
-            f"eoctl txn abort {_LOG} --producer-id 40 --force-overdue --apply",
+            "All that hang, in all partitions",
+            f"eoctl txn abort {_DIR} --all-overdue --force-overdue --single-copy",
         ),
     ),
     "txn commit": (
@@ -246,16 +246,19 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl replicas rejoin /mnt/broker-2/orders-0 --leader /mnt/broker-1/orders-0",
         ),
     ),
-    "cluster-state": (
-        Example("Who leads, who is in sync, what is set", f"eoctl cluster-state {_DIR}"),
-        Example("What became of one topic", f"eoctl cluster-state {_DIR} --history --topic orders"),
+    "metadata": (
+        Example("Who leads, who is in sync, what is set", f"eoctl metadata {_DIR}"),
+        Example("Which failures each topic survives", f"eoctl metadata {_DIR} --durability"),
     ),
-    "advise": (
+    "start-order": (
         Example(
             "Which broker first, and what each order of starting loses",
-            "eoctl advise /mnt/broker-1 /mnt/broker-2 /mnt/broker-3",
+            "eoctl start-order /mnt/broker-1 /mnt/broker-2 /mnt/broker-3",
         ),
-        Example("What each topic survives", f"eoctl advise {_DIR} --settings"),
+        Example(
+            "What is lost if broker 3 does not come back",
+            "eoctl start-order /mnt/broker-1 /mnt/broker-2 --gone 3",
+        ),
     ),
     "bench": (
         Example("What acks and replicas cost, with 4 brokers here", "eoctl bench --scenario 3"),
@@ -409,9 +412,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "loss": (
         Example("What is lost, aborted or duplicated", f"eoctl loss {_DIR}"),
+        Example("Every aborted record, too", f"eoctl loss {_DIR} --limit 1000"),
+    ),
+    "diff": (
+        Example("What a backup and a log dir do not have alike", f"eoctl diff /mnt/backup {_DIR}"),
         Example(
-            "What a backup has that is gone here",
-            f"eoctl loss {_DIR} --against /mnt/backup",
+            "Only topics, settings and committed offsets",
+            f"eoctl diff /mnt/backup {_DIR} --no-records",
         ),
     ),
     "spark-audit": (

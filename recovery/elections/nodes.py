@@ -110,7 +110,7 @@ def find_dead_cluster(
     if not nodes:
         raise UsageError(
             f"{', '.join(paths)}: no log dir of a broker: no meta.properties says which one",
-            next_step="eoctl advise LOG-DIR..., of several brokers",
+            next_step="eoctl start-order LOG-DIR..., of several brokers",
         )
     given = () if metadata_dir is None else discover([metadata_dir]).selected
     beside = [each.log_dir for each in given if each.log_dir is not None]

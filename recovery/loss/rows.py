@@ -94,7 +94,7 @@ class LossSummary(NamedTuple):
 
 
 class ChangeKind(StrEnum):
-    """What became of a record, seen from the other directory."""
+    """How two sides differ: gone is in the first side only, new in the second side only."""
 
     GONE = "gone"
     CHANGED = "changed"
@@ -105,12 +105,12 @@ class ChangeRow(NamedTuple):
     """A record that is not the same in two directories, or before and after.
 
     Attributes:
-        kind: gone: it is in the other one only; new: it is not there; changed.
+        kind: gone: the record is in A only; new: in B only; changed.
         topic, partition, offset: which.
-        timestamp_ms, producer_id, producer_epoch: of the record here; of one that is gone, there.
+        timestamp_ms, producer_id, producer_epoch: of the record in B; of a gone record, in A.
         key: likewise, at most KEY_BYTES of it.
-        differences: of one that changed: key, value, headers, timestamp, producer, outcome.
-        path, other_path: the directories; None: there is none.
+        differences: of a changed record: key, value, headers, timestamp, producer, outcome.
+        path, other_path: the directories in B and in A; None: there is none.
     """
 
     kind: ChangeKind

@@ -9,13 +9,12 @@ from recovery.export.plan import ExportOptions, plan_export
 from recovery.loss.content_rows import ContentBuilder
 from recovery.records.piece_reader import PieceReader
 from recovery.records.read_options import ReadOptions
-from storage.errors import UsageError
 from storage.log.intact_batches import intact_batches
 from storage.places.find import open_place
 from storage.places.splits import Split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recovery.loss.content_rows import ContentRows
     from storage.kernels.protocol import HeaderTable
@@ -65,38 +64,45 @@ class Side(NamedTuple):
         return [*self.problems, *(said for _, said in self.absent)]
 
 
-def side_of(paths: Sequence[str]) -> Side:
+def side_of(
+    paths: Sequence[str], choose: Callable[[Sequence[str]], str], topics: Collection[str] = ()
+) -> Side:
     """List a side: partition directories or log dirs.
+
+    `choose` returns one of several replicas of a partition, by their directories. With `topics`,
+    partitions of other topics are left out.
 
     Raises:
         AccessError, UsageError: as `plan_export`.
-        UsageError: a partition is there twice.
     """
     plan = plan_export(paths, ExportOptions(to="", columns=COLUMNS))
     places: dict[str, dict[str, SegmentPlace]] = {}
-    for each in plan.pieces:
-        place = each.split.place
+    for piece in plan.pieces:
+        place = piece.split.place
         places.setdefault(place.directory, {})[place.path] = place
+    replicas: dict[Key, list[str]] = {}
+    for each in plan.directories:
+        if topics and each.topic not in topics:
+            continue
+        replicas.setdefault((each.topic, each.partition), []).append(each.directory)
     partitions: dict[Key, PartitionSide] = {}
-    for directory in plan.directories:
-        key = directory.topic, directory.partition
-        if key in partitions:
-            raise UsageError(
-                f"{directory.directory}: is {key[0]}-{key[1]}, as {partitions[key].path} is: one"
-                " copy of each partition is compared with one",
-                next_step="eoctl loss DIR --against DIR2, of one broker each",
-            )
+    for key, found in replicas.items():
+        directory = found[0] if len(found) == 1 else choose(found)
         partitions[key] = PartitionSide(
-            path=directory.directory,
-            log_start_offset=plan.known_of(directory.directory).log_start_offset or 0,
-            places=tuple(places.get(directory.directory, {}).values()),
+            path=directory,
+            log_start_offset=plan.known_of(directory).log_start_offset or 0,
+            places=tuple(places.get(directory, {}).values()),
         )
     notes = [each for each in plan.notes if each not in map(str, plan.problems)]
     return Side(
         partitions,
         tuple(notes),
         tuple(map(str, plan.problems)),
-        absent=tuple((each.key.topic, str(each)) for each in plan.absent),
+        absent=tuple(
+            (each.key.topic, str(each))
+            for each in plan.absent
+            if not topics or each.key.topic in topics
+        ),
     )
 
 

@@ -272,7 +272,7 @@ DIRECTORIES = (
         severity=Severity.ERROR,
         broker="knows nothing of it",
         fix=(
-            "eoctl loss --against the journal that the finding names tells which records are gone. "
+            "eoctl diff with the journal that the finding names tells which records are gone. "
             "eoctl undo brings them back until a broker has run; eoctl journal remove forgets them."
         ),
         excuse=(

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 
 def best_order(eoctl: Callable[..., Outcome], root: Path) -> tuple[Order, Order]:
     """The order that advise recommends, and another one that it has tried."""
-    done = eoctl("advise", *sorted(root.glob("node-*")), "--output", "jsonl")
+    done = eoctl("start-order", *sorted(root.glob("node-*")), "--output", "jsonl")
     assert done.status in {0, 1}, done.errors
     rows = [row for row in map(json.loads, done.text.splitlines()) if row["kind"] == "order"]
     best, *others = (Order(tuple(map(int, row["order"].split(",")))) for row in rows)

@@ -1,4 +1,4 @@
-"""What `eoctl advise --settings` says that topics survive: real brokers do, and no more than that."""
+"""What `eoctl metadata --durability` says that topics survive: real brokers do, and no more than that."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_readers_of_a_log_dir_say_that_a_metadata_record_is_unknown(
     for call in (
         ("loss", made), ("export", made, "--to", tmp_path / "to"), ("duplicates", made),
         ("producers", made), ("spark-audit", made), ("txn", "list", made), ("describe", made),
-        ("txn", "hanging", made), ("groups", "list", made), ("advise", made),
+        ("txn", "hanging", made), ("groups", "list", made), ("start-order", made),
     ):  # fmt: skip
         outcome = eoctl(*call)
         assert (call, outcome.status) == (call, 5), outcome.errors
@@ -114,7 +114,7 @@ def test_an_unknown_metadata_record_is_the_end_of_a_start(
         ("KRF-4", "error", "cannot load the cluster's metadata, and stops")
     ]
     assert eoctl("describe", made).status == 5
-    assert eoctl("cluster-state", made).status == 5
+    assert eoctl("metadata", made).status == 5
     assert eoctl("adopt", made, "--to", made.parent / "new").status == 5
 
 
@@ -324,10 +324,10 @@ def test_a_stray_directory_that_holds_a_live_topic(
     assert verdict(eoctl, stray)[0] == 1  # by itself, too
     reclaimed = eoctl("check", "--reclaim", "--output", "jsonl", made).text
     assert '"reclaimable"' not in reclaimed
-    advised = eoctl("advise", made)
+    advised = eoctl("start-order", made)
     assert advised.status == 1
     assert way_back in advised.errors
-    shown = on_terminal("advise", str(made)).text
+    shown = on_terminal("start-order", str(made)).text
     assert shown.startswith("First   Stop the broker, rename")
     stray.rename(made / "t-0")
     assert verdict(eoctl, made)[0] == 0

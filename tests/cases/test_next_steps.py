@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CALLS = (
     "check %", "check --deep %", "repair %", "repair --strategy salvage %", "describe %",
     "txn hanging %", "txn list %", "groups list %", "producers %", "duplicates %", "loss %",
-    "advise %", "advise --settings %", "journal list %", "undo %", "spark-audit --engine local %",
+    "start-order %", "metadata --durability %", "journal list %", "undo %", "spark-audit --engine local %",
     "recover-state @", "rebuild @", "consume @", "truncate --to-hw @", "describe @",
 )  # fmt: skip
 STEP = re.compile(r"^ *(?:Next +|try: |[A-Z]\w* +)?(eoctl .*)$", re.MULTILINE)

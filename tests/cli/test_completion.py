@@ -105,6 +105,9 @@ CASES = [
     ("eoctl describe kafka --topic t", ["trimmed", "txn"]),
     ("eoctl produce kafka --to-topic pl", ["plain"]),
     ("eoctl lease-pid acquire kafka --topic plain --partition ", ["0", "1"]),
+    ("eoctl groups describe kafka --group g", ["group-a", "group-b"]),
+    ("eoctl txn describe kafka --transactional-id txn-", ["txn-1"]),
+    ("eoctl diff kafka/pl", ["kafka/plain-0", "kafka/plain-1"]),
     ("eoctl check --explain BAT-1", ["BAT-1", "BAT-10", "BAT-11", "BAT-12", "BAT-13"]),
 ]
 
@@ -123,15 +126,6 @@ def test_what_a_shell_offers(shell: str, place: tuple[Path, dict[str, str]]) -> 
     (journal,) = (place[0] / "kafka.eoctl").iterdir()
     for call in ("undo", "apply", "journal show"):
         assert offered(shell, f"eoctl {call} kaf", place)[:1] == [f"kafka.eoctl/{journal.name}"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("shell", RUN)
-def test_old_names_are_not_offered(shell: str, place: tuple[Path, dict[str, str]]) -> None:
-    found = offered(shell, "eoctl export --", place)
-    assert "--offsets" in found
-    assert "--from-offset" not in found
-    assert "--topic" not in offered(shell, "eoctl produce --to", place)
 
 
 def test_no_name_is_offered_that_a_shell_would_run(place: tuple[Path, dict[str, str]]) -> None:

@@ -52,13 +52,13 @@ CALLS = (
     ("txn", "list", "crash", ""),
     ("dump-segment", "crash/txn-0", "batch"),
     ("groups", "list", "crash", ""),
-    ("cluster-state", "crash", "broker"),
+    ("metadata", "crash", "broker"),
     ("consume", "crash/plain-0", ""),
     ("loss", "crash", "partition"),
 )
 
 
-WITHOUT_NOW = {"describe", "dump-segment", "consume", "cluster-state", "groups", "loss"}
+WITHOUT_NOW = {"describe", "dump-segment", "consume", "metadata", "groups", "loss"}
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda each: "-".join(filter(None, each)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -17,10 +16,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl import main
-from eoctl.declared import OLD_NAMES, Panel
+from eoctl.declared import Panel
+from eoctl.help.command import SHARED_NOTE
 from eoctl.help.examples import EXAMPLES
 from eoctl.help.saved import PAGES, page_of, saved_help
-from eoctl.verbs import COMMANDS
+from eoctl.help.wrong_calls import COMMANDS_MEANT, OPTIONS_MEANT
+from eoctl.verbs import COMMANDS, GROUPS, module_of
+from tests.help_options import made_of
 from tests.kafka.jars import missing_broker
 from tests.saved_help import help_of_typer
 
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 def _calls() -> list[str]:
     """Every command, and every command of one."""
     found = [""]
-    for name, entry in COMMANDS.items():
-        module = importlib.import_module(entry.module)
-        found += [name, *(f"{name} {each}" for each in getattr(module, "SUBCOMMANDS", ()))]
+    for name in COMMANDS:
+        subcommands = getattr(module_of(name), "SUBCOMMANDS", ())
+        found += [name, *(f"{name} {each}" for each in subcommands)]
     return found
 
 
@@ -59,14 +61,16 @@ def test_help_of_every_call(call: str, eoctl: Callable) -> None:
     headings = re.findall(r"^(\w[\w ]+):$", outcome.text, re.MULTILINE)
     panels = [each for each in headings if each in [*Panel]]
     if call in ("", "txn", "lease-pid", "groups", "sim"):
-        assert headings == ["Options", "Commands", "Examples"]
+        groups = [*GROUPS, "Help"] if not call else ["Commands"]
+        assert headings == ["Examples", *groups, "Options"]
     else:
         assert panels == [each for each in Panel if each in panels]
         assert panels
         without = ("bench", "sim explore", "sim scripts", "sim table")
         arguments = [] if call in without else ["Arguments"]
-        assert headings == [*arguments, *panels, "Examples"]
-    shown = outcome.text.partition("\nExamples:\n")[2].replace(" \\\n     ", "")
+        assert headings == ["Examples", *arguments, *panels]
+    shown = re.split(r"\n\n(?=\S|  \S)", outcome.text.partition("\nExamples:\n")[2])[0]
+    shown = shown.replace(" \\\n     ", "")
     calls = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
     assert calls == [each.call for each in EXAMPLES[call]]
     assert lines[-1] == f"For details see man {'-'.join(['eoctl', *words[:1]])}"
@@ -121,7 +125,7 @@ def test_help_of_odd_calls_is_typers(
 @pytest.mark.parametrize("call", [each for each in CALLS if each])
 def test_one_notation_of_defaults(call: str, eoctl: Callable) -> None:
     """`[default: X]` at the end and nowhere else; a sentence for every option."""
-    text = re.sub(r"\n {8,}", " ", eoctl(*call.split(), "-h").text).partition("\nExamples:")[0]
+    text = re.sub(r"\n {8,}", " ", eoctl(*call.split(), "-h").text).replace(SHARED_NOTE, "")
     for line in re.findall(r"^  -.*$", text, re.MULTILINE):
         told = re.sub(r" \[default: [^\]]+(\])?\]?( \[required\])?$| \[required\]$", "", line)
         assert "efault" not in told, line
@@ -129,7 +133,6 @@ def test_one_notation_of_defaults(call: str, eoctl: Callable) -> None:
         assert told.endswith((".", "exit")), line
 
 
-OLD_WORDS = {name for names in OLD_NAMES.values() for name in names}
 WRONG = [
     ("chek .", "chek: no such command", "eoctl check"),
     ("help chek", "chek: no such command", "eoctl check"),
@@ -140,7 +143,7 @@ WRONG = [
     ("consume", "PARTITION is missing", "eoctl consume --help"),
     ("rebuild", "PARTITION is missing", "eoctl rebuild --help"),
     ("replicas", "ACTION is missing", "eoctl replicas --help"),
-    ("txn abort x", "--producer-id is missing", "eoctl txn abort --help"),
+    ("txn abort x", "say which transactions", "--producer-id N, --transactional-id ID"),
     ("consume x --max-messages y", "--max-messages: 'y' is not a whole number", "eoctl consume"),
     ("consume x --max-messages -1", "--max-messages: -1 is not in the range x>=0", "eoctl consume"),
     ("consume x --isolation y", "--isolation: 'y' is not one of 'read_un", "eoctl consume --help"),
@@ -173,42 +176,88 @@ def test_a_wrong_call_of_a_program(option: str, eoctl: Callable) -> None:
     assert error["next_step"] == "eoctl consume --help"
 
 
-OLD = [
-    (("check", "t-0", "--producer-id-expiration-ms", "5"), "--producer-expiry-ms"),
-    (("produce", "d", "--topic=t"), "--to-topic"),
-    (("copy", "d", "e", "--topic", "t"), "--to-topic"),
-    (("txn", "run", "s", "--to", "d", "--topic", "t", "--exec", "x", "--transactional-id", "x",
-      "--group", "g"), "--to-topic"),
-]  # fmt: skip
+# What people type who know Kafka's own tools, kcat, rpk, git or a file system, and what was meant.
+MEANT = [
+    ("fsck /d", "eoctl check /d"),
+    ("ls /d", "eoctl describe /d"),
+    ("list /d", "eoctl describe /d"),
+    ("topics /d", "eoctl describe /d"),
+    ("cat /d/t-0", "eoctl consume /d/t-0"),
+    ("tail /d/t-0", "eoctl consume --follow /d/t-0"),
+    ("status /d", "eoctl check /d"),
+    ("verify /d", "eoctl check --deep /d"),
+    ("hanging /d", "eoctl txn hanging /d"),
+    ("transactions /d", "eoctl txn list /d"),
+    ("restore /d", "eoctl undo /d"),
+    ("rollback /d", "eoctl undo /d"),
+    ("cluster /d", "eoctl metadata /d"),
+    ("cluster-state /d", "eoctl metadata /d"),
+    ("advise /d /e", "eoctl start-order /d /e"),
+    ("compare /d /e", "eoctl diff /d /e"),
+    ("consumer-groups /d", "eoctl groups list /d"),
+    ("lag /d", "eoctl groups list /d"),
+    ("dump /d/t-0", "eoctl dump-segment /d/t-0"),
+    ("reindex /d/t-0", "eoctl rebuild /d/t-0"),
+    ("salvage '/d 1'", "eoctl repair '/d 1'"),
+    ("brokers /d", "eoctl metadata /d"),
+    ("consume /d/t-0 --from-beginning", "eoctl consume /d/t-0"),
+    ("consume /d/t-0 --offset 5", "eoctl consume /d/t-0 --from 5"),
+    ("consume /d/t-0 -c 10", "eoctl consume /d/t-0 --max-messages 10"),
+    ("consume /d/t-0 --limit=10", "eoctl consume /d/t-0 --max-messages 10"),
+    ("consume --bootstrap-server h:9092 -q", "eoctl consume LOG-DIR -q"),
+    ("consume /d/t-0 --bootstrap-server h:9092", "eoctl consume /d/t-0"),
+    ("check /d --fix", "eoctl repair /d"),
+    ("check --dir /d", "eoctl check /d"),
+    ("check /d --json", "eoctl check /d -o json"),
+    ("repair /d --execute", "eoctl repair /d --apply"),
+    ("repair /d --dry-run", "eoctl repair /d"),
+    ("serve /d --port 9092", "eoctl serve /d --listen 127.0.0.1:9092"),
+    ("export /d --to x --from-offset 5", "eoctl export /d --to x --offsets 5.."),
+    ("export /d --output-dir x", "eoctl export /d --to x"),
+    ("produce /d --topic t", "eoctl produce /d --to-topic t"),
+    ("copy /d /e --topic t --apply", "eoctl copy /d /e --to-topic t --apply"),
+    ("loss /d --against /e", "eoctl diff /e /d"),
+    ("start-order /d --settings", "eoctl metadata --durability /d"),
+    ("truncate /d/t-0 --offset 5", "eoctl truncate /d/t-0 --to-offset 5"),
+    ("dump-segment /d/t-0 --deep", "eoctl dump-segment /d/t-0 --deep-iteration"),
+    ("report /d --html r.html", "eoctl report /d --to r.html"),
+    ("txn hanging /d --fix", "eoctl txn abort --all-overdue /d"),
+]
 
 
-@pytest.mark.parametrize(("call", "new"), OLD)
-def test_an_old_name_works_and_is_not_shown(
-    call: tuple[str, ...],
-    new: str,
-    eoctl: Callable,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One line tells the name of now; behind `--` everything is an argument."""
-    monkeypatch.chdir(tmp_path)
-    (old,) = [each.partition("=")[0] for each in call if each.startswith(tuple(OLD_WORDS))]
-    note = f"eoctl: {old} is an old name: {new} now"
-    outcome = eoctl(*call)
-    assert outcome.errors.splitlines()[0] == note
-    assert "no such option" not in outcome.errors
-    told = json.loads(eoctl(*call, "-o", "jsonl").errors.splitlines()[0])
-    assert (told["level"], told["message"]) == ("note", note)
-    place = call.index(next(each for each in call if each.startswith(old)))
-    assert "old name" not in eoctl(*call[:place], "--", *call[place:]).errors
-    words = call[:2] if call[0] == "txn" else call[:1]
-    shown = eoctl(*words, "-h").text
-    assert not re.search(rf"{old}\b(?!-)", shown)
-    assert new in shown
+@pytest.mark.parametrize(("call", "meant"), MEANT)
+def test_the_call_that_was_meant(call: str, meant: str, eoctl: Callable) -> None:
+    outcome = eoctl(*shlex.split(call))
+    assert (outcome.status, outcome.text) == (2, "")
+    assert outcome.errors.splitlines()[1:] == [f"  try: {meant}"]
+
+
+def test_no_synonym_is_a_name() -> None:
+    """Each leads to a call that is there, and none hides a command or an option."""
+    assert len(MEANT) >= 40
+    assert not {*COMMANDS_MEANT} & {*COMMANDS}
+    calls = [each.split() for each in COMMANDS_MEANT.values()]
+    for words, names in OPTIONS_MEANT.items():
+        made = [] if words == "*" else made_of(words.split())[0].params
+        assert not {*names} & {name for each in made for name in each.opts}, words
+        calls += [each.split()[1:] for each in names.values() if each.startswith("eoctl ")]
+    for call in calls:
+        has_own = bool(call[0] in COMMANDS and hasattr(module_of(call[0]), "SUBCOMMANDS"))
+        found = made_of([each for each in call[: 1 + has_own] if not each.startswith("-")])[0]
+        options = {name for each in found.params for name in each.opts} | {"--version"}
+        assert {each for each in call if each.startswith("-")} <= options, call
+    for words, names in OPTIONS_MEANT.items():
+        options = {name for each in CALLS if each not in ("", "txn", "groups", "sim", "lease-pid")
+                   for param in made_of(each.split())[0].params for name in param.opts}  # fmt: skip
+        if words != "*":
+            options = {name for each in made_of(words.split())[0].params for name in each.opts}
+        for each in names.values():
+            if each.startswith("--"):
+                assert each.split()[0].removesuffix("{-}") in options, (words, each)
 
 
 def test_one_dialect_of_ranges(eoctl: Callable, kafka: Path) -> None:
-    """A..B, both included, in every reader; the old bounds of export say the same."""
+    """A..B, both included, in every reader."""
     calls = [
         ("consume", "--offsets", "3..5", "-o", "jsonl"),
         ("dump-segment", "--offsets", "3..5", "--deep-iteration", "-o", "jsonl"),
@@ -217,27 +266,12 @@ def test_one_dialect_of_ranges(eoctl: Callable, kafka: Path) -> None:
         place = kafka / "plain-0" / (f"{0:020}.log" if name == "dump-segment" else "")
         rows = [json.loads(line) for line in eoctl(name, place, *options).text.splitlines()]
         assert [row["offset"] for row in rows if "offset" in row] == [3, 4, 5]
-    exports = [
-        ("--offsets", "3..5"),
-        ("--from-offset", "3", "--to-offset", "6"),
-        ("--offsets", "..5"),
-        ("--to-offset", "6"),
-        ("--times", "..2026-01-01"),
-        ("--to-time", "2026-01-01"),
-        ("--times", "2026-01-01.."),
-        ("--from-time", "2026-01-01"),
-    ]
-    found = []
-    for number, options in enumerate(exports):
-        target = kafka.parent / str(number)
-        outcome = eoctl("export", kafka / "plain-0", "--to", target, "--format", "jsonl", *options)
-        assert ("is an old name" in outcome.errors) == (options[0] not in ("--offsets", "--times"))
-        assert outcome.status == 0, outcome.errors
-        found.append([each.read_bytes() for each in sorted(target.rglob("topic=*/**/*.jsonl"))])
-    assert found[::2] == found[1::2]
-    assert found[0] != found[2]
+    target = kafka.parent / "exported"
+    options = ("--to", target, "--format", "jsonl", "--offsets", "3..5")
+    assert eoctl("export", kafka / "plain-0", *options).status == 0
+    (file,) = target.rglob("topic=*/**/*.jsonl")
+    assert [json.loads(line)["offset"] for line in file.read_text().splitlines()] == [3, 4, 5]
     refused = [
-        ("export", kafka, "--to", "x", "--offsets", "3..5", "--to-offset", "6"),
         ("export", kafka, "--to", "x", "--offsets", "5..3"),
         ("export", kafka, "--to", "x", "--times", "soon.."),
         ("consume", kafka / "plain-0", "--offsets", "3..", "--from", "2"),
@@ -292,8 +326,10 @@ BEFORE = {
 }
 
 
-# What is added where an example as it stands takes minutes: fewer records, and cells.
+# What is added where an example as it stands takes minutes, or does not end by itself.
 CHEAPER = {
+    ("serve", 0): "--for-seconds 1",
+    ("serve", 1): "--for-seconds 1",
     ("bench", 0): "--cell all-rf1-min1 --brokers 1 --records 200 --no-warm-up",
     ("bench", 1): "--records 200 --no-warm-up",
 }
@@ -326,13 +362,13 @@ def test_the_examples_run(
         pytest.skip(reason)
     root = kafka.parent
     topic = "txn"
-    if call in ("replicas", "advise"):
+    if call in ("replicas", "start-order"):
         topic = "div"
         for name in ("broker-1", "broker-2", "broker-3"):
             diverged = golden("kafka-4.3.1-three-brokers") / "diverged" / name
             shutil.copytree(diverged, root / name, symlinks=True)
-    elif call in ("copy", "loss", "groups translate"):
-        name = "backup" if call == "loss" else "new"
+    elif call in ("copy", "diff", "groups translate"):
+        name = "backup" if call == "diff" else "new"
         shutil.copytree(kafka, root / name, symlinks=True)
     names = {
         "/var/lib/kafka": str(kafka), "/mnt/": f"{root}/", "/tmp/": f"{root}/", "orders": topic,

@@ -23,7 +23,7 @@ def _options(command: str) -> list[tuple[str, str, str]]:
         made, context = made_of(words)
         call = " ".join(words)
         found += [
-            (call, written(each, context, call), default_of(each, context))
+            (call, written(each, context), default_of(each, context))
             for each in made.params
             if each.param_type_name == "option" and not each.hidden and each.name not in _NOT_HERE
         ]

@@ -1,6 +1,6 @@
 """Leader, ISR and min.insync.replicas in `describe`, `check` and `replicas compare`.
 
-As `cluster-state` has them, which real brokers' answers judge; nothing where nothing is known.
+As `metadata` has them, which real brokers' answers judge; nothing where nothing is known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def row_of(outcome: Any) -> dict[str, Any]:
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize(("archive", "place", "nodes", "count"), CLUSTERS)
-def test_all_say_what_cluster_state_says(
+def test_all_say_what_the_metadata_say(
     golden: Callable[[str], Path],
     eoctl: Callable[..., Any],
     archive: str,
@@ -56,7 +56,7 @@ def test_all_say_what_cluster_state_says(
 ) -> None:
     """Of every copy of every partition; and the copies stand where it says."""
     paths = [golden(archive) / place / each for each in nodes]
-    state = eoctl("cluster-state", *paths, *JSONL)
+    state = eoctl("metadata", *paths, *JSONL)
     partitions = {
         (each["topic"], each["partition"]): each for each in rows_of(state, "cluster_partition")
     }
@@ -141,7 +141,7 @@ def test_who_should_lead_and_may_not(diverged: Path) -> None:
     shown = on_terminal(*call, cwd=diverged)
     assert "  cluster: leader 2, ISR 2, min.insync.replicas 1 (default)" in shown.lines
     assert "  not in the ISR: broker 1, broker 3" in shown.lines
-    assert "  broker 1 leads by an unclean election only: see eoctl advise" in shown.lines
+    assert "  broker 1 leads by an unclean election only: see eoctl start-order" in shown.lines
 
 
 def test_text_has_words(diverged: Path, eoctl: Callable[..., Any]) -> None:
@@ -248,7 +248,7 @@ def test_damaged_metadata_are_said(diverged: Path, eoctl: Callable[..., Any], ve
 
 
 def test_an_older_copy_that_is_whole_counts(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    """As for `advise`; a copy that has parted is the graver of the two."""
+    """As for `start-order`; a copy that has parted is the graver of the two."""
     damage(diverged)
     for topic_name, status in (("calm", 5), ("div", 1)):
         paths = [f"broker-{each}/{topic_name}-0" for each in (1, 2)]

@@ -17,7 +17,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from eoctl import app, plain_calls
-from eoctl.declared import NEEDED, OLD_NAMES, parameters_of, with_parameters
+from eoctl.declared import NEEDED, parameters_of, with_parameters
 from eoctl.help.examples import EXAMPLES
 from eoctl.shared_options import SHARED, with_shared
 from eoctl.verbs import COMMANDS
@@ -65,7 +65,7 @@ class Judges:
         monkeypatch.setattr(app, "exit_status_of", lambda call: call() or 0)
         called = plain_calls.called(words)
         assert called is not None
-        self.parameters = parameters_of(with_shared(called.function))
+        self.parameters = parameters_of(with_shared(called[0]))
         self.needed = [word for each in self.parameters if each.default is NEEDED
                        for word in _good(each)]  # fmt: skip
 
@@ -142,9 +142,7 @@ def test_each_option_is_as_typer_reads_it(
 ) -> None:
     judges = Judges(words, monkeypatch)
     assert [use for use in _uses(judges) if judges.differ([*judges.needed, *use])] == []
-    old = OLD_NAMES.get(" ".join(words), {})
     goods = [_good(each) for each in judges.parameters if _names(each)]
-    goods = [each for each in goods if each[0] not in old]
     assert [each for each in goods if judges.plainly([*judges.needed, *each]) is None] == []
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPARE = ("replicas", "compare", "broker-1/div-0", "broker-2/div-0", "broker-3/div-0", "--now", 0)
+ALL_LEADERS = (*COMPARE, "--all-leaders")
 REJOIN = ("replicas", "rejoin", "broker-1/div-0", "--leader", "broker-2/div-0")
 JSONL = ("--output", "jsonl")
 LOG_NAME = "00000000000000000000.log"
@@ -127,7 +128,7 @@ TEXT = "\n".join(
 
 def test_text(diverged: Path, eoctl: Callable) -> None:
     before = tree_of(diverged)
-    found = eoctl(*COMPARE)
+    found = eoctl(*ALL_LEADERS)
     assert found.status == 1
     assert found.text == TEXT
     assert found.errors.splitlines()[6:] == [
@@ -140,16 +141,31 @@ def test_text(diverged: Path, eoctl: Callable) -> None:
 
 
 def test_rows(diverged: Path, eoctl: Callable) -> None:
-    rows = rows_of(eoctl(*COMPARE, *JSONL))
-    assert rows == unpacked(eoctl(*COMPARE, "--output", "msgpack"))
+    rows = rows_of(eoctl(*ALL_LEADERS, *JSONL))
+    assert rows == unpacked(eoctl(*ALL_LEADERS, "--output", "msgpack"))
     kinds = [each["kind"] for each in rows]
     assert [kinds.count(each) for each in dict.fromkeys(kinds)] == [3, 3, 6, 3, 1, 1]
     assert rows[3]["divergence_offset"] == 36
 
 
+def test_other_leaders_are_left_out(diverged: Path, eoctl: Callable) -> None:
+    """Without --all-leaders: only what the recommended leader, and the real one, cost."""
+    few, whole = (eoctl(*each, *JSONL) for each in (COMPARE, ALL_LEADERS))
+    (best,) = rows_of(few, "recommendation")
+    (state,) = rows_of(few, "cluster_partition")
+    leaders = {best["leader"], f"broker-{state['leader']}/div-0"}
+    expected = [each for each in rows_of(whole, "choice") if each["leader"] in leaders]
+    assert rows_of(few, "choice") == expected
+    left = len(rows_of(whole, "choice")) - len(expected)
+    assert f"{left} choices of other leaders not printed (--all-leaders)" in few.errors
+    assert {each["leader"] for each in expected} == leaders
+    assert eoctl("replicas", "rejoin", "broker-1/div-0", "--leader", "broker-2/div-0",
+                 "--all-leaders").status == 2  # fmt: skip
+
+
 def test_the_tails_are_those_of_the_dump(diverged: Path, golden: Callable, eoctl: Callable) -> None:
     """Counts of what each of the two alone has, against kafka-dump-log's words."""
-    choices = rows_of(eoctl(*COMPARE, *JSONL), "choice")
+    choices = rows_of(eoctl(*ALL_LEADERS, *JSONL), "choice")
     for leader, follower in ((2, 1), (1, 2)):
         dump = golden("kafka-4.3.1-three-brokers.dump") / "diverged" / f"broker-{follower}"
         lines = (dump / "div-0" / f"{LOG_NAME}.txt").read_text().splitlines()

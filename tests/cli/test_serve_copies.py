@@ -100,7 +100,7 @@ def test_the_end_is_the_one_that_all_copies_agree_on(eoctl: Eoctl, brokers: list
 def test_the_copy_is_that_of_the_leader(eoctl: Eoctl, brokers: list[Path]) -> None:
     """Of the last one, as the metadata tell, and the one that an election would choose."""
     _, rows = served(eoctl, brokers)
-    state = eoctl("cluster-state", *brokers, *JSONL)
+    state = eoctl("metadata", *brokers, *JSONL)
     for row in rows_of(state, "cluster_partition"):
         own = rows[row["topic"], row["partition"]]
         copies = {
@@ -113,7 +113,7 @@ def test_the_copy_is_that_of_the_leader(eoctl: Eoctl, brokers: list[Path]) -> No
         assert copy["broker"] == row["leader"] or row["leader"] < 0
         assert copy["high_watermark"] == own["high_watermark"]
         assert copy["log_end_offset"] >= own["end_offset"]
-    advised = rows_of(eoctl("advise", *brokers, *JSONL), "partition")
+    advised = rows_of(eoctl("start-order", *brokers, *JSONL), "partition")
     assert {(each["topic"], each["partition"]) for each in advised} == rows.keys()
     for row in advised:
         path = Path(rows[row["topic"], row["partition"]]["path"])

@@ -228,9 +228,7 @@ def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) ->
     assert outcome.text == plan.text.replace("329\tno\n", "329\tyes\n")
     done, (first, *notes) = split_answer(outcome.errors)  # the way back at once, before any row
     assert done[0] == "Done cut txn-0 back from 329 to 311"
-    compare = (
-        f"eoctl loss --against {first.split()[2]} tells which records are gone, new or changed"
-    )
+    compare = f"eoctl diff {first.split()[2]} tells which records are gone, new or changed"
     assert notes == [*split_answer(plan.errors)[1][:-1], compare]
     journal = journal_of(kafka)
     assert first == f"eoctl undo {journal} takes it back"

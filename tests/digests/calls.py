@@ -14,7 +14,7 @@ FORMATS = ("table", "jsonl")
 # In both formats.
 TABLES = (
     "check %", "describe %", "describe @", "loss %", "txn list --all %", "txn hanging %",
-    "producers %", "duplicates %", "groups list %", "cluster-state %", "advise %",
+    "producers %", "duplicates %", "groups list %", "metadata %", "start-order %",
     "recover-state @", "rebuild @", "spark-audit --engine local --report all %",
 )  # fmt: skip
 # As they are asked for most.

@@ -86,9 +86,7 @@ def test_what_is_committed_is_what_every_reader_is_given(
     whole = eoctl("check", *nodes, play / "controller", "--metadata-dir", play / "controller")
     assert whole.status == 0, whole.text
     assert "__transaction_state" in whole.text
-    shown = eoctl(
-        "cluster-state", play / "controller", "--topic", "__transaction_state", "-o", "jsonl"
-    )
+    shown = eoctl("metadata", play / "controller", "--topic", "__transaction_state", "-o", "jsonl")
     assert '"compact"' in shown.text
     assert eoctl("check", play / "controller").status == 0
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from enum import StrEnum
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Generic, NamedTuple, Unpack
 
 from eoctl.clients.log.consumed import SingleRecords
@@ -53,8 +55,9 @@ if TYPE_CHECKING:
 
 # -- where consuming begins and ends, as it is said on the command line
 #
-# --from   earliest | latest | OFFSET | TIME     a plain integer is an offset; TIME is ISO 8601, or
-#                                                `time:` and what `--now` takes, milliseconds too
+# --from   earliest | latest | OFFSET | -N | TIME   a plain integer is an offset, -N the last N
+#                                                    records; TIME is ISO 8601, or `time:` and what
+#                                                    `--now` takes, milliseconds too
 # --until  log-end | hw | lso | OFFSET           the end is excluded
 
 
@@ -68,6 +71,7 @@ class StartKind(StrEnum):
     LATEST = "latest"
     OFFSET = "offset"
     TIME = "time"
+    LAST = "last"
 
 
 class EndKind(StrEnum):
@@ -80,7 +84,7 @@ class EndKind(StrEnum):
 
 
 class Start(NamedTuple):
-    """The first record: `number` is an offset, or milliseconds since 1970."""
+    """The first record: `number` is an offset, milliseconds since 1970, or how many are wanted."""
 
     kind: StartKind = StartKind.EARLIEST
     number: int = 0
@@ -101,14 +105,15 @@ def parse_start(text: str) -> Start:
         return Start(StartKind.OFFSET, _offset("--from", text))
     if text.startswith(TIME_PREFIX):
         return Start(StartKind.TIME, parse_time_ms(text.removeprefix(TIME_PREFIX)))
-    if text.removeprefix("-").isdecimal():
-        raise UsageError(f"--from {text}: no offset is below 0", next_step="--from earliest")
+    if text.startswith("-") and text[1:].isdecimal() and text.isascii():
+        return Start(StartKind.LAST, _offset("--from", text[1:]))
     try:
         return Start(StartKind.TIME, parse_time_ms(text))
     except UsageError as exc:
         raise UsageError(
             f"--from {text}: neither an offset nor a time",
-            next_step="earliest, latest, an offset, 2026-11-21T04:38:00Z, or time:1795229886343",
+            next_step="earliest, latest, an offset, -10 (the last ten), 2026-11-21T04:38:00Z, or"
+            " time:1795229886343",
         ) from exc
 
 
@@ -430,6 +435,9 @@ class LogConsumer(ABC, Generic[Given]):
         if kind is StartKind.EARLIEST:
             return log_start_offset
         log_end_offset = self.log_end_offset
+        if kind is StartKind.LAST:
+            end_offset = max(min(self.end_offset, log_end_offset), log_start_offset)
+            return self._offset_of_last(number, log_start_offset, end_offset)
         if kind is StartKind.LATEST:
             return max(min(self.end_offset, log_end_offset), log_start_offset)
         if kind is StartKind.TIME:
@@ -448,6 +456,15 @@ class LogConsumer(ABC, Generic[Given]):
                 f"the log starts at offset {log_start_offset}: a consumer is given nothing below"
             )
         return max(number, log_start_offset)
+
+    def _offset_of_last(self, count: int, log_start_offset: int, end_offset: int) -> int:
+        """Return the offset of the last but `count` records before an end.
+
+        Raises:
+            UsageError: this consumer cannot count records.
+        """
+        del count, log_start_offset, end_offset
+        raise UsageError("--from -N: only eoctl consume counts records", next_step="--from OFFSET")
 
     def _is_hidden(self, table: HeaderTable) -> NDArray[np.bool_]:
         assert self.view is not None
@@ -592,6 +609,25 @@ class Consumer(LogConsumer["AnyRecords"]):
             max_batch_bytes=self._options.max_batch_bytes,
         )
 
+    def _offset_of_last(self, count: int, log_start_offset: int, end_offset: int) -> int:
+        """Look further back until there are enough: markers and aborted records are not counted."""
+        width = count
+        while True:
+            first = max(end_offset - width, log_start_offset)
+            reader = LogReader(
+                self.partition,
+                first,
+                skip_corrupt=True,
+                is_hidden=self._is_hidden if self._is_committed else None,
+                max_batch_bytes=self._options.max_batch_bytes,
+            )
+            found: deque[int] = deque(maxlen=count)
+            for each in reader.read(end_offset):
+                found.extend(each.lists().offsets)
+            if len(found) == count or first == log_start_offset:
+                return found[0] if found else end_offset
+            width *= 4
+
     def _is_full(self) -> bool:
         limit = self._options.max_messages
         return limit is not None and self.consumed.records >= limit
@@ -626,3 +662,70 @@ def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
         f" {log_end_offset - 1}: records between are gone, or it is another log",
         next_step="begin anew at --from, with another file or group",
     )
+
+
+class MergedConsumers:
+    """Gives the records of several partitions, by their timestamps.
+
+    A partition keeps its order. Of the records that come next in each partition, the oldest is
+    given first, and of equally old ones that of the lower partition.
+
+    Attributes:
+        records_count: given so far.
+    """
+
+    def __init__(self, consumers: Sequence[Consumer], max_messages: int | None) -> None:
+        """`max_messages`: of all partitions together; the consumers themselves have no limit."""
+        self._consumers = consumers
+        self._limit = max_messages
+        self.records_count = 0
+
+    def records(self) -> Iterator[tuple[Consumer, Records]]:
+        """Give all records, each run of one partition with its consumer.
+
+        Raises:
+            DamageError, AccessError: as `Consumer.records`.
+        """
+        if self._limit == 0:
+            return
+        streams = [iter(each.records()) for each in self._consumers]
+        waiting = [self._next_of(each) for each in streams]
+        places = [0] * len(waiting)  # the first row of each that was not given
+        heap = [(each.timestamps_ms[0], n) for n, each in enumerate(waiting) if each is not None]
+        heapify(heap)
+        while heap:
+            _, number = heappop(heap)
+            records, start = waiting[number], places[number]
+            assert records is not None
+            end = self._end_of_run(records, start, heap[0] if heap else None, number)
+            if self._limit is not None:
+                end = min(end, start + self._limit - self.records_count)
+            self.records_count += end - start
+            yield self._consumers[number], records.part(start, end)
+            if self._limit is not None and self.records_count >= self._limit:
+                return
+            if end == records.row_count:
+                waiting[number] = records = self._next_of(streams[number])
+                end = 0
+            places[number] = end
+            if records is not None:
+                heappush(heap, (records.timestamps_ms[end], number))
+
+    @staticmethod
+    def _next_of(stream: Iterator[AnyRecords | None]) -> Records | None:
+        for given in stream:
+            if given is not None and given.row_count:
+                return given.lists()
+        return None
+
+    @staticmethod
+    def _end_of_run(
+        records: Records, start: int, other: tuple[int, int] | None, number: int
+    ) -> int:
+        """Return the first row behind `start` that comes after a record of another partition."""
+        if other is None:
+            return records.row_count
+        for row in range(start + 1, records.row_count):
+            if (records.timestamps_ms[row], number) > other:
+                return row
+        return records.row_count

@@ -14,6 +14,7 @@ msgpack  a map a record with the same fields; keys and values are binary
 
 from __future__ import annotations
 
+import json
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from eoctl.clients.text.record_text import (
     NO_HEADERS,
     NO_TIMESTAMP,
     NULL_TEXT,
+    JsonBytes,
     TextOptions,
     base64_text,
     header_text,
@@ -39,7 +41,7 @@ from storage.value_pieces import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from eoctl.clients.log.consumed import Headers
     from eoctl.clients.log.table_records import TableRecords
@@ -47,13 +49,21 @@ if TYPE_CHECKING:
     Encode = Callable[[Records | TableRecords], Iterator[bytes | memoryview]]
 
 BULK_MIN_ROWS = 64
+NO_PLACE: Mapping[str, object] = {}
 
 
-def record_encoder(output: OutputFormat, bytes_as: BytesAs, text: TextOptions) -> Encode:
-    """Return what turns records into bytes: of a large record in pieces, else all at once."""
+def record_encoder(
+    output: OutputFormat, bytes_as: BytesAs, text: TextOptions, topic: str | None = None
+) -> Encode:
+    """Return what turns records into bytes: of a large record in pieces, else all at once.
+
+    With a `topic`, JSON Lines and msgpack name it in each record, and `text.partition`.
+    """
+    place = {} if topic is None else {"topic": topic, "partition": text.partition}
 
     def encode(records: Records | TableRecords) -> Iterator[bytes | memoryview]:
-        if not isinstance(records, Records) and records.row_count >= BULK_MIN_ROWS:
+        is_bulk = records.row_count >= BULK_MIN_ROWS and not place
+        if not isinstance(records, Records) and is_bulk:
             from eoctl.clients.text.bulk_record_writers import paint_json, paint_text
 
             if output is OutputFormat.TEXT:
@@ -64,29 +74,33 @@ def record_encoder(output: OutputFormat, bytes_as: BytesAs, text: TextOptions) -
                 return
         lists = records.lists()
         is_in_pieces = any(map(is_large, lists.keys, lists.values))
-        for place in range(lists.row_count if is_in_pieces else 0):
-            yield from _pieces(lists.part(place, place + 1), output, bytes_as, text)
+        for row in range(lists.row_count if is_in_pieces else 0):
+            yield from _pieces(lists.part(row, row + 1), output, bytes_as, text, place)
         if is_in_pieces:
             return
         if output is OutputFormat.MSGPACK:
-            yield encode_msgpack(lists)
+            yield encode_msgpack(lists, place)
         elif output is OutputFormat.TEXT:
             yield encode_text(lists, text)
         else:
-            yield encode_json(lists, bytes_as)
+            yield encode_json(lists, bytes_as, place)
 
     return encode
 
 
 def _pieces(
-    record: Records, output: OutputFormat, bytes_as: BytesAs, text: TextOptions
+    record: Records,
+    output: OutputFormat,
+    bytes_as: BytesAs,
+    text: TextOptions,
+    place: Mapping[str, object],
 ) -> Iterator[bytes]:
     """Give one record without copies of its key and value."""
     ((key,), (value,)) = record.keys, record.values
     if output is OutputFormat.TEXT:
         columns = [*_columns(record, text), _or_null(record.values)]
-        for place, column in enumerate(columns):
-            if place:
+        for number, column in enumerate(columns):
+            if number:
                 yield text.key_separator
             yield next(iter(column))
         yield b"\n"
@@ -94,14 +108,19 @@ def _pieces(
     offset, time_ms, kind = record.offsets[0], record.timestamps_ms[0], record.timestamp_type
     headers = record.headers[0] if record.headers else ()
     if output is OutputFormat.MSGPACK:
-        yield _packed({"offset": offset, "timestamp_ms": time_ms, "timestamp_type": kind}, 6)
+        first = {**place, "offset": offset, "timestamp_ms": time_ms, "timestamp_type": kind}
+        yield _packed(first, 6 + len(place))
         for name, data in (("key", key), ("value", value)):
-            yield _packed({name: None}, 0)[: -1 if data is not None else None]
-            yield from () if data is None else msgpack_pieces(data)
+            if data is None or isinstance(data, JsonBytes):
+                yield _packed({name: _object(data)}, 0)
+                continue
+            yield _packed({name: None}, 0)[:-1]
+            yield from msgpack_pieces(data)
         pairs = [[_name(name), content] for name, content in headers]
         yield _packed({"headers": pairs}, 0)
         return
-    yield f'{{"offset":{offset},"timestamp_ms":{time_ms},"timestamp_type":'.encode()
+    begin = f'{{{_json_place(place)}"offset":{offset},"timestamp_ms":{time_ms},'
+    yield f'{begin}"timestamp_type":'.encode()
     yield b'null,"key":' if kind is None else f'"{kind}","key":'.encode()
     yield from _json_pieces(key, bytes_as)
     yield b',"value":'
@@ -126,6 +145,8 @@ def _packed(fields: dict[str, object], map_count: int) -> bytes:
 def _json_pieces(data: bytes | None, bytes_as: BytesAs) -> Iterator[bytes]:
     if data is None:
         yield b"null"
+    elif isinstance(data, JsonBytes):
+        yield data
     elif bytes_as is BytesAs.BASE64:
         yield from base64_pieces(data)
     elif is_utf8(data):
@@ -171,8 +192,15 @@ def _or_null(column: list[bytes | None]) -> list[bytes]:
 # --- JSON Lines -----------------------------------------------------------------------------------
 
 
-def encode_json(records: Records, bytes_as: BytesAs) -> bytes:
-    """Return an object a line."""
+def _json_place(place: Mapping[str, object]) -> str:
+    return "".join(f"{json.dumps(name)}:{json.dumps(value)}," for name, value in place.items())
+
+
+def encode_json(
+    records: Records, bytes_as: BytesAs, place: Mapping[str, object] = NO_PLACE
+) -> bytes:
+    """Return an object a line; the fields of `place` come first."""
+    begin = f"{{{_json_place(place)}"
     text = json_text if bytes_as is BytesAs.TEXT else base64_text
     kind = "null" if records.timestamp_type is None else f'"{records.timestamp_type}"'
     headers: Iterable[str] = repeat("")
@@ -180,7 +208,7 @@ def encode_json(records: Records, bytes_as: BytesAs) -> bytes:
         headers = (json_headers(each, bytes_as) for each in records.headers)
     columns = (records.offsets, records.timestamps_ms, records.keys, records.values, headers)
     lines = [
-        f'{{"offset":{offset},"timestamp_ms":{time_ms},"timestamp_type":{kind}'
+        f'{begin}"offset":{offset},"timestamp_ms":{time_ms},"timestamp_type":{kind}'
         f',"key":{text(key)},"value":{text(value)},"headers":[{pairs}]}}\n'
         for offset, time_ms, key, value, pairs in zip(*columns, strict=False)
     ]
@@ -190,8 +218,8 @@ def encode_json(records: Records, bytes_as: BytesAs) -> bytes:
 # --- msgpack --------------------------------------------------------------------------------------
 
 
-def encode_msgpack(records: Records) -> bytes:
-    """Return a map a record."""
+def encode_msgpack(records: Records, place: Mapping[str, object] = NO_PLACE) -> bytes:
+    """Return a map a record; the fields of `place` come first."""
     from msgpack import Packer
 
     packer = Packer(use_bin_type=True, autoreset=False)
@@ -201,16 +229,22 @@ def encode_msgpack(records: Records) -> bytes:
     for offset, time_ms, key, value, pairs in zip(*columns, headers, strict=False):
         packer.pack(
             {
+                **place,
                 "offset": offset,
                 "timestamp_ms": time_ms,
                 "timestamp_type": kind,
-                "key": key,
-                "value": value,
+                "key": _object(key),
+                "value": _object(value),
                 "headers": [[_name(name), content] for name, content in pairs],
             }
         )
     packed: bytes = packer.bytes()
     return packed
+
+
+def _object(data: bytes | None) -> object:
+    """Return what is packed: of a value that a schema has decoded, what it says."""
+    return json.loads(data) if isinstance(data, JsonBytes) else data
 
 
 def _name(key: bytes) -> str | bytes:

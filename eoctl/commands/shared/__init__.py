@@ -1,5 +1,5 @@
 """What several commands do and say alike: plans, appends, checks, copies, the cluster, an engine.
 
-From the entry down: changes, appended, audit_run, check_verdict, check_run, chosen_copies,
-cluster_state, copies, cluster_rows, engine, consume_exec, consume_notes.
+From the entry down: changes, appended, audit_run, check_verdict, check_metrics, check_run,
+chosen_copies, metadata_state, copies, cluster_rows, engine, consume_exec, consume_notes.
 """

@@ -227,8 +227,11 @@ def _transactions(counts: dict[str, int]) -> list[str]:
     return [f"transactions: {', '.join(parts)}"] if parts else []
 
 
-def abort_answer(row: dict[str, Any], price: dict[str, Any]) -> PlanAnswer:
-    """Tell what the end of a transaction comes to."""
+def abort_answer(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> PlanAnswer:
+    """Return what the end of transactions comes to: for each a row, and the price of its plan."""
+    if len(found) > 1:
+        return _abort_sum(found)
+    ((row, price),) = found
     name = f"{row['topic']}-{row['partition']}"
     marker = f"an ABORT marker of producer {row['producer_id']} to {name} at {row['marker_offset']}"
     records = counted(price["aborted_records_count"], "record")
@@ -243,6 +246,22 @@ def abort_answer(row: dict[str, Any], price: dict[str, Any]) -> PlanAnswer:
             f"{records} become aborted{torn}",
         ),
         is_loss=bool(price["aborted_records_count"] or cut_bytes),
+    )
+
+
+def _abort_sum(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> PlanAnswer:
+    counts = [price["aborted_records_count"] for _, price in found]
+    cut_bytes = sum(price.get("cut_bytes") or 0 for _, price in found)
+    records = counted(sum(each or 0 for each in counts), "record")
+    least = "at least " if None in counts else ""
+    torn = f"; {size_text(cut_bytes)} behind the last whole batch" if cut_bytes else ""
+    places = {(row["topic"], row["partition"]) for row, _ in found}
+    markers = f"{len(found):,} ABORT markers to {counted(len(places), 'partition')}"
+    return PlanAnswer(
+        verbs=("write", "wrote"),
+        does=(markers,),
+        loses=(f"{least}{records} become aborted{torn}",),
+        is_loss=bool(cut_bytes or any(each != 0 for each in counts)),
     )
 
 

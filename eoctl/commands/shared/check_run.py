@@ -79,6 +79,7 @@ class CheckRequest(NamedTuple):
     server_properties: str | None = None
     broker_version: str | None = None
     is_verbose: bool = False
+    metrics: str | None = None
 
 
 class CheckRun:
@@ -95,6 +96,7 @@ class CheckRun:
         held_back: records that only directories with a suffix have.
         node: the configuration of the node that has all of the log dirs; None: not given.
         unreadable_count: files, or parts of them.
+        now_ms: the clock.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class CheckRun:
             for each in selected
         ]
         self._fail_on = fail_on
+        self.now_ms = options.now_ms
         self._topics = topics
         self._state = state
         self._predicts = options.predicts

@@ -1,4 +1,4 @@
-"""Rows of `cluster-state`: what the metadata say at a moment."""
+"""Rows of `metadata`: what the metadata say at a moment."""
 
 from __future__ import annotations
 

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from eoctl import output
 from eoctl.clients.log.consumer import EndKind
+from eoctl.messages import counted
 from recovery.transactions.isolation import Isolation
-from storage.errors import pasted
+from storage.errors import EXIT_FINDINGS, pasted
 
 if TYPE_CHECKING:
-    from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+    from collections.abc import Sequence
+
+    from eoctl.clients.log.consumer import ConsumeOptions, Consumer, MergedConsumers
     from recovery.transactions.view import TransactionView
 
 
@@ -83,6 +86,22 @@ def tell_skipped(consumer: Consumer) -> None:
 
 def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
     """Say what was consumed and how it ended; returns the exit status."""
+    status = _tell_end(consumer, options)
+    output.message(_summary(consumer))
+    return status
+
+
+def tell_after_topic(
+    consumers: Sequence[Consumer], merged: MergedConsumers, options: ConsumeOptions
+) -> int:
+    """Say the same of all partitions of a topic; returns the exit status."""
+    found = {_tell_end(each, options) for each in consumers}
+    partitions = counted(len(consumers), "partition")
+    output.message(f"{counted(merged.records_count, 'record')} of {partitions}; {VERIFIED}")
+    return EXIT_FINDINGS if EXIT_FINDINGS in found else max(found)
+
+
+def _tell_end(consumer: Consumer, options: ConsumeOptions) -> int:
     partition = consumer.partition
     end_offset = consumer.consumed.next_offset
     high_watermark = partition.high_watermark
@@ -97,7 +116,6 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
         output.message(str(each))
     for missing in not_given:
         output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())
-    output.message(_summary(consumer))
     return consumer.status(not_given)
 
 

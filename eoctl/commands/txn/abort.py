@@ -32,7 +32,7 @@ from recovery.transactions.open_transactions import (
 )
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError, UsageError, pasted
+from storage.errors import EXIT_OK, RefusedError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, is_clean_marker
 from storage.formats.transaction_state import TransactionStatus
 from storage.limits import INT64_MAX
@@ -43,24 +43,34 @@ if TYPE_CHECKING:
 
     from eoctl import clock
     from eoctl.clients.partitions.target import WriteTarget
-    from eoctl.commands.shared.changes import Done
+    from eoctl.commands.shared.changes import Done, PlanAnswer
     from eoctl.commands.txn.readers import TxnWorld
     from recovery.changes.plans.plan import Plan, PlanSource, Step
     from recovery.transactions.abort import PlannedMarker
+    from storage.errors import EoctlError
 
 
 @with_change()
 def abort(
-    path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
-    producer_id: Annotated[
-        int,
-        option(min=0, max=INT64_MAX, metavar="N", help="Producer id of the transaction to abort."),
+    path: Annotated[
+        str,
+        argument(metavar="PATH", help="A partition directory, or a log dir without --producer-id."),
     ],
+    producer_id: Annotated[
+        int | None,
+        option(min=0, max=INT64_MAX, metavar="N", help="Abort the transaction of this producer."),
+    ] = None,
+    transactional_id: Annotated[
+        str | None, option(metavar="ID", help="Abort the transactions of this transactional.id.")
+    ] = None,
+    all_overdue: Annotated[
+        bool, option("--all-overdue", help="Abort all transactions that txn hanging finds.")
+    ] = False,
     force_overdue: Annotated[
         bool, safety_option("--force-overdue", help="Abort even if the coordinator still lists it.")
     ] = False,
     single_copy: Annotated[
-        bool, safety_option("--single-copy", help="This is the only replica that will be kept.")
+        bool, safety_option("--single-copy", help="No other replica will be kept.")
     ] = False,
     all_replicas: Annotated[
         list[str] | None,
@@ -73,10 +83,15 @@ def abort(
     change: ChangeOptions = PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """End a hanging transaction with the ABORT marker that a coordinator would have written."""
+    """End hanging transactions with the ABORT markers that a coordinator would have written."""
     from eoctl.commands.shared.changes import run_change
     from eoctl.commands.txn.readers import TxnOptions
 
+    if (producer_id is not None) + (transactional_id is not None) + all_overdue != 1:
+        raise UsageError(
+            "say which transactions",
+            next_step="--producer-id N, --transactional-id ID or --all-overdue, one of them",
+        )
     dirs = tuple(coordinator_dir or ())
     world = TxnOptions(
         coordinator_dirs=dirs,
@@ -86,13 +101,22 @@ def abort(
     )
     replicas = tuple(all_replicas or ())
     wanted = AbortOptions(
-        producer_id=producer_id,
-        world=world,
-        force_overdue=force_overdue,
-        single_copy=single_copy,
-        all_replicas=replicas,
+        world=world, force_overdue=force_overdue, single_copy=single_copy, all_replicas=replicas
     )
-    return run_change(abort_change(path, wanted), change, output)
+    if producer_id is not None:
+        found = [(path, producer_id)]
+        return run_change(abort_change(found, wanted, open_world([path], world)), change, output)
+    if replicas:
+        raise UsageError("--all-replicas goes with --producer-id and one partition")
+    opened = open_world([path], world)
+    found = [
+        (each.path, each.producer_id)
+        for each in opened.open_transactions()
+        if (each.is_late if all_overdue else each.transactional_id == transactional_id)
+    ]
+    what = "overdue" if all_overdue else f"open of {transactional_id}"
+    nothing = f"no transaction is {what} in {path}"
+    return run_change(abort_change(found, wanted, opened, nothing), change, output)
 
 
 # -- `txn abort`: from options to a plan (may it be, what it writes, what it costs), and doing it
@@ -111,7 +135,6 @@ ABORT_COLUMNS = Columns((
 class AbortOptions(NamedTuple):
     """What the command line says."""
 
-    producer_id: int
     world: TxnOptions = TxnOptions()
     force_overdue: bool = False
     single_copy: bool = False
@@ -143,17 +166,22 @@ class _Replica(NamedTuple):
     notes: tuple[str, ...]
 
 
-def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
+def arguments_of(path: str, producer_id: int, options: AbortOptions) -> dict[str, Any]:
     """What tells an unfinished plan of the same call from others."""
     return {
         "partition": absolute_path(path),
-        "producer_id": options.producer_id,
+        "producer_id": producer_id,
         "all_replicas": [absolute_path(each) for each in options.all_replicas],
     }
 
 
-def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
+def plan_abort(
+    path: str, producer_id: int, options: AbortOptions, world: TxnWorld, *, is_only: bool
+) -> PlannedAbort:
     """Plan the end of the open transaction of a producer in one partition. Reads only.
+
+    `world` knows the coordinators; the partition itself is read as it is now. If it `is_only`, the
+    notes have the call for running brokers.
 
     Raises:
         RefusedError: its verdict is another one, a coordinator could not have written the marker,
@@ -166,10 +194,9 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
     # Listed for the state alone: segments may be recovered below.
     partitions = [Partition.of(each) for each in select_replicas(paths)]
     require_one_topic(partitions)
-    world = open_world(paths, options.world)
     replicas_lacking = _lacking_replicas(path, targets[0], options)
     try:
-        found = [_find(each, options.producer_id, world) for each in partitions]
+        found = [_find(each, producer_id, world) for each in partitions]
     except UsageError:
         require_given("", [replicas_lacking])
         raise
@@ -180,7 +207,7 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
     ]
     require_given("", [replicas_lacking, *verdicts[:1]])
     if all(each is None for each in found):
-        nothing = f"producer {options.producer_id} has no open transaction in {path}"
+        nothing = f"producer {producer_id} has no open transaction in {path}"
         return PlannedAbort(plan=None, rows=(), notes=tuple(world.notes), nothing=nothing)
     replicas = [
         _plan_replica(target, partition, one, world, options)
@@ -198,9 +225,12 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
         ]
     by_path = {source.path: source for each in replicas for source in each.sources}
     steps = [step for each in replicas for step in each.steps]
-    plan = make_plan(COMMAND, arguments_of(path, options), steps, price, by_path.values())
+    arguments = arguments_of(path, producer_id, options)
+    plan = make_plan(COMMAND, arguments, steps, price, by_path.values())
     notes = [*world.notes, *(note for each in replicas for note in each.notes)]
     notes += _warnings(targets[0], first.found, options)
+    if is_only:
+        notes.append(f"with the brokers running it is: {abort_command(first.found)}")
     return PlannedAbort(plan, tuple(map(_row, replicas)), tuple(dict.fromkeys(notes)))
 
 
@@ -388,36 +418,78 @@ def _warnings(
     unfinished = unfinished_path(target.log_dir_path)
     if unfinished is not None:
         yield f"{found.path}: an earlier change is unfinished: {unfinished}"
-    yield f"with the brokers running it is: {abort_command(found)}"
 
 
 # --- the command ---
 
 
-def abort_change(path: str, options: AbortOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+def abort_change(
+    found: Sequence[tuple[str, int]], options: AbortOptions, world: TxnWorld, nothing: str = ""
+) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call.
+
+    Args:
+        found: partition directories, each with the producer of an open transaction.
+        options: what the command line says.
+        world: what the coordinators know.
+        nothing: why there is no plan, if nothing was found.
+    """
+    paths = [*dict.fromkeys(path for path, _ in found), *options.all_replicas]
     return ChangeCommand(
         name=COMMAND,
-        selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
-        arguments=lambda: [arguments_of(path, options)],
-        plan=lambda: _planned(plan_abort(path, options)),
+        selected=lambda: [select_partition(each) for each in paths],
+        arguments=lambda: [arguments_of(*each, options) for each in found],
+        plan=lambda: _planned(found, options, world, nothing),
         # The producer may be known no more once its transaction has ended.
-        if_done=_planned(PlannedAbort(None, (), ())),
+        if_done=Planned(show=lambda _done, _output: None),
+        is_by_partition=len(found) > 1,
+        shows_steps=len(found) == 1,
+        applied_noun="transactions aborted",
     )
 
 
-def _planned(found: PlannedAbort) -> Planned:
-    def show(done: Done, output: OutputFormat) -> None:
-        given = [{**each, "applied": done.is_applied} for each in found.rows]
+def _planned(
+    found: Sequence[tuple[str, int]], options: AbortOptions, world: TxnWorld, nothing: str
+) -> Planned:
+    """Plan one marker after the other: a marker is planned when those before it are written.
+
+    Of several transactions, one that must not be aborted is an error beside the others.
+    """
+    done: list[PlannedAbort] = []
+    notes: list[str] = [*world.notes] if not found else []
+    errors: list[EoctlError] = []
+    only = plan_abort(*found[0], options, world, is_only=True) if len(found) == 1 else None
+
+    def plans() -> Iterator[Plan]:
+        for each in found:
+            try:
+                planned = only or plan_abort(*each, options, world, is_only=False)
+            except RefusedError as exc:
+                errors.append(exc)
+                continue
+            notes.extend(note for note in planned.notes if note not in notes)
+            if planned.plan is not None:
+                done.append(planned)
+                yield planned.plan
+
+    def show(state: Done, output: OutputFormat) -> None:
+        given = [{**row, "applied": state.is_applied} for each in done for row in each.rows]
         rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
         emit(Report(kind="abort", columns=ABORT_COLUMNS, rows=rows), output)
 
+    def answer() -> PlanAnswer | None:
+        made = [(each.rows[0], each.plan.price) for each in done if each.plan is not None]
+        return abort_answer(made) if made else None
+
+    def status() -> int:
+        return errors[0].exit_status if errors else world.status if nothing else EXIT_OK
+
     return Planned(
-        plans=() if found.plan is None else (found.plan,),
+        plans=plans(),
         show=show,
-        notes=found.notes,
-        nothing=found.nothing,
-        answer=lambda: (
-            None if found.plan is None else abort_answer(found.rows[0], found.plan.price)
-        ),
+        notes=notes,
+        nothing=nothing if only is None else only.nothing,
+        errors=errors,
+        status=status,
+        answer=answer,
     )

@@ -107,10 +107,7 @@ def commit(
             "--force-overdue", help="Commit even if its coordinator ran on after its timeout."
         ),
     ] = False,
-    single_copy: Annotated[
-        bool,
-        safety_option("--single-copy", help="No other replicas than those given will be kept."),
-    ] = False,
+    single_copy: options.SingleCopy = False,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
     change: ChangeOptions = PLAN_ONLY,

@@ -82,7 +82,6 @@ def run(
         list[str] | None,
         option(
             "--to-topic",
-            "--topic",
             metavar="TOPIC",
             help="Write to all partitions of this topic; repeatable: records name theirs.",
         ),

@@ -27,7 +27,7 @@ from storage.errors import AccessError, CorruptError, EoctlError
 from storage.files.positioned_file import read_small_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _NOUNS = {"adopt": "adoption", "truncate": "truncation"}  # of commands whose name is no noun
 _WITH_LOSS = frozenset({"adopt", "repair", "truncate", "rejoin"})
@@ -329,3 +329,13 @@ def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator
         acknowledged = each.get("acknowledged_records_count")
         lost = lost_by_cut({**each, "acknowledged_records_count": acknowledged})
         yield each["path"], missing, lost, False
+
+
+def told_of_changes(changes: Sequence[JournalLoss]) -> Iterator[str]:
+    """Yield what each change lost in all partitions, as its own last lines said."""
+    by_journal: dict[str, JournalLoss] = {}
+    for each in changes:
+        known = by_journal.get(each.journal)
+        lost = each.lost if known is None else known.lost.plus(each.lost)
+        by_journal[each.journal] = each._replace(lost=lost)
+    yield from (each.told for each in by_journal.values())

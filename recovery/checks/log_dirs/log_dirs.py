@@ -666,7 +666,7 @@ def lost_by_changes(
             base_offset=each.base_offset,
             last_offset=each.last_offset,
             broker_action="nothing",
-            fix=f"eoctl loss --against {pasted(each.journal)}",
+            fix=f"eoctl diff {pasted(each.journal)}",
         )
 
 

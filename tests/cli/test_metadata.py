@@ -1,4 +1,4 @@
-"""`eoctl cluster-state`, on the directories of three real brokers; what it refuses."""
+"""`eoctl metadata`, on the directories of three real brokers; what it refuses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def partitions_of(done: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def test_the_newest_copy_counts(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("cluster-state", *ALL, *JSONL)
+    done = eoctl("metadata", *ALL, *JSONL)
     assert done.status == 0
     (cluster,) = rows_of(done, "cluster")
     assert (cluster["path"], cluster["end_offset"]) == ("broker-2/__cluster_metadata-0", 165)
@@ -75,7 +75,7 @@ def test_the_newest_copy_counts(diverged: Path, eoctl: Callable[..., Any]) -> No
 
 @pytest.mark.parametrize("at", ["97", "2026-11-21T02:59:51Z", "02:59:51", "1795229991000"])
 def test_who_led_then(diverged: Path, eoctl: Callable[..., Any], at: str) -> None:
-    done = eoctl("cluster-state", "broker-2", "--at", at, "--topic", "div", *JSONL)
+    done = eoctl("metadata", "broker-2", "--at", at, "--topic", "div", *JSONL)
     assert done.status == 0
     assert partitions_of(done) == {"div-0": (1, (1, 3), 0, False)}
 
@@ -83,7 +83,7 @@ def test_who_led_then(diverged: Path, eoctl: Callable[..., Any], at: str) -> Non
 def test_settings_and_whose_they_are(diverged: Path, eoctl: Callable[..., Any]) -> None:
     found = {}
     for options in ((), ("--settings",)):
-        rows = rows_of(eoctl("cluster-state", "broker-2", *options, *JSONL), "setting")
+        rows = rows_of(eoctl("metadata", "broker-2", *options, *JSONL), "setting")
         of_topic = [each for each in rows if each["resource_name"] == "__transaction_state"]
         found[options] = {each["setting"]: (each["value"], each["source"]) for each in of_topic}
     assert found[()] == {
@@ -97,7 +97,7 @@ def test_settings_and_whose_they_are(diverged: Path, eoctl: Callable[..., Any]) 
 
 
 def test_history_for_programs(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("cluster-state", *ALL, "--history", "--topic", "div", *JSONL)
+    done = eoctl("metadata", *ALL, "--history", "--topic", "div", *JSONL)
     assert done.status == 0
     assert [
         (each["offset"], each["leader"], each["isr"], each["why"], each["is_unclean"])
@@ -115,19 +115,19 @@ def test_history_for_programs(diverged: Path, eoctl: Callable[..., Any]) -> None
         for each in rows_of(done, "broker_change")
         if each["why"] == ["fenced"]
     }
-    spans = rows_of(eoctl("cluster-state", *ALL, "--history", *JSONL), "span")
+    spans = rows_of(eoctl("metadata", *ALL, "--history", *JSONL), "span")
     assert [(each["topic"], each["start_offset"], each["end_offset"]) for each in spans] == [
         ("__transaction_state", 133, None), ("__transaction_state", 134, None),
     ]  # fmt: skip
 
 
 def test_history_for_people(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("cluster-state", "broker-2", "--history", "--topic", "div")
+    done = eoctl("metadata", "broker-2", "--history", "--topic", "div")
     lines = done.stdout.decode().splitlines()
     rows = {each.split("\t")[1]: each.split("\t") for each in lines if "\t" in each}
     assert rows["131"][2:5] == ["div-0", "2", "2"]
     assert rows["135"][2:8] == ["broker 1", "", "", "", "", "fenced"]
-    shown = eoctl("cluster-state", "broker-2", "--history", "--topic", "div", "--limit", 1)
+    shown = eoctl("metadata", "broker-2", "--history", "--topic", "div", "--limit", 1)
     assert "earlier changes are not printed" in shown.errors
 
 
@@ -135,7 +135,7 @@ def test_who_was_in_sync_when_an_offset_was_acknowledged(
     diverged: Path, eoctl: Callable[..., Any]
 ) -> None:
     """Offset 40 is two records: brokers 1 and 2 have diverged there. Offset 5 is the same in all."""
-    done = eoctl("cluster-state", *ALL, "--acknowledged", "div-0:40", *JSONL)
+    done = eoctl("metadata", *ALL, "--acknowledged", "div-0:40", *JSONL)
     assert done.status == 0
     assert [
         (each["copies"], each["standing"], each["leader"], each["isr"], each["acknowledged"])
@@ -146,7 +146,7 @@ def test_who_was_in_sync_when_an_offset_was_acknowledged(
         (["broker-1/div-0"], "likely", 1, [1], "unknown"),
         (["broker-2/div-0"], "known", 2, [2], "unknown"),
     ]
-    done = eoctl("cluster-state", *ALL, "--acknowledged", "div-0:5", *JSONL)
+    done = eoctl("metadata", *ALL, "--acknowledged", "div-0:5", *JSONL)
     rows = rows_of(done, "in_sync")
     assert [(each["standing"], each["isr"]) for each in rows] == [
         ("likely", [1, 2, 3]), ("possible", [1, 3]), ("possible", [1]), ("later", [2]),
@@ -157,12 +157,12 @@ def test_who_was_in_sync_when_an_offset_was_acknowledged(
 def test_a_bootstrap_checkpoint_alone(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
     log_dir = tmp_path / "kafka"
     assert eoctl("init", log_dir, "--topic", "orders:2", "--apply").status == 0
-    done = eoctl("cluster-state", log_dir, "--topic", "orders", *JSONL)
+    done = eoctl("metadata", log_dir, "--topic", "orders", *JSONL)
     assert done.status == 0
     assert len(rows_of(done, "cluster_partition")) == 2
     assert any("what the controller will begin with" in each for each in notes_of(done))
     for options in (("--history",), ("--at", "03:12"), ("--acknowledged", "orders-0:1")):
-        assert eoctl("cluster-state", log_dir, *options).status == 2
+        assert eoctl("metadata", log_dir, *options).status == 2
 
 
 def test_snapshots_alone_and_secrets(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
@@ -176,7 +176,7 @@ def test_snapshots_alone_and_secrets(tmp_path: Path, eoctl: Callable[..., Any]) 
     (directory / f"{20:020d}-0000000001.checkpoint").write_bytes(
         snapshot(topic("t", T), partition(T, [1, 2]), setting(4, "1", "ssl.key.password", "hidden"))
     )
-    done = eoctl("cluster-state", directory, *JSONL)
+    done = eoctl("metadata", directory, *JSONL)
     assert done.status == 0
     assert partitions_of(done) == {"t-0": (1, (1, 2), 0, False)}
     assert b"hidden" not in done.stdout
@@ -187,10 +187,10 @@ def test_snapshots_alone_and_secrets(tmp_path: Path, eoctl: Callable[..., Any]) 
         (each["controller"], each["is_voter"], each["is_leader"])
         for each in rows_of(done, "controller")
     ] == [(7, True, None), (8, True, None)]
-    done = eoctl("cluster-state", directory, "--history", *JSONL)
+    done = eoctl("metadata", directory, "--history", *JSONL)
     assert b"hidden" not in done.stdout
     assert [each["why"] for each in rows_of(done, "partition_change")] == [["snapshot"]]
-    done = eoctl("cluster-state", directory, "--at", 5)
+    done = eoctl("metadata", directory, "--at", 5)
     assert done.status == 2
     assert "what was before offset 20 is in no file any more" in done.errors
 
@@ -202,12 +202,12 @@ def test_damaged_metadata_are_said(writable: Path, eoctl: Callable[..., Any]) ->
     data[len(data) // 2] ^= 0x10
     log.write_bytes(data)
     for options in ((), ("--history",), ("--acknowledged", "div-0:5")):
-        done = eoctl("cluster-state", "broker-2", *options, *JSONL)
+        done = eoctl("metadata", "broker-2", *options, *JSONL)
         assert done.status == 5, options
         assert any("not all of it could be read" in each for each in notes_of(done))
-    done = eoctl("cluster-state", "broker-2", "--history", *JSONL)
+    done = eoctl("metadata", "broker-2", "--history", *JSONL)
     assert rows_of(done, "unread")
-    (cluster,) = rows_of(eoctl("cluster-state", "broker-2", *JSONL), "cluster")
+    (cluster,) = rows_of(eoctl("metadata", "broker-2", *JSONL), "cluster")
     assert not cluster["is_complete"]
 
 
@@ -227,7 +227,7 @@ def test_damaged_metadata_are_said(writable: Path, eoctl: Callable[..., Any]) ->
         (("broker-2", "--acknowledged", "div:1"), 2, "not TOPIC-N:OFFSET"),
         (("broker-2", "--acknowledged", "div-0:99999"), 2, "has no offset 99999"),
         (("broker-2", "--acknowledged", "none-0:1"), 2, "no directory of none-0"),
-        (("broker-2", "--acknowledged", "div-0:1", "--history"), 2, "different things"),
+        (("broker-2", "--acknowledged", "div-0:1", "--history"), 2, "pass one of them"),
         (("broker-2", "--history", "--settings"), 2, "one moment only"),
     ],
 )
@@ -238,16 +238,57 @@ def test_refusals(
     status: int,
     words: str,
 ) -> None:
-    done = eoctl("cluster-state", *arguments)
+    done = eoctl("metadata", *arguments)
     assert (done.status, words in done.errors) == (status, True), done.errors
 
 
 @pytest.mark.exhaustive
 def test_on_a_terminal_of_80_columns(diverged: Path) -> None:
     for options in ((), ("--history",), ("--acknowledged", "div-0:40")):
-        shown = on_terminal("cluster-state", *ALL, *options, streams=("stdout",)).lines
+        shown = on_terminal("metadata", *ALL, *options, streams=("stdout",)).lines
         assert max(map(len, shown)) <= 80
         assert len(shown) > 5
-    text = "\n".join(on_terminal("cluster-state", *ALL, streams=("stdout",)).lines)
+    text = "\n".join(on_terminal("metadata", *ALL, streams=("stdout",)).lines)
     assert "2 of 3 fenced: 1, 3" in text
     assert "led since an unclean election: calm-0, div-0" in text
+
+
+# --- --durability
+
+
+def test_settings_of_a_cluster_that_never_ran(eoctl: Any, tmp_path: Path) -> None:
+    config = ("--config", "orders:min.insync.replicas=2")
+    made = eoctl("init", tmp_path / "new", "--topic", "orders:3", *config, "--apply")
+    assert made.status == 0, made.errors
+    done = eoctl("metadata", tmp_path / "new", "--durability", *JSONL)
+    assert done.status == 1, done.errors
+    (found,) = [each for each in rows_of(done) if each["topic"] == "orders"]
+    assert (found["partitions_count"], found["min_insync_replicas"]) == (3, 2)
+    assert "bootstrap.checkpoint" in done.errors
+    assert eoctl("start-order", tmp_path / "new").status == 2
+
+
+def test_what_topics_survive(diverged: Path, eoctl: Callable[..., Any]) -> None:
+    done = eoctl("metadata", "broker-2", "--durability", *JSONL)
+    assert done.status == 1
+    found = {each["topic"]: each for each in rows_of(done, "topic")}
+    assert {*found} == {"__transaction_state", "calm", "div"}
+    assert found["div"]["faults"] == ["min.insync 1", "no ELR"]
+    assert found["div"]["settings_from"] == "default"
+    assert (
+        found["div"]["replicas_count"],
+        found["div"]["survives_for_writes"],
+        found["div"]["survives_for_data"],
+        found["div"]["survives_power"],
+    ) == (3, 2, 0, 0)
+
+
+def test_a_topic_that_survives_nothing_at_a_moment(
+    diverged: Path, eoctl: Callable[..., Any]
+) -> None:
+    """At an offset of the metadata, and with the answer first."""
+    shown = on_terminal("metadata", *ALL, "--durability", streams=("stdout",)).text
+    assert "Topics  3 of 3 topics may not survive the loss of one broker" in shown
+    before = rows_of(eoctl("metadata", *ALL, "--durability", "--at", 11, *JSONL), "topic")
+    assert len(before) < 3
+    assert eoctl("metadata", *ALL, "--durability", "--settings").status == 2

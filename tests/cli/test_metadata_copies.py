@@ -1,4 +1,4 @@
-"""`eoctl cluster-state` over copies that differ, or of which the newest is damaged."""
+"""`eoctl metadata` over copies that differ, or of which the newest is damaged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_older_copy_that_parted(
 ) -> None:
     """The snapshot of the newest copy ends above what is read, and says nothing of it."""
     both = (parted / "node-1", parted / "node-2")
-    done = eoctl("cluster-state", *both, *options, "--at", 11, *JSONL)
+    done = eoctl("metadata", *both, *options, "--at", 11, *JSONL)
     assert done.status == 0
     (note,) = (each for each in notes_of(done) if "may never have counted" in each)
     assert "node-1/__cluster_metadata-0: from offset 10 on" in note
@@ -54,7 +54,7 @@ def test_an_older_copy_that_parted(
     if not options:
         (cluster,) = rows_of(done, "cluster")
         assert (cluster["counted_offset"], cluster["maybe_records_count"]) == (10, 2)
-    before = eoctl("cluster-state", *both, *options, "--at", 9, *JSONL)
+    before = eoctl("metadata", *both, *options, "--at", 9, *JSONL)
     assert not [each for each in notes_of(before) if "may never have counted" in each]
 
 
@@ -69,9 +69,9 @@ def three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_the_newest_is_damaged(
     three: list[Path], eoctl: Callable[..., Any], options: tuple[str, ...]
 ) -> None:
-    """As `advise` does: the newest one that is whole counts, and it is said."""
+    """As `start-order` does: the newest one that is whole counts, and it is said."""
     flip(three[0], 0.5)
-    done = eoctl("cluster-state", *three, *options, *JSONL)
+    done = eoctl("metadata", *three, *options, *JSONL)
     assert done.status == 5
     notes = notes_of(done)
     assert f"{three[1]}/__cluster_metadata-0 counts: older, and whole" in notes
@@ -81,7 +81,7 @@ def test_the_newest_is_damaged(
     assert (told[-1]["after"] if options else told[0]["path"]) == (
         37 if options else f"{three[1]}/__cluster_metadata-0"
     )
-    advice = eoctl("advise", *three, *JSONL)
+    advice = eoctl("start-order", *three, *JSONL)
     assert f"{three[1]}/__cluster_metadata-0 counts: older, and whole" in advice.errors
 
 
@@ -94,7 +94,7 @@ def test_a_copy_that_may_have_been_the_newest(
     data = log.read_bytes()
     half = len(data) // 2
     log.write_bytes(data[:half] + b"\x55" * half)
-    done = eoctl("cluster-state", *three, *options, *JSONL)
+    done = eoctl("metadata", *three, *options, *JSONL)
     assert done.status == 5
     assert any(
         each
@@ -105,7 +105,7 @@ def test_a_copy_that_may_have_been_the_newest(
 
 def test_before_the_damage_the_newest_counts(three: list[Path], eoctl: Callable[..., Any]) -> None:
     flip(three[0], 0.9)
-    done = eoctl("cluster-state", *three, "--at", 20, *JSONL)
+    done = eoctl("metadata", *three, "--at", 20, *JSONL)
     assert (done.status, level_of(done)) == (0, 20)
     (cluster,) = rows_of(done, "cluster")
     assert cluster["node_id"] == 1
@@ -116,12 +116,12 @@ def test_an_older_one_that_does_not_reach_the_moment(
 ) -> None:
     """Its last state would be one of an earlier time."""
     flip(three[0], 0.5)
-    done = eoctl("cluster-state", *three, "--at", 38, *JSONL)
+    done = eoctl("metadata", *three, "--at", 38, *JSONL)
     assert (done.status, level_of(done)) == (5, 38)
     (cluster,) = rows_of(done, "cluster")
     assert (cluster["node_id"], cluster["is_complete"]) == (1, False)
     assert not any("older, and whole" in each for each in notes_of(done))
-    done = eoctl("cluster-state", *three, "--at", 37, *JSONL)
+    done = eoctl("metadata", *three, "--at", 37, *JSONL)
     assert rows_of(done, "cluster")[0]["node_id"] == 2
 
 
@@ -129,7 +129,7 @@ def test_all_are_damaged(three: list[Path], eoctl: Callable[..., Any]) -> None:
     for each in three:
         flip(each, 0.5)
     for options in ((), ("--history",)):
-        done = eoctl("cluster-state", *three, *options, *JSONL)
+        done = eoctl("metadata", *three, *options, *JSONL)
         assert done.status == 5
         assert not any("older, and whole" in each for each in notes_of(done))
         assert any("not all of it could be read" in each for each in notes_of(done))

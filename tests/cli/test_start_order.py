@@ -1,4 +1,4 @@
-"""`eoctl advise`: which broker first, on the directories of three real brokers; what it refuses.
+"""`eoctl start-order`: which broker first, on the directories of three real brokers; what it refuses.
 
 Broker 1 was alone in the ISR of all partitions when it died. `calm` and `div` were then led by 2,
 elected uncleanly, which died too; broker 3 has been away since the beginning.
@@ -51,7 +51,7 @@ def by_partition(outcome: Any, kind: str) -> dict[str, list[dict[str, Any]]]:
 def test_who_leads_at_once_and_who_only_uncleanly(
     diverged: Path, eoctl: Callable[..., Any]
 ) -> None:
-    done = eoctl("advise", *ALL, *JSONL)
+    done = eoctl("start-order", *ALL, *JSONL)
     assert done.status == 1  # whichever way, an acknowledged offset is lost: it was already
     rows = {key: row for key, (row,) in by_partition(done, "partition").items()}
     leads = {key: (row["at_once"], row["unclean_only"], row["how"]) for key, row in rows.items()}
@@ -73,7 +73,7 @@ def test_who_leads_at_once_and_who_only_uncleanly(
 
 def test_what_each_leader_loses(diverged: Path, eoctl: Callable[..., Any]) -> None:
     """As `replicas compare` says of the same copies."""
-    done = eoctl("advise", *ALL, *JSONL, "--topic", "div")
+    done = eoctl("start-order", *ALL, *JSONL, "--topic", "div")
     assert {
         each["broker"]: (
             each["from_broker"],
@@ -85,7 +85,15 @@ def test_what_each_leader_loses(diverged: Path, eoctl: Callable[..., Any]) -> No
         )
         for each in rows_of(done, "choice")
     } == {2: (1, 36, 1, 37, 33, 3), 1: (2, 36, 0, 30, 30, 0), 3: (1, 36, 1, 37, 33, 3)}
-    compared = eoctl("replicas", "compare", *(f"{each}/div-0" for each in ALL), "--now", 0, *JSONL)
+    compared = eoctl(
+        "replicas",
+        "compare",
+        *(f"{each}/div-0" for each in ALL),
+        "--now",
+        0,
+        "--all-leaders",
+        *JSONL,
+    )
     costs = {
         each["leader"]: each["lost_records_count"]
         for each in rows_of(compared, "choice")
@@ -97,7 +105,7 @@ def test_what_each_leader_loses(diverged: Path, eoctl: Callable[..., Any]) -> No
 def test_a_copy_that_is_not_there_makes_the_loss_unknown(
     diverged: Path, eoctl: Callable[..., Any]
 ) -> None:
-    done = eoctl("advise", "broker-3", "--metadata-dir", "broker-2", *JSONL)
+    done = eoctl("start-order", "broker-3", "--metadata-dir", "broker-2", *JSONL)
     assert done.status == 1
     (order,) = rows_of(done, "order")
     assert (order["unknown_partitions_count"], order["unclean_count"]) == (4, 4)
@@ -108,7 +116,7 @@ def test_a_copy_that_is_not_there_makes_the_loss_unknown(
 
 
 def test_who_does_not_come_back_is_compared_with(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("advise", *ALL, "--gone", 2, *JSONL)
+    done = eoctl("start-order", *ALL, "--gone", 2, *JSONL)
     assert done.status == 1
     rows = {key: row for key, (row,) in by_partition(done, "partition").items()}
     assert rows["div-0"]["how"] == "by request"
@@ -119,7 +127,7 @@ def test_who_does_not_come_back_is_compared_with(diverged: Path, eoctl: Callable
 
 
 def test_who_runs_leads_already(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("advise", "broker-1", "broker-2", "--running", 2, "--topic", "c*", *JSONL)
+    done = eoctl("start-order", "broker-1", "broker-2", "--running", 2, "--topic", "c*", *JSONL)
     (row,) = rows_of(done, "partition")
     assert (row["leads"], row["how"], row["step"]) == (2, "leads", 0)
     assert done.status == 5  # their controller, node 100, was not captured: it may know more
@@ -127,7 +135,7 @@ def test_who_runs_leads_already(diverged: Path, eoctl: Callable[..., Any]) -> No
 
 
 def test_the_answer_comes_first(diverged: Path) -> None:
-    shown = on_terminal("advise", *ALL, streams=("stdout",)).lines
+    shown = on_terminal("start-order", *ALL, streams=("stdout",)).lines
     assert shown[:3] == [
         "Start   broker 1 first, then 2, 3",
         "Why     with 1 up, 2 of 4 partitions are led; 3 first: 4 wait",
@@ -138,40 +146,11 @@ def test_the_answer_comes_first(diverged: Path) -> None:
 
 
 @pytest.mark.share(2)
-@pytest.mark.parametrize(
-    "options", [(), ("--gone", 2), ("--settings",), ("--topic", "div"), ("--limit", 1)]
-)
+@pytest.mark.parametrize("options", [(), ("--gone", 2), ("--topic", "div"), ("--limit", 1)])
 def test_it_fits_80_columns(diverged: Path, options: tuple[object, ...]) -> None:
-    shown = on_terminal("advise", *ALL, *options, streams=("stdout",)).lines
+    shown = on_terminal("start-order", *ALL, *options, streams=("stdout",)).lines
     assert shown
     assert max(map(len, shown)) <= 80
-
-
-def test_settings_of_a_cluster_that_never_ran(eoctl: Any, tmp_path: Path) -> None:
-    config = ("--config", "orders:min.insync.replicas=2")
-    made = eoctl("init", tmp_path / "new", "--topic", "orders:3", *config, "--apply")
-    assert made.status == 0, made.errors
-    done = eoctl("advise", tmp_path / "new", "--settings", *JSONL)
-    assert done.status == 1, done.errors
-    (found,) = [each for each in rows_of(done) if each["topic"] == "orders"]
-    assert (found["partitions_count"], found["min_insync_replicas"]) == (3, 2)
-    assert "bootstrap.checkpoint" in done.errors
-    assert eoctl("advise", tmp_path / "new").status == 2
-
-
-def test_what_topics_survive(diverged: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("advise", "broker-2", "--settings", *JSONL)
-    assert done.status == 1
-    found = {each["topic"]: each for each in rows_of(done, "topic")}
-    assert {*found} == {"__transaction_state", "calm", "div"}
-    assert found["div"]["faults"] == ["min.insync 1", "no ELR"]
-    assert found["div"]["settings_from"] == "default"
-    assert (
-        found["div"]["replicas_count"],
-        found["div"]["survives_for_writes"],
-        found["div"]["survives_for_data"],
-        found["div"]["survives_power"],
-    ) == (3, 2, 0, 0)
 
 
 # --- what it refuses, and what it cannot know -------------------------------------------------------
@@ -179,7 +158,7 @@ def test_what_topics_survive(diverged: Path, eoctl: Callable[..., Any]) -> None:
 
 def test_without_metadata_nothing_is_known(writable: Path, eoctl: Callable[..., Any]) -> None:
     shutil.rmtree(writable / "broker-1" / "__cluster_metadata-0")
-    done = eoctl("advise", "broker-1")
+    done = eoctl("start-order", "broker-1")
     assert done.status == 2
     assert "who was in the ISR is not known" in done.errors
     assert "replicas compare" in done.errors
@@ -192,15 +171,13 @@ def test_without_metadata_nothing_is_known(writable: Path, eoctl: Callable[..., 
         (("broker-1/div-0",), "no log dir of a broker"),
         (("broker-1", "--running", 9), "no node of that id"),
         (("broker-1", "--topic", "none"), "no topic none"),
-        (("broker-1", "--settings", "--topic", "none"), "no topic none"),
-        (("broker-1", "--settings", "--gone", 1), "--settings looks at no broker"),
         (("broker-1", "--running", 1, "--gone", 1), "1: it runs, or does not come back"),
     ],
 )
 def test_wrong_calls(
     diverged: Path, eoctl: Callable[..., Any], arguments: tuple[object, ...], words: str
 ) -> None:
-    done = eoctl("advise", *arguments)
+    done = eoctl("start-order", *arguments)
     assert done.status == 2
     assert words in done.errors
 
@@ -208,17 +185,20 @@ def test_wrong_calls(
 def test_two_clusters(writable: Path, eoctl: Callable[..., Any]) -> None:
     path = writable / "broker-2" / "meta.properties"
     path.write_text(path.read_text().replace("cluster.id=", "cluster.id=other"))
-    done = eoctl("advise", *ALL)
+    done = eoctl("start-order", *ALL)
     assert done.status == 2
     assert "different clusters" in done.errors
 
 
 def test_one_log_dir_twice(writable: Path, eoctl: Callable[..., Any]) -> None:
     shutil.copytree("broker-1", "copy")
-    done = eoctl("advise", *ALL, "copy")
+    done = eoctl("start-order", *ALL, "copy")
     assert done.status == 2
     assert "copies of one log dir of broker 1" in done.errors
-    assert eoctl("advise", *ALL, "broker-1", *JSONL).stdout == eoctl("advise", *ALL, *JSONL).stdout
+    assert (
+        eoctl("start-order", *ALL, "broker-1", *JSONL).stdout
+        == eoctl("start-order", *ALL, *JSONL).stdout
+    )
 
 
 def test_a_disk_that_was_replaced(writable: Path, eoctl: Callable[..., Any]) -> None:
@@ -227,7 +207,7 @@ def test_a_disk_that_was_replaced(writable: Path, eoctl: Callable[..., Any]) -> 
     old = read_properties(path)["directory.id"]
     path.write_text(path.read_text().replace(old, new_uuid()))
     shutil.rmtree(writable / "broker-2" / "div-0")
-    done = eoctl("advise", *ALL, "--topic", "div", *JSONL)
+    done = eoctl("start-order", *ALL, "--topic", "div", *JSONL)
     assert done.status == 1
     (row,) = rows_of(done, "partition")
     assert (row["isr"], row["at_once"], row["unclean_only"]) == ([2], [], [1, 3])
@@ -239,7 +219,7 @@ def test_a_disk_that_was_replaced(writable: Path, eoctl: Callable[..., Any]) -> 
     assert orders[0]["lost_offsets_count"] == 0
     lost = {each["order"]: each["lost_offsets_count"] for each in orders}
     assert lost["2,1,3"] == 73  # all that broker 1 has
-    shown = on_terminal("advise", *ALL, "--topic", "div", streams=("stdout",)).lines
+    shown = on_terminal("start-order", *ALL, "--topic", "div", streams=("stdout",)).lines
     assert any(each.startswith("Disk    broker 2 has a new disk") for each in shown)
     assert max(map(len, shown)) <= 80
 
@@ -248,10 +228,10 @@ def test_a_second_log_dir_that_was_not_given(
     golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, eoctl: Callable[..., Any]
 ) -> None:
     monkeypatch.chdir(golden("kafka-4.3.1-two-dirs"))
-    whole = eoctl("advise", "one", "two", *JSONL)
+    whole = eoctl("start-order", "one", "two", *JSONL)
     assert whole.status == 0
     assert {row["how"] for row in rows_of(whole, "partition")} == {"elr"}
-    short = eoctl("advise", "one", *JSONL)
+    short = eoctl("start-order", "one", *JSONL)
     assert short.status == 5
     assert "it is not among these" in "\n".join(notes_of(short))
 
@@ -260,9 +240,9 @@ def test_older_metadata_that_are_whole(writable: Path, eoctl: Callable[..., Any]
     data = bytearray((log := writable / METADATA_LOG).read_bytes())
     data[len(data) // 2] ^= 1
     log.write_bytes(data)
-    done = eoctl("advise", *ALL, *JSONL)
+    done = eoctl("start-order", *ALL, *JSONL)
     assert "counts: older, and whole" in "\n".join(notes_of(done))
-    alone = eoctl("advise", "broker-2", *JSONL)
+    alone = eoctl("start-order", "broker-2", *JSONL)
     assert alone.status in {1, 5}
 
 
@@ -272,7 +252,7 @@ def test_damage_is_named_and_does_not_count(writable: Path, eoctl: Callable[...,
     data[4000] ^= 1
     log.write_bytes(data)
     (writable / "broker-1" / "div-0" / "leader-epoch-checkpoint").write_text("0\n9\n")
-    done = eoctl("advise", *ALL, *JSONL)
+    done = eoctl("start-order", *ALL, *JSONL)
     assert done.status == 5
     notes = "\n".join(notes_of(done))
     assert "what lies behind does not count" in notes
@@ -286,7 +266,7 @@ def test_damage_is_named_and_does_not_count(writable: Path, eoctl: Callable[...,
 def test_a_topic_made_anew_is_another_one(writable: Path, eoctl: Callable[..., Any]) -> None:
     data = (writable / "broker-1" / "calm-0" / "partition.metadata").read_bytes()
     (writable / "broker-3" / "div-0" / "partition.metadata").write_bytes(data)
-    done = eoctl("advise", *ALL, *JSONL)
+    done = eoctl("start-order", *ALL, *JSONL)
     assert "of another topic of that name" in "\n".join(notes_of(done))
     assert done.status == 1
 
@@ -297,20 +277,20 @@ def test_metadata_that_end_early(writable: Path, eoctl: Callable[..., Any]) -> N
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 1
     log.write_bytes(data)
-    done = eoctl("advise", *ALL, *JSONL)
+    done = eoctl("start-order", *ALL, *JSONL)
     assert done.status in {1, 5}
     assert "an older one" in "\n".join(notes_of(done))
 
 
 def test_a_log_dir_that_cannot_be_read(writable: Path, eoctl: Callable[..., Any]) -> None:
-    done = eoctl("advise", "broker-2", "nowhere", "--topic", "calm", *JSONL)
+    done = eoctl("start-order", "broker-2", "nowhere", "--topic", "calm", *JSONL)
     assert done.status == 5
     assert "nowhere" in "\n".join(notes_of(done))
     empty = writable / "empty"
     os.mkdir(empty)  # noqa: PTH102
-    assert eoctl("advise", empty).status == 3
+    assert eoctl("start-order", empty).status == 3
 
 
 def test_a_closed_pipe_ends_quietly(diverged: Path) -> None:
-    done = in_a_closed_pipe("advise", *ALL, *JSONL)
+    done = in_a_closed_pipe("start-order", *ALL, *JSONL)
     assert b"Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`eoctl cluster-state --history` as a stream: who stops it, and who watches it."""
+"""`eoctl metadata --history` as a stream: who stops it, and who watches it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("output", FORMATS)
 def test_its_reader_goes_away(long_log: Path, output: str) -> None:
     """Nothing is known yet: quietly, and no sums."""
-    status, words = after_one_line("cluster-state", long_log, "--history", "-o", output)
+    status, words = after_one_line("metadata", long_log, "--history", "-o", output)
     assert (status, words) == (141, b"")
 
 
@@ -43,7 +43,7 @@ def test_its_reader_goes_away(long_log: Path, output: str) -> None:
 def test_it_is_interrupted(long_log: Path, output: str) -> None:
     """In the midst: what waits for its reader cannot be done."""
     with subprocess.Popen(
-        [sys.executable, "-m", "eoctl", "cluster-state", long_log, "--history", "-o", output],
+        [sys.executable, "-m", "eoctl", "metadata", long_log, "--history", "-o", output],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -61,7 +61,7 @@ def test_it_is_interrupted(long_log: Path, output: str) -> None:
 
 @pytest.mark.exhaustive
 def test_progress_is_drawn_while_the_newest_rows_are_looked_for(long_log: Path) -> None:
-    shown = at_once("cluster-state", long_log, "--history", width=120)
+    shown = at_once("metadata", long_log, "--history", width=120)
     drawn = [each for each in lines_drawn(shown) if each.startswith("reading")]
     assert any(f"__cluster_metadata-0/{0:020d}.log" in each and "%" in each for each in drawn)
     assert "earlier changes are not printed" in shown.text

@@ -1,6 +1,6 @@
-"""Measure `eoctl cluster-state --history` of a long metadata log, beside `dump-segment` of it.
+"""Measure `eoctl metadata --history` of a long metadata log, beside `dump-segment` of it.
 
-    python -m bench.cluster_state [--mib 32] [--runs 3] [--directory DIR]
+    python -m bench.metadata_history [--mib 32] [--runs 3] [--directory DIR]
 
 The log is that of a cluster of 12 brokers and 5,000 partitions with three replicas each: brokers
 are fenced, lead nothing and leave the ISRs, come back, are led again; settings change; a controller
@@ -208,7 +208,7 @@ def history_lines(mib: int, runs: int, directory: Path | None = None) -> list[st
         for each in segments:
             read_ahead(each)
         dump = [*EOCTL, "dump-segment", DECODER, *map(str, segments)]
-        history = [*EOCTL, "cluster-state", str(path), "--history"]
+        history = [*EOCTL, "metadata", str(path), "--history"]
         lines = [
             f"| history of {mib} MiB | s (CPU) | dump-segment, s (CPU) | ratio | CPU | bar | MiB |",
             "| --- | --- | --- | --- | --- | --- | --- |",

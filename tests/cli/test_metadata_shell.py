@@ -1,4 +1,4 @@
-"""`eoctl cluster-state` says what kafka-metadata-shell says of the same files."""
+"""`eoctl metadata` says what kafka-metadata-shell says of the same files."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_snapshot(
     snapshot = shutil.copyfile(source, directory / source.name)
     theirs = of_the_shell(image_of(snapshot))
     assert len(theirs["partitions"]) > 10
-    assert of_ours(eoctl("cluster-state", directory, *JSONL)) == theirs
+    assert of_ours(eoctl("metadata", directory, *JSONL)) == theirs
 
 
 @pytest.mark.exhaustive
@@ -157,7 +157,7 @@ def test_what_a_cluster_begins_with(tmp_path: Path, eoctl: Callable[..., Any]) -
     assert done.status == 0, done.errors
     theirs = of_the_shell(image_of(log_dir / "bootstrap.checkpoint"))
     assert set(theirs["partitions"]) >= {"orders-0", "orders-1", "orders-2", "b-0"}
-    assert of_ours(eoctl("cluster-state", log_dir, *JSONL)) == theirs
+    assert of_ours(eoctl("metadata", log_dir, *JSONL)) == theirs
 
 
 @pytest.mark.share(1)
@@ -178,4 +178,4 @@ def test_after_a_record_of_three_brokers(
     cut.write_bytes(log.read_bytes()[:end_pos])
     theirs = of_the_shell(image_of(cut))
     assert theirs["brokers"]
-    assert of_ours(eoctl("cluster-state", source, "--at", offset, *JSONL)) == theirs
+    assert of_ours(eoctl("metadata", source, "--at", offset, *JSONL)) == theirs

@@ -114,7 +114,7 @@ class GivenMetadata:
     def __init__(self, paths: Sequence[str], metadata_dir: str | None) -> None:
         given = [*paths, *([] if metadata_dir is None else [metadata_dir])]
         if not given:
-            raise UsageError("no LOG-DIR given", next_step="eoctl cluster-state LOG-DIR...")
+            raise UsageError("no LOG-DIR given", next_step="eoctl metadata LOG-DIR...")
         found = discover(given)
         self.notes = [str(each) for each in found.problems]
         self.is_short = bool(found.problems)
@@ -258,7 +258,7 @@ def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
         )
 
 
-# -- from the options of `cluster-state` to rows: what the metadata say at a moment
+# -- from the options of `metadata` to rows: what the metadata say at a moment
 
 
 REDACTED = "(redacted)"
@@ -268,7 +268,7 @@ NOT_KNOWN = (
     "a server.properties is not known: where a source is default, a broker may have another value"
 )
 # ConfigResource.Type
-_RESOURCES = {
+RESOURCES = {
     TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker", 8: "broker-logger", 16: "client-metrics",
     32: "group",
 }  # fmt: skip
@@ -293,7 +293,7 @@ class StateRun:
         self._has_all_settings = has_all_settings
         with Progress("reading"):
             self.image, self.cluster = self._read(at)
-        if topics and not any(map(self._is_wanted, self.image.topics)):
+        if topics and not any(map(self.is_wanted, self.image.topics)):
             raise UsageError(f"no topic {', '.join(topics)} in {given.path}{self._at_words(at)}")
         self.copies = list(self._copy_rows())
         self.partitions = list(self._partition_rows())
@@ -308,7 +308,8 @@ class StateRun:
         """5: not all of it could be read."""
         return EXIT_SKIPPED if self._is_short else EXIT_OK
 
-    def _is_wanted(self, topic: str) -> bool:
+    def is_wanted(self, topic: str) -> bool:
+        """Whether the state of a topic was asked for."""
         return self._wanted is None or self._wanted(topic)
 
     @staticmethod
@@ -388,7 +389,7 @@ class StateRun:
 
     def _topics(self) -> Iterator[TopicImage]:
         for name in sorted(self.image.topics):
-            if self._is_wanted(name):
+            if self.is_wanted(name):
                 yield self.image.topics[name]
 
     def _partition_rows(self) -> Iterator[PartitionStateRow]:
@@ -469,14 +470,14 @@ class StateRun:
             is_for_all = kind == BROKER_RESOURCE and resource == ALL_BROKERS
             source = SettingSource.ALL_BROKERS if is_for_all else "dynamic"
             for name, value in sorted(settings.items()):
-                words = _RESOURCES.get(kind, str(kind))
+                words = RESOURCES.get(kind, str(kind))
                 yield _setting_row(words, resource or "all", name, value, source, name)
 
     # --- copies -----------------------------------------------------------------------------------
 
     def _copy_rows(self) -> Iterator[CopyRow]:
         for each in self.given.selected:
-            if self._is_wanted(each.partition.name.topic):
+            if self.is_wanted(each.partition.name.topic):
                 yield self._copy_row(each)
 
     def _copy_row(self, selected: Selected) -> CopyRow:

@@ -1,4 +1,4 @@
-"""`eoctl advise`: which of several dead brokers to start first."""
+"""`eoctl start-order`: which of several dead brokers to start first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.placement import find_held_back
-from recovery.elections.advice import TopicClaims, advise, claims_of, how_led, steps_of
+from recovery.elections.advice import advise, how_led, steps_of
 from recovery.elections.copies import UNREAD, read_cut
 from recovery.elections.nodes import find_dead_cluster
 from recovery.elections.orders import NEVER
@@ -45,9 +45,6 @@ def command(
         list[str] | None,
         argument(metavar="LOG-DIR...", help="Log dirs of the brokers, controllers included."),
     ] = None,
-    settings: Annotated[
-        bool, option("--settings", help="What each topic claims to survive, and what it does.")
-    ] = False,
     topic: TopicPatterns = None,
     running: Annotated[
         list[int] | None,
@@ -69,13 +66,9 @@ def command(
     the copies. A broker that is not among them, and does not run, does not come back.
     """
     if not paths:
-        raise UsageError("no LOG-DIR given", next_step="eoctl advise LOG-DIR...")
+        raise UsageError("no LOG-DIR given", next_step="eoctl start-order LOG-DIR...")
     if both := set(running or ()) & set(gone or ()):
         raise UsageError(f"{min(both)}: it runs, or does not come back: not both")
-    if settings:
-        if running or gone:
-            raise UsageError("--settings looks at no broker: without --running and --gone")
-        return _settings(paths, topic or (), metadata_dir, limit, output)
 
     run = AdviseRun(
         paths,
@@ -92,29 +85,6 @@ def command(
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
     _print(_reports(run, limit), output)
-    _tell(run)
-    return run.status
-
-
-def _settings(
-    paths: list[str],
-    topics: tuple[str, ...] | list[str],
-    metadata_dir: str | None,
-    limit: int | None,
-    output: OutputFormat,
-) -> int:
-    from eoctl.messages import is_for_people, tell_answer
-    from eoctl.output import Report
-    from recovery.elections.advice import TopicClaims
-
-    run = SettingsRun(paths, topics=topics, metadata_dir=metadata_dir)
-    tell_answer(settings_answer(run), output)
-    if is_for_people(output):
-        limit = TERMINAL_ROWS if limit is None else limit
-    columns = Columns(TopicClaims._fields, answers=TOPIC_ANSWERS)
-    report = Report("topic", columns, run.rows[:limit])
-    left = len(run.rows) - len(run.rows[:limit])
-    _print([report._replace(notes=_left(left, "topic"))], output)
     _tell(run)
     return run.status
 
@@ -170,27 +140,20 @@ def _print(reports: list[Report], output: OutputFormat) -> None:
         emit(each, output)
 
 
-def _tell(run: AdviseRun | SettingsRun) -> None:
+def _tell(run: AdviseRun) -> None:
     from eoctl.output import message
 
     for note in run.notes:
         message(note)
 
 
-# -- from the options of `advise` to rows: who may lead, what orders of starting come to
+# -- from the options of `start-order` to rows: who may lead, what orders of starting come to
 
 
 VERIFIED = (
     "verified: ends, high watermarks and leader epochs of the copies, and what a cut takes; not"
     " the batches below (eoctl replicas compare)"
 )
-NOT_KNOWN = (
-    "a server.properties is not known: where settings_from says default, a broker may have another"
-)
-TOPIC_ANSWERS = (
-    "topic", "replicas_count", "survives_for_writes", "survives_for_data", "survives_power",
-    "faults",
-)  # fmt: skip
 
 
 class OrderRow(NamedTuple):
@@ -429,32 +392,6 @@ def _order_row(each: OrderSum, *, is_recommended: bool) -> OrderRow:
     )
 
 
-class SettingsRun:
-    """Looks at what the topics claim to survive."""
-
-    def __init__(
-        self, paths: Sequence[str], *, topics: Sequence[str], metadata_dir: str | None
-    ) -> None:
-        cluster = find_dead_cluster(paths, metadata_dir, takes_beginning=True)
-        image, is_wanted = cluster.metadata.image, _wanted(topics)
-        self.rows: list[TopicClaims] = list(claims_of(image, is_wanted))
-        if topics and not self.rows:
-            raise UsageError(f"no topic {', '.join(topics)} in {cluster.metadata.path}")
-        self._is_short = not image.is_complete
-        self.notes = [
-            *(each for each in cluster.notes if cluster.metadata.path in each),
-            f"metadata: {cluster.metadata.path}, up to offset {image.end_offset}",
-            NOT_KNOWN,
-        ]
-
-    @property
-    def status(self) -> int:
-        """1: a topic does not survive what it should."""
-        if any(each.faults for each in self.rows):
-            return EXIT_FINDINGS
-        return EXIT_SKIPPED if self._is_short else EXIT_OK
-
-
 def _require_known(ids: Sequence[int], brokers: Collection[int], voters: Sequence[int]) -> None:
     for each in ids:
         if each not in brokers and each not in voters:
@@ -467,7 +404,7 @@ def _wanted(topics: Sequence[str]) -> Callable[[str], bool]:
     return lambda name: not topics or any(fnmatchcase(name, each) for each in topics)
 
 
-# -- what `advise` says first: which broker, why, what is lost, what is typed next
+# -- what `start-order` says first: which broker, why, what is lost, what is typed next
 
 
 GRAVE, BAD = 1, 2
@@ -728,7 +665,7 @@ def _next(advice: Advice) -> Iterator[Said]:
         absent = [*advice.plan.absent][:MAX_NAMES]
         if absent:
             others = f"# with the log dirs of broker {_ids(absent)}, too"
-            yield Said("Next", f"eoctl advise LOG-DIR...   {others}")
+            yield Said("Next", f"eoctl start-order LOG-DIR...   {others}")
             return
     if best is None:
         return
@@ -757,29 +694,3 @@ def _controllers_first(advice: Advice) -> str:
     if plan.missing_votes:
         parts.append(counted(plan.missing_votes, "more controller"))
     return f"{' and '.join(parts)}, then " if parts else ""
-
-
-def settings_answer(run: SettingsRun) -> Iterator[Said]:
-    """Say how many topics do not survive what they should."""
-    return _wrapped(_settings_lines(run))
-
-
-def _settings_lines(run: SettingsRun) -> Iterator[Said]:
-    bad = [each for each in run.rows if each.faults]
-    count = counted(len(run.rows), "topic")
-    if not bad:
-        yield Said("Topics", f"{count}, and each survives that any one broker is lost")
-        return
-    yield Said("Topics", f"{len(bad):,} of {count} do not claim to survive any one failure", BAD)
-    lossy = [each.topic for each in bad if not each.survives_for_data]
-    if lossy:
-        yield Said(
-            "Data", f"one lost disk may lose what was acknowledged: {listing(lossy, 'topics')}"
-        )
-    stopped = [each.topic for each in bad if not each.survives_for_writes]
-    if stopped:
-        yield Said("Writes", f"stop when one broker is away: {listing(stopped, 'topics')}")
-    if any(not each.has_elr for each in bad):
-        yield Said(
-            "Power", "kafka-features.sh upgrade --feature eligible.leader.replicas.version=1"
-        )

@@ -1,4 +1,4 @@
-"""`eoctl loss --against`: what another copy has, and what a change has made of the records."""
+"""`eoctl diff`: what another copy has, and what a change has made of records and groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.terminal import on_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FINDINGS, SKIPPED = 1, 5
+FINDINGS = 1
 
 __all__ = ["kafka"]
 
@@ -30,7 +30,7 @@ def rows_of(outcome: Any, *kinds: str) -> list[dict[str, Any]]:
 
 
 def records_of(eoctl: Callable[..., Any], path: Path, *more: str) -> dict[int, dict[str, Any]]:
-    """What a consumer is given, by offset: another reader than the one of `loss`."""
+    """What a consumer is given, by offset: another reader than that of `diff`."""
     text = eoctl("consume", path, "--output", "jsonl", *more).text
     return {row["offset"]: row for row in map(json.loads, text.splitlines())}
 
@@ -51,10 +51,10 @@ def test_what_is_gone_is_what_the_other_copy_gives(
 ) -> None:
     log_dir = kafka("clean", "plain-0", "txn-1")
     whole = shutil.copytree(log_dir, tmp_path / "backup")
-    same = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    same = eoctl("diff", whole, log_dir, "--output", "jsonl")
     assert (same.status, rows_of(same, "gone", "new", "changed")) == (0, [])
     damage(log_dir)
-    outcome = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    outcome = eoctl("diff", whole, log_dir, "--output", "jsonl")
     assert outcome.status == FINDINGS
     before = records_of(eoctl, whole / "plain-0")
     after = records_of(eoctl, log_dir / "plain-0", "--skip-corrupt")
@@ -66,9 +66,9 @@ def test_what_is_gone_is_what_the_other_copy_gives(
     assert (sums["plain"]["gone"], sums["plain"]["equal"]) == (len(gone), len(after))
     assert (sums["txn"]["gone"], sums["txn"]["equal"]) == (0, 258)
     assert sums["plain"]["is_whole"] == (damage is not flip)
-    turned = eoctl("loss", whole, "--against", log_dir, "--output", "jsonl")
+    turned = eoctl("diff", log_dir, whole, "--output", "jsonl")
     assert [row["offset"] for row in rows_of(turned, "new")] == [row["offset"] for row in gone]
-    assert turned.status == (SKIPPED if damage is flip else 0)
+    assert turned.status == FINDINGS
 
 
 def test_what_changed_is_named(eoctl: Callable[..., Any], tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_what_changed_is_named(eoctl: Callable[..., Any], tmp_path: Path) -> Non
         Sent(9, 1, kind="abort"),
     ]
     paths = [write_log(tmp_path / name / "t-0", log) for name, log in (("a", one), ("b", other))]
-    outcome = eoctl("loss", paths[0], "--against", paths[1], "--output", "jsonl")
+    outcome = eoctl("diff", paths[1], paths[0], "--output", "jsonl")
     found = rows_of(outcome, "gone", "changed", "new")
     assert [(row["kind"], row["offset"], row["differences"]) for row in found] == [
         ("changed", 0, ["value", "headers"]),
@@ -97,7 +97,7 @@ def test_blocks_that_do_not_fit_are_compared_one_by_one(
     one = write_log(tmp_path / "a" / "t-0", log, cuts=[7, 20])
     gap = [*log[:30], log[31]._replace(gap=1), *log[32:], Sent(7, 0, 50)]
     other = write_log(tmp_path / "b" / "t-0", gap, cuts=[11])
-    outcome = eoctl("loss", one, "--against", other, "--output", "jsonl")
+    outcome = eoctl("diff", other, one, "--output", "jsonl")
     found = rows_of(outcome, "gone", "changed", "new")
     assert [(row["kind"], row["offset"]) for row in found] == [("new", 30), ("gone", 50)]
     (summary,) = rows_of(outcome, "partition")
@@ -111,7 +111,7 @@ def test_what_retention_deleted_is_not_gone(
     whole = shutil.copytree(log_dir, tmp_path / "backup")
     layout.log_files(log_dir / "rolled-0")[0].unlink()
     layout.set_offset(log_dir, "log-start", "rolled-0", 25)
-    outcome = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    outcome = eoctl("diff", whole, log_dir, "--output", "jsonl")
     assert (outcome.status, rows_of(outcome, "gone", "new", "changed")) == (0, [])
     sums = {row["topic"]: row for row in rows_of(outcome, "partition")}
     assert (sums["rolled"]["from_offset"], sums["rolled"]["equal"]) == (25, 35)
@@ -123,13 +123,13 @@ def test_a_partition_that_one_does_not_have(
     log_dir = kafka("clean", "plain-0", "idem-none-0")
     whole = shutil.copytree(log_dir, tmp_path / "backup")
     shutil.rmtree(log_dir / "plain-0")
-    outcome = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    outcome = eoctl("diff", whole, log_dir, "--output", "jsonl")
     assert (outcome.status, len(rows_of(outcome, "gone"))) == (FINDINGS, 179)
-    other = eoctl("loss", log_dir, "--against", whole, "--topic", "idem-none", *JSONL)
+    other = eoctl("diff", whole, log_dir, "--topic", "idem-none", *JSONL)
     assert (other.status, rows_of(other, "gone")) == (0, [])
-    one = eoctl("loss", log_dir, "--against", whole, "--topic", "plain", *JSONL)
+    one = eoctl("diff", whole, log_dir, "--topic", "plain", *JSONL)
     assert (one.status, len(rows_of(one, "gone"))) == (FINDINGS, 179)
-    few = eoctl("loss", log_dir, "--against", whole, "--limit", "2", "--output", "jsonl")
+    few = eoctl("diff", whole, log_dir, "--limit", "2", "--output", "jsonl")
     assert (few.status, len(rows_of(few, "gone"))) == (FINDINGS, 2)
     assert "177 more such rows" in few.errors
 
@@ -156,24 +156,26 @@ def test_what_a_change_has_made(
     done = eoctl(command, log_dir / partition, *more, "--apply")
     assert done.status == 0, done.errors
     journal = journal_in(done)
-    assert f"eoctl loss --against {journal}" in done.errors
-    by_copy = eoctl("loss", log_dir / partition, "--against", whole / partition, *JSONL)
+    assert f"eoctl diff {journal}" in done.errors
+    by_copy = eoctl("diff", whole / partition, log_dir / partition, *JSONL)
     expected = [
         {key: value for key, value in row.items() if not key.endswith("path")}
         for row in rows_of(by_copy, "gone", "new", "changed", "partition")
     ]
     for paths in ((), (log_dir,), (log_dir / partition,)):
-        outcome = eoctl("loss", *paths, "--against", journal, *JSONL)
+        outcome = eoctl("diff", journal, *paths, *JSONL)
         found = [
             {key: value for key, value in row.items() if not key.endswith("path")}
             for row in rows_of(outcome, "gone", "new", "changed", "partition")
         ]
         assert found == expected
-        assert outcome.status == by_copy.status
+        assert (
+            outcome.status == FINDINGS
+        )  # the plan says what it lost, also where a copy is damaged
     if name != "salvage":
         assert any(row["kind"] == "gone" for row in expected)
     assert eoctl("undo", journal).status == 0
-    undone = eoctl("loss", "--against", journal)
+    undone = eoctl("diff", journal)
     assert undone.status == 4
     assert "is undone" in undone.errors
 
@@ -188,18 +190,18 @@ def test_what_a_producer_has_appended(
     (tmp_path / "lines").write_text("one\ntwo\n")
     done = eoctl("produce", log_dir / "plain-0", tmp_path / "lines", "--single-copy", "--apply")
     assert done.status == 0, done.errors
-    outcome = eoctl("loss", "--against", journal_in(done), *JSONL)
+    outcome = eoctl("diff", journal_in(done), *JSONL)
     assert [row["offset"] for row in rows_of(outcome, "new")] == [179, 180]
-    assert (outcome.status, rows_of(outcome, "gone", "changed")) == (0, [])
+    assert (outcome.status, rows_of(outcome, "gone", "changed")) == (FINDINGS, [])
 
 
 def test_wrong_calls(eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path) -> None:
     log_dir = kafka("clean", "plain-0")
     whole = shutil.copytree(log_dir, tmp_path / "backup")
-    assert eoctl("loss", "--against", whole).status == 2
-    assert eoctl("loss", log_dir, "--against", tmp_path / "none").status == 3
-    twice = eoctl("loss", log_dir, whole, "--against", whole)
-    assert (twice.status, "one copy of each partition" in twice.errors) == (2, True)
+    alone = eoctl("diff", whole)
+    assert (alone.status, "B is missing" in alone.errors) == (2, True)
+    assert eoctl("diff", tmp_path / "none", log_dir).status == 3
+    assert eoctl("diff", whole, f"{log_dir},{tmp_path / 'none'}").status == 5
 
 
 def test_only_what_was_asked_for_is_compared(
@@ -209,23 +211,23 @@ def test_only_what_was_asked_for_is_compared(
     node = golden("kafka-4.3.1")
     for calls in (("crash/plain-0", "clean"), ("crash", "clean/plain-0")):
         one, other = (node / each for each in calls)
-        done = eoctl("loss", one, "--against", other, "-o", "jsonl")
+        done = eoctl("diff", other, one, "-o", "jsonl")
         assert done.status == 0, done.text
         (row,) = [json.loads(line) for line in done.text.splitlines()]
         assert (row["topic"], row["partition"], row["equal"]) == ("plain", 0, 179)
-    done = eoctl("loss", node / "crash/plain-0", "--against", node / "clean/plain-1")
+    done = eoctl("diff", node / "clean/plain-1", node / "crash/plain-0")
     assert done.status == 2
     assert "no partition to compare with" in done.errors
 
 
-def test_a_directory_is_not_held_against_itself(
+def test_a_directory_is_not_compared_with_itself(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """By another name neither: that all is equal would say nothing of a copy."""
     given, link = golden("kafka-4.3.1") / "clean", tmp_path / "copy"
     link.symlink_to(given)
     for other in (given, link, link / "txn-0"):
-        done = eoctl("loss", given, "--against", other)
+        done = eoctl("diff", other, given)
         assert (done.status, done.text) == (2, "")
         assert "the same directory" in done.errors
 
@@ -235,8 +237,71 @@ def test_what_changed_by_the_repair(eoctl: Callable[..., Any], kafka: Callable[.
     log_dir = kafka("clean", "plain-0")
     done = eoctl("truncate", log_dir / "plain-0", "--to-offset", "60", "--single-copy", "--apply")
     assert done.status == 0
-    shown = on_terminal("loss", "--against", journal_in(done), streams=("stdout",))
+    shown = on_terminal("diff", journal_in(done), streams=("stdout",))
     status, lines = shown.status, shown.lines
     assert status == FINDINGS
-    gone = int(re.search(r"Records (\d+) gone, 0 changed, 0 new", "\n".join(lines[:3]))[1])
+    gone = int(
+        re.search(r"Records (\d+) only in A, 0 only in B, 0 changed", "\n".join(lines[:3]))[1]
+    )
     assert gone >= 100
+
+
+def states_of(outcome: Any) -> list[tuple[Any, ...]]:
+    names = ("change", "what", "name", "field", "a", "b")
+    return [tuple(row[each] for each in names) for row in rows_of(outcome, "state")]
+
+
+def test_an_import_of_offsets_is_seen_before_and_after(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """By its journal as by a copy: each committed offset that it changed, and no other."""
+    log_dir = shutil.copytree(golden("kafka-4.3.1") / "clean", tmp_path / "kafka", symlinks=True)
+    whole = shutil.copytree(log_dir, tmp_path / "backup", symlinks=True)
+    offsets = tmp_path / "offsets.csv"
+    offsets.write_text("group-new,plain,0,17\n")
+    done = eoctl("groups", "import", log_dir, "--from", offsets, "--single-copy", "--apply")
+    assert done.status == 0, done.errors
+    expected = [("new", "committed offset", "group-new", "plain-0", None, "17")]
+    assert states_of(eoctl("diff", whole, log_dir, "--no-records", *JSONL)) == expected
+    assert states_of(eoctl("diff", journal_in(done), *JSONL)) == expected
+    turned = eoctl("diff", log_dir, whole, "--no-records", *JSONL)
+    assert states_of(turned) == [("gone", *expected[0][1:4], "17", None)]
+    assert turned.status == FINDINGS
+    of_others = eoctl("diff", log_dir, whole, "--topic", "txn", *JSONL)
+    assert (of_others.status, states_of(of_others)) == (0, [])
+
+
+def test_two_clusters(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    """Topics, settings and features; ids only where it is one cluster."""
+    for name, more in (
+        ("a", ("--topic", "t:3", "--topic", "old:1", "--config", "t:retention.ms=5")),
+        ("b", ("--topic", "t:4", "--topic", "new:1", "--config", "t:retention.ms=6")),
+    ):
+        done = eoctl("init", tmp_path / name, *more, "--apply")
+        assert done.status == 0, done.errors
+    done = eoctl("diff", tmp_path / "a", tmp_path / "b", *JSONL)
+    assert done.status == FINDINGS
+    assert states_of(done) == [
+        ("new", "topic", "new", "partitions", None, "1"),
+        ("new", "topic", "new", "replication factor", None, "1"),
+        ("gone", "topic", "old", "partitions", "1", None),
+        ("gone", "topic", "old", "replication factor", "1", None),
+        ("changed", "topic", "t", "partitions", "3", "4"),
+        ("changed", "setting", "topic t", "retention.ms", "5", "6"),
+    ]
+    text = on_terminal("diff", tmp_path / "a", tmp_path / "b", streams=("stdout",)).text
+    assert "Topics  5 differences in new, old, t" in text
+
+
+def test_replicas_of_two_clusters(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
+    """Of several replicas on a side the recommended one is compared, and named."""
+    root = golden("kafka-4.3.1-three-brokers")
+    sides = [
+        ",".join(str(root / state / f"broker-{n}") for n in (1, 2, 3))
+        for state in ("diverged", "after")
+    ]
+    done = eoctl("diff", *sides, "--topic", "div", *JSONL)
+    assert done.status in (0, FINDINGS), done.errors
+    assert "the one that replicas compare recommends" in done.errors
+    (row,) = rows_of(done, "partition")
+    assert row["equal"] > 0

@@ -1,4 +1,4 @@
-"""`eoctl cluster-state` over metadata that are damaged, short, strange or in use."""
+"""`eoctl metadata` over metadata that are damaged, short, strange or in use."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_the_last_batch_is_cut_short(
 ) -> None:
     """What a crash leaves is no loss, and is said."""
     (directory / LOG).write_bytes((directory / LOG).read_bytes()[:-30])
-    done = eoctl("cluster-state", directory, *options, *JSONL)
+    done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status == 0
     assert "ends in a batch that is cut short" in told(done)
     (directory / LOG).write_bytes((directory / LOG).read_bytes() + bytes(4096))
-    done = eoctl("cluster-state", directory, *options, *JSONL)
+    done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status in (0, 5)
     assert "cut short" in told(done) or done.status == 5
 
@@ -60,7 +60,7 @@ def test_the_first_segment_is_missing(
 ) -> None:
     path = tmp_path / "__cluster_metadata-0"
     write_log(path, BATCHES[1:], base_offset=2)
-    done = eoctl("cluster-state", path, *options, *JSONL)
+    done = eoctl("metadata", path, *options, *JSONL)
     assert done.status == 5
     assert "offsets from 0 are missing in the log" in told(done)
 
@@ -73,7 +73,7 @@ def test_a_snapshot_that_is_not_whole_alone(
     path = tmp_path / "__cluster_metadata-0"
     path.mkdir()
     (path / f"{10:020d}-{1:010d}.checkpoint").write_bytes(data)
-    done = eoctl("cluster-state", path, *options, *JSONL)
+    done = eoctl("metadata", path, *options, *JSONL)
     assert done.status == 5
     assert "not a whole snapshot" in told(done)
     assert "no record is in it" in told(done)
@@ -82,9 +82,9 @@ def test_a_snapshot_that_is_not_whole_alone(
 def test_a_snapshot_ahead_of_the_log(directory: Path, eoctl: Callable[..., Any]) -> None:
     """The state is known; what happened in between is not."""
     (directory / f"{100:020d}-{1:010d}.checkpoint").write_bytes(snapshot(topic("u", T)))
-    done = eoctl("cluster-state", directory, *JSONL)
+    done = eoctl("metadata", directory, *JSONL)
     assert (done.status, rows_of(done, "cluster")[0]["end_offset"]) == (0, 100)
-    done = eoctl("cluster-state", directory, "--history", *JSONL)
+    done = eoctl("metadata", directory, "--history", *JSONL)
     assert done.status == 5
     (unread,) = rows_of(done, "unread")
     assert (unread["offset"], unread["end_offset"]) == (END_OFFSET, 100)
@@ -101,7 +101,7 @@ def test_records_of_a_newer_release(
     )
     with (directory / LOG).open("ab") as file:
         file.write(data)
-    done = eoctl("cluster-state", directory, *options, *JSONL)
+    done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status == 5
     assert "2 records were not understood" in told(done)
     if options:
@@ -120,7 +120,7 @@ def _frame(api_key: int, version: int) -> bytes:
 def test_a_time_beyond_the_end(
     directory: Path, eoctl: Callable[..., Any], options: tuple[str, ...]
 ) -> None:
-    done = eoctl("cluster-state", directory, *options, "--at", "2999-01-01T00:00:00Z", *JSONL)
+    done = eoctl("metadata", directory, *options, "--at", "2999-01-01T00:00:00Z", *JSONL)
     assert done.status == 0
     assert "the last record before it is of 1970-01-01T00:00:00.021Z" in told(done)
 
@@ -137,12 +137,12 @@ def test_hostile_names(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
         ],
     )
     for options in WAYS:
-        done = eoctl("cluster-state", path, *options)
+        done = eoctl("metadata", path, *options)
         assert done.status == 0
         text = done.stdout.decode()
         assert not {"\x1b", "\u202e"} & {*text}
         assert "two\\nlines" in text
-        rows = rows_of(eoctl("cluster-state", path, *options, *JSONL))
+        rows = rows_of(eoctl("metadata", path, *options, *JSONL))
         assert {*names} <= {each.get("topic") for each in rows}
 
 
@@ -152,10 +152,10 @@ def test_a_controller_that_runs(
 ) -> None:
     log_dir = node(tmp_path, 1, [(1, 0)], 5)
     with held(log_dir):
-        done = eoctl("cluster-state", log_dir, *options, *JSONL)
+        done = eoctl("metadata", log_dir, *options, *JSONL)
     assert done.status == 0
     assert "it may have gone on since" in told(done)
-    assert "gone on" not in told(eoctl("cluster-state", log_dir, *options, *JSONL))
+    assert "gone on" not in told(eoctl("metadata", log_dir, *options, *JSONL))
 
 
 def test_a_segment_that_cannot_be_opened(
@@ -164,7 +164,7 @@ def test_a_segment_that_cannot_be_opened(
     (directory / LOG).rename(tmp_path / "moved")
     (directory / LOG).symlink_to(tmp_path / "nowhere")
     for options in WAYS:
-        done = eoctl("cluster-state", directory, *options, *JSONL)
+        done = eoctl("metadata", directory, *options, *JSONL)
         assert done.status in (3, 5), options
         assert LOG in done.errors
 
@@ -172,7 +172,7 @@ def test_a_segment_that_cannot_be_opened(
 def test_any_bits_are_flipped(directory: Path, eoctl: Callable[..., Any]) -> None:
     """Status 0 comes with the answer of the whole log only: a leader epoch has no checksum."""
     whole = (directory / LOG).read_bytes()
-    answers = {options: eoctl("cluster-state", directory, *options, *JSONL) for options in WAYS}
+    answers = {options: eoctl("metadata", directory, *options, *JSONL) for options in WAYS}
     rng = random.Random(os.environ["EOCTL_SEED"])
     for _ in range(12):
         data = bytearray(whole)
@@ -180,6 +180,6 @@ def test_any_bits_are_flipped(directory: Path, eoctl: Callable[..., Any]) -> Non
             data[rng.randrange(len(data) // 2)] ^= 1 << rng.randrange(8)
         (directory / LOG).write_bytes(data)
         for options in WAYS:
-            done = eoctl("cluster-state", directory, *options, *JSONL)
+            done = eoctl("metadata", directory, *options, *JSONL)
             assert done.status in (0, 5), done.errors
             assert done.status == 5 or done.stdout == answers[options].stdout

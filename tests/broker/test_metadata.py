@@ -1,4 +1,4 @@
-"""`eoctl cluster-state` against what real brokers answered at that offset of the metadata."""
+"""`eoctl metadata` against what real brokers answered at that offset of the metadata."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def set_for_all_brokers(bootstrap: str) -> None:
 
 
 def end_of(eoctl: Callable[..., Outcome], log_dir: Path) -> int:
-    (row,) = rows_of(eoctl("cluster-state", log_dir, "--output", "jsonl"), "cluster")
+    (row,) = rows_of(eoctl("metadata", log_dir, "--output", "jsonl"), "cluster")
     found: int = row["end_offset"]
     return found
 
@@ -163,7 +163,7 @@ def test_a_node_over_a_golden_directory(
             str(broker_id(log_dir)),
         )  # fmt: skip
         at = end_of(eoctl, log_dir) - 1
-    done = eoctl("cluster-state", log_dir, "--at", at, "--settings", "--output", "jsonl")
+    done = eoctl("metadata", log_dir, "--at", at, "--settings", "--output", "jsonl")
     assert done.status == 0, done.errors
     assert partitions_said(done) == partitions_told(described) != {}
     lines = {match[1]: match for match in map(TOPIC_LINE.match, described.splitlines()) if match}
@@ -368,7 +368,7 @@ def test_after_each_step_of_three_brokers(eoctl: Callable[..., Outcome], tmp_pat
 
 def assert_as_told(told: Told, eoctl: Callable[..., Outcome], log_dir: Path) -> None:
     options = ("--at", told.end_offset - 1, "--settings", "--output", "jsonl")
-    done = eoctl("cluster-state", log_dir, *options)
+    done = eoctl("metadata", log_dir, *options)
     assert done.status == 0, (told.step, done.errors)
     assert partitions_said(done) == told.partitions, told.step
     active = {row["broker"] for row in rows_of(done, "broker") if row["state"] == "active"}
@@ -384,7 +384,7 @@ def assert_as_told(told: Told, eoctl: Callable[..., Outcome], log_dir: Path) -> 
 
 def assert_history(told: list[Told], eoctl: Callable[..., Outcome], log_dir: Path) -> None:
     """Between the steps are the changes that they were, with why."""
-    done = eoctl("cluster-state", log_dir, "--history", "--output", "jsonl")
+    done = eoctl("metadata", log_dir, "--history", "--output", "jsonl")
     assert done.status == 0, done.errors
     rows = rows_of(done, "partition_change")
     found: dict[str, dict[str, set[str]]] = {}

@@ -1,4 +1,4 @@
-"""`eoctl cluster-state`: leaders, ISR, ELR, brokers and settings, now and over time."""
+"""`eoctl metadata`: leaders, ISR, ELR, brokers and settings, now and over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from heapq import heappush, heappushpop
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from eoctl.commands.shared.cluster_state import (
+from eoctl.commands.shared.metadata_state import (
     GivenMetadata,
     moment_notes,
     newest_copy,
@@ -34,16 +34,18 @@ from recovery.cluster.history import (
     read_history,
 )
 from recovery.cluster.in_sync import AckStanding, UnderIsrSpans, in_sync_at, record_origins
+from recovery.rules.findings import Severity
 from storage.dirs.partition import Partition
-from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.commands.shared.cluster_state import StateRun
+    from eoctl.commands.shared.metadata_state import StateRun
     from eoctl.output import Report
     from recovery.cluster.history import Change
     from recovery.cluster.in_sync import InSync, PartitionSum, RecordOrigin, UnderIsrSpan
+    from recovery.elections.advice import TopicClaims
 
 
 def command(
@@ -70,6 +72,9 @@ def command(
         ),
     ] = None,
     topic: TopicPatterns = None,
+    durability: Annotated[
+        bool, option("--durability", help="Show which failures each topic survives.")
+    ] = False,
     settings: Annotated[
         bool, option("--settings", help="Also settings that nobody has set.")
     ] = False,
@@ -83,9 +88,9 @@ def command(
     watermarks of the logs that are in the log dirs.
     """
     given = paths or []
-    if history and acknowledged:
-        raise UsageError("--history and --acknowledged ask for different things")
-    if (history or acknowledged) and settings:
+    if history + bool(acknowledged) + durability > 1:
+        raise UsageError("--history, --acknowledged and --durability: pass one of them")
+    if (history or acknowledged or durability) and settings:
         raise UsageError("--settings goes with the state at one moment only")
     if acknowledged:
         if topic or at:
@@ -95,11 +100,13 @@ def command(
         return _history(
             HistoryRun(given, metadata_dir=metadata_dir, at=at, topics=topic or ()), limit, output
         )
-    from eoctl.commands.shared.cluster_state import StateRun
+    from eoctl.commands.shared.metadata_state import StateRun
 
     run = StateRun(
         given, metadata_dir=metadata_dir, at=at, topics=topic or (), has_all_settings=settings
     )
+    if durability:
+        return _durability(run, limit, output)
     return _state(run, limit, output)
 
 
@@ -142,6 +149,24 @@ def _cut(
     left = len(rows) - len(rows[:limit])
     notes = [f"{left:,} more {what} are not printed (--limit)"] if left else []
     return Report(kind, columns, rows[:limit], notes=notes)
+
+
+def _durability(run: StateRun, limit: int | None, output: OutputFormat) -> int:
+    """Print which failures each topic survives. Status 1: a topic survives too few."""
+    from eoctl.messages import is_for_people, tell_answer
+    from eoctl.output import message
+    from recovery.elections.advice import TopicClaims, claims_of
+
+    claims: list[TopicClaims] = list(claims_of(run.image, run.is_wanted))
+    tell_answer(durability_answer(claims), output)
+    if is_for_people(output):
+        limit = TERMINAL_ROWS if limit is None else limit
+    columns = Columns(TopicClaims._fields, answers=TOPIC_ANSWERS)
+    if claims:
+        _print([_cut("topic", columns, claims, limit, "topics")], output)
+    for note in run.notes:
+        message(note)
+    return EXIT_FINDINGS if any(each.faults for each in claims) else run.status
 
 
 def _history(run: HistoryRun, limit: int | None, output: OutputFormat) -> int:
@@ -235,7 +260,7 @@ def _print(reports: list[Report], output: OutputFormat, *, is_first: bool = True
         emit(each, output)
 
 
-# -- what `cluster-state` says to a person before its tables
+# -- what `metadata` says to a person before its tables
 
 
 GRAVE = 1
@@ -290,7 +315,41 @@ def _partitions(run: StateRun) -> Iterator[Said]:
 BAD_RANK = 2
 
 
-# -- from `cluster-state --acknowledged` to rows: who was in the ISR when an offset counted
+# -- what `metadata --durability` says: the failures that each topic survives
+
+
+TOPIC_ANSWERS = (
+    "topic", "replicas_count", "survives_for_writes", "survives_for_data", "survives_power",
+    "faults",
+)  # fmt: skip
+
+
+def durability_answer(claims: Sequence[TopicClaims]) -> Iterator[Said]:
+    """Say how many topics do not survive the loss of one broker, and in which way."""
+    bad = [each for each in claims if each.faults]
+    count = counted(len(claims), "topic")
+    if not bad:
+        yield Said("Topics", f"{count}: each survives the loss of any one broker")
+        return
+    yield Said(
+        "Topics",
+        f"{len(bad):,} of {count} may not survive the loss of one broker",
+        Severity.ERROR.rank,
+    )
+    lossy = [each.topic for each in bad if not each.survives_for_data]
+    if lossy:
+        text = f"one lost disk may lose acknowledged records of {listing(lossy, 'topics')}"
+        yield Said("Data", text)
+    stopped = [each.topic for each in bad if not each.survives_for_writes]
+    if stopped:
+        yield Said("Writes", f"stop while one broker is down: {listing(stopped, 'topics')}")
+    if any(not each.has_elr for each in bad):
+        yield Said(
+            "Power", "kafka-features.sh upgrade --feature eligible.leader.replicas.version=1"
+        )
+
+
+# -- from `metadata --acknowledged` to rows: who was in the ISR when an offset counted
 
 
 class InSyncRow(NamedTuple):
@@ -367,7 +426,7 @@ class InSyncRun:
             raise UsageError(
                 f"no directory of {name} there: in which leader epoch an offset was appended is in"
                 " its log",
-                next_step="eoctl cluster-state LOG-DIR..., of a broker that has it",
+                next_step="eoctl metadata LOG-DIR..., of a broker that has it",
             )
         origins = record_origins(copies, self.offset)
         problems = [str(problem) for each in copies for problem in each.problems]
@@ -439,7 +498,7 @@ class InSyncRun:
                 yield Said("Bounded", "any of these may have been it: when is written nowhere")
 
 
-# -- from the options of `cluster-state --history` to rows: what became of the cluster, in order
+# -- from the options of `metadata --history` to rows: what became of the cluster, in order
 
 
 KEPT_SPANS = 1000  # the longest ones, for text; programs get all of them

@@ -1,0 +1,363 @@
+"""Values by their schemas: Confluent's wire format as JSON, by the topic `_schemas` or by files.
+
+Wire format (of the serializers for Schema Registry): a zero byte, the id of the schema in four
+bytes, big-endian, and the value; for Protobuf, the path to its message type comes before the value.
+What cannot be decoded stays bytes, and is counted by its reason.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64decode, b64encode
+from collections import Counter
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from eoctl.clients.text.record_text import JsonBytes
+from eoctl.libraries import REQUIREMENTS, install_call
+from eoctl.messages import counted
+from storage.errors import AccessError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from eoctl.clients.log.consumed import Records
+
+    Decode = Callable[[bytes], Any]
+
+SCHEMAS_TOPIC = "_schemas"  # kafkastore.topic of the registry
+MAGIC, HEADER_BYTES = 0, 5
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+SUFFIXES = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
+
+
+class StoredSchema(NamedTuple):
+    """A schema as the registry has it.
+
+    Attributes:
+        name: the subject, or the file.
+        references: name in the schema, subject, version.
+    """
+
+    id: int
+    kind: str
+    text: str
+    name: str
+    references: tuple[tuple[str, str, int], ...] = ()
+
+
+class UndecodableError(Exception):
+    """Why a value stays bytes."""
+
+
+class Schemas:
+    """Decodes values.
+
+    Attributes:
+        counts: values by what became of them: `Avro value of orders-value (id 3)`, or a reason.
+        decoded_count: how many were decoded.
+    """
+
+    def __init__(self, places: Iterable[str]) -> None:
+        """Read the schemas of log dirs, of a directory of `_schemas-0`, or of files ID.avsc.
+
+        Raises:
+            UsageError: there are none.
+            AccessError, DamageError: they cannot be read.
+        """
+        self._by_id: dict[int, StoredSchema] = {}
+        self._by_version: dict[tuple[str, int], StoredSchema] = {}
+        self._decoders: dict[int, Decode] = {}
+        self._failed: dict[int, str] = {}
+        self.counts: Counter[str] = Counter()
+        self.decoded_count = 0
+        given = [*dict.fromkeys(places)]
+        for place in given:
+            self._load(Path(place))
+        if not self._by_id:
+            raise UsageError(
+                f"{', '.join(given)}: no schema: neither {SCHEMAS_TOPIC}-0 nor files ID.avsc,"
+                " ID.proto, ID.json",
+                next_step="--schema-dir DIR",
+            )
+
+    def _load(self, place: Path) -> None:
+        topic = place if place.name == f"{SCHEMAS_TOPIC}-0" else place / f"{SCHEMAS_TOPIC}-0"
+        if topic.is_dir():
+            for found, version in _stored_in(str(topic)):
+                self._by_id[found.id] = found
+                self._by_version[found.name, version] = found
+        try:
+            files = sorted(place.iterdir())
+        except OSError as exc:
+            raise AccessError(exc, str(place)) from exc
+        for file in files:
+            if file.suffix in SUFFIXES and file.stem.isdecimal() and file.stem.isascii():
+                kind, text = SUFFIXES[file.suffix], file.read_text(encoding="utf-8")
+                found = StoredSchema(id=int(file.stem), kind=kind, text=text, name=file.name)
+                self._by_id[found.id] = found
+
+    def decode_records(self, records: Records) -> Records:
+        """Return records with their keys and values decoded where that is possible."""
+        return records._replace(
+            keys=[self._decoded_or(each, counts=False) for each in records.keys],
+            values=[self._decoded_or(each, counts=True) for each in records.values],
+        )
+
+    def _decoded_or(self, data: bytes | None, *, counts: bool) -> bytes | None:
+        """Return what the bytes say, or the bytes. A key without the wire format is no failure."""
+        if data is None:
+            return None
+        try:
+            decoded = self.decode(data)
+        except UndecodableError as exc:
+            if counts:
+                self.counts[str(exc)] += 1
+            return data
+        self.decoded_count += counts
+        return decoded
+
+    def decode(self, data: bytes) -> JsonBytes:
+        """Return a value as JSON.
+
+        Raises:
+            UndecodableError: it is not in the wire format, or does not fit its schema.
+        """
+        if len(data) < HEADER_BYTES or data[0] != MAGIC:
+            raise UndecodableError("not in Confluent's wire format")
+        number = int.from_bytes(data[1:HEADER_BYTES], "big")
+        decoder = self._decoder_of(number)
+        try:
+            found = decoder(data[HEADER_BYTES:])
+        except Exception as exc:  # whatever a library says of foreign bytes
+            raise UndecodableError(f"the bytes do not fit schema {number}") from exc
+        text = json.dumps(found, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        return JsonBytes(text.encode("utf-8", "surrogatepass"))
+
+    def _decoder_of(self, number: int) -> Decode:
+        """Return what decodes values of a schema, made once. Raises UndecodableError."""
+        if number in self._failed:
+            raise UndecodableError(self._failed[number])
+        if number not in self._decoders:
+            try:
+                self._decoders[number] = self._made(number)
+            except LibraryMissingError:
+                raise
+            except Exception as exc:  # whatever a library says of a foreign schema
+                is_ours = isinstance(exc, UndecodableError)
+                why = str(exc) if is_ours else f"schema {number} cannot be used: {exc}"
+                self._failed[number] = why
+                raise UndecodableError(why) from exc
+        return self._decoders[number]
+
+    def _made(self, number: int) -> Decode:
+        schema = self._by_id.get(number)
+        if schema is None:
+            raise UndecodableError(f"schema {number} is unknown")
+        if schema.kind == AVRO:
+            return _avro_decoder(schema, self._referenced(schema))
+        if schema.kind == PROTOBUF:
+            return _protobuf_decoder(schema, self._referenced(schema))
+        if schema.kind == JSON:
+            return json.loads
+        raise UndecodableError(f"schema {number} is of the unknown type {schema.kind}")
+
+    def _referenced(self, schema: StoredSchema) -> list[tuple[str, StoredSchema]]:
+        """Return what a schema refers to, each behind what it refers to itself, with its name."""
+        found: dict[str, StoredSchema] = {}
+
+        def add(of: StoredSchema) -> None:
+            for name, subject, version in of.references:
+                other = self._by_version.get((subject, version))
+                if other is None:
+                    raise UndecodableError(
+                        f"schema {schema.id} refers to {subject} version {version}, which is absent"
+                    )
+                if name not in found:
+                    add(other)
+                    found[name] = other
+
+        add(schema)
+        return list(found.items())
+
+    def told(self) -> Iterator[str]:
+        """Yield what became of the values, in sentences."""
+        yield f"{counted(self.decoded_count, 'value')} decoded by schema"
+        for reason, count in self.counts.most_common():
+            stay = "stays" if count == 1 else "stay"
+            yield f"{counted(count, 'value')} {stay} bytes: {reason}"
+
+
+def _stored_in(directory: str) -> Iterator[tuple[StoredSchema, int]]:
+    """Yield the schemas of the registry's topic with their versions, in the order of the log."""
+    from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+
+    consumer = Consumer(directory, ConsumeOptions(skip_corrupt=True), lambda _: None)
+    consumer.start()
+    for given in consumer.records():
+        records = None if given is None else given.lists()
+        for key, value in () if records is None else zip(records.keys, records.values, strict=True):
+            try:
+                name, said = json.loads(key or b"{}"), json.loads(value or b"null")
+                if name.get("keytype") != "SCHEMA" or said is None:
+                    continue
+                references = tuple(
+                    (each["name"], each["subject"], each["version"])
+                    for each in said.get("references") or ()
+                )
+                found = StoredSchema(
+                    id=said["id"],
+                    kind=said.get("schemaType") or AVRO,
+                    text=said["schema"],
+                    name=said["subject"],
+                    references=references,
+                )
+                yield found, said["version"]
+            except (ValueError, KeyError, AttributeError, TypeError):
+                continue  # of another program, or of a later registry
+
+
+def _plain(value: object) -> object:
+    """Return what stands in JSON for a value of Avro: times as ISO 8601, bytes as base64."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    raise TypeError(type(value).__name__)
+
+
+def _avro_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> Decode:
+    fastavro = _library("fastavro")
+    named: dict[str, Any] = {}
+    for _, other in referenced:
+        fastavro.parse_schema(json.loads(other.text), named)
+    parsed = fastavro.parse_schema(json.loads(schema.text), named)
+
+    def decode(data: bytes) -> Any:
+        stream = BytesIO(data)
+        found = fastavro.schemaless_reader(stream, parsed, None)
+        if stream.tell() != len(data):
+            raise ValueError("bytes are left over")
+        return found
+
+    return decode
+
+
+def _protobuf_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> Decode:
+    """Decode messages of a schema, by the descriptors of its file and of what that imports."""
+    _library("grpc_tools")
+    from google.protobuf import descriptor_pool, json_format, message_factory
+
+    files = _serialized(schema, referenced) or _compiled(schema, referenced)
+    pool = descriptor_pool.DescriptorPool()
+    for each in files:
+        pool.Add(each)
+    by_name = pool.FindFileByName(files[-1].name).message_types_by_name
+    top = [by_name[each.name] for each in files[-1].message_type]  # in the order of the file
+
+    def decode(data: bytes) -> Any:
+        path, pos = _message_path(data)
+        found = top[path[0]]
+        for number in path[1:]:
+            found = found.nested_types[number]
+        message = message_factory.GetMessageClass(found).FromString(data[pos:])
+        return json_format.MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+
+    return decode
+
+
+def _serialized(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> list[Any]:
+    """Return descriptors that clients have registered as base64; empty: the schema is text."""
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf.message import DecodeError
+
+    found: dict[str, Any] = {}
+    for name, each in [*referenced, ("eoctl_schema.proto", schema)]:
+        try:
+            data = b64decode(each.text, validate=True)
+            found[name] = descriptor_pb2.FileDescriptorProto.FromString(data)
+        except (ValueError, DecodeError):
+            return []
+        found[name].name = name
+    known: dict[str, Any] = {}
+    for each in found.values():
+        for name in each.dependency:
+            if name not in found:  # one of Protobuf's own
+                known[name] = descriptor_pb2.FileDescriptorProto()
+                descriptor_pool.Default().FindFileByName(name).CopyToProto(known[name])
+    return [*known.values(), *found.values()]
+
+
+def _compiled(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> list[Any]:
+    """Compile a schema and what it imports; the schema's own descriptor is the last one."""
+    from google.protobuf import descriptor_pb2
+
+    name = "eoctl_schema.proto"
+    with TemporaryDirectory(prefix="eoctl-schema-") as place:
+        for file, other in [*referenced, (name, schema)]:
+            path = Path(place, file)
+            if not path.resolve().is_relative_to(Path(place).resolve()):
+                raise UndecodableError(f"schema {schema.id} refers to the file {file}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(other.text, encoding="utf-8")
+        made = Path(place, "eoctl_schema.pb")
+        call = [sys.executable, "-m", "grpc_tools.protoc", f"-I{place}", "--include_imports"]
+        done = subprocess.run(
+            [*call, f"--descriptor_set_out={made}", name], capture_output=True, check=False
+        )
+        if done.returncode:
+            raise UndecodableError(f"schema {schema.id} does not compile")
+        return [*descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file]
+
+
+def _message_path(data: bytes) -> tuple[list[int], int]:
+    """Return the indexes that lead to the message type, and where the message begins.
+
+    A count and so many indexes, as zigzag varints; a count of 0 stands for the first message.
+    """
+    count, pos = _zigzag(data, 0)
+    path = []
+    for _ in range(count):
+        number, pos = _zigzag(data, pos)
+        path.append(number)
+    return path or [0], pos
+
+
+def _zigzag(data: bytes, pos: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), pos
+        shift += 7
+
+
+class LibraryMissingError(UsageError):
+    """A library that decodes is not installed."""
+
+
+def _library(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as exc:
+        raise LibraryMissingError(
+            f"{name} is not installed, which decodes these values",
+            next_step=install_call(*(REQUIREMENTS[each] for each in ("fastavro", "grpc_tools"))),
+        ) from exc

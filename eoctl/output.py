@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 from eoctl.face.columns import TerminalText, find_column, plain_line, printable
-from eoctl.face.style import Look, screen_size
+from eoctl.face.style import Look, is_colored, screen_size
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -465,10 +465,30 @@ def message(text: str, *, level: str = "note", **fields: Any) -> None:
     """Tell people something: a plain line on stderr, or one JSON object in machine formats."""
     if _Mode.machine:
         text = json_text({"level": level, "message": text, **fields})
-    write_stderr(text)
+    is_note = not _Mode.machine and level == "note" and sys.stderr.isatty()
+    write_stderr(_wrapped(text) if is_note else text, is_dim=is_note)
 
 
-def write_stderr(text: str) -> None:
+# What stands in notes that hold a command, or a path from the root.
+PASTED = ("eoctl ", "kcat ", ".sh ", " /", "=/", ":/", "(/")
+
+
+def _wrapped(text: str) -> str:
+    """Break a note between words where a terminal ends; a command or a path stays to be pasted."""
+    is_pasted = any(each in f" {text}" for each in PASTED)
+    if len(text) < screen_size()[0] or is_pasted or "\n" in text:
+        return text
+    import textwrap
+
+    return "\n".join(
+        textwrap.wrap(
+            text, screen_size()[0] - 1, subsequent_indent="  ", break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )  # fmt: skip
+
+
+def write_stderr(text: str, *, is_dim: bool = False) -> None:
     """Write one line to stderr, after what is pending on stdout when both are one terminal.
 
     Names and other words of files are in it: what a terminal would act on is escaped. Undecodable
@@ -479,6 +499,8 @@ def write_stderr(text: str) -> None:
     stream, data = sys.stderr.buffer, _utf8(text) + b"\n"
     if not text.isprintable() and sys.stderr.isatty():
         data = TerminalText(is_json=_Mode.machine).shown(data, is_end=True)
+    if is_dim and is_colored(_Mode.look.color):
+        data = b"\x1b[2m" + data.removesuffix(b"\n") + b"\x1b[0m\n"
     try:
         if _Mode.screen is not None and sys.stderr.isatty() and _Mode.screen.put(stream, data):
             return

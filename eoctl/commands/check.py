@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from eoctl.commands.shared.check_run import CheckRun, of_topics, prepared
 from eoctl.commands.shared.cluster_rows import NO_LEADER, ClusterNotes, state_words
 from eoctl.declared import advanced_option, option, output_option, records_option
+from eoctl.face.columns import size_text
 from eoctl.face.style import screen_size
 from eoctl.messages import (
     MAX_NAMES,
+    Said,
     answer_width,
     counted,
     is_for_people,
+    said_line,
     tell,
     tell_answer,
 )
@@ -49,7 +52,7 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.commands.shared.check_run import CheckRequest
     from recovery.fsck.verdict import DirectoryVerdict
@@ -298,13 +301,14 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
+    found: list[Reclaimable] = []
     if request.reclaims:
-        found = _reclaimable(run, request)
+        found = [*_reclaimable(run, request)]
         rows = _by_pattern(found) if is_told else found
         fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
         reports.append(Report("reclaimable", fields, rows))
     if is_told:
-        verdict = _tell(run, request, cluster)
+        verdict = _tell(run, request, cluster, found)
     for place, report in enumerate(reports):
         if (place or is_told) and output is OutputFormat.TEXT:
             line("")
@@ -323,7 +327,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
         message(run.summary())
         verdict = verdict_of_run(run, request)
-        tell_answer(top(verdict, answer_width(output)), output)
+        first = [*_free_line(request, found), *top(verdict, answer_width(output))]
+        tell_answer(first, output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
     if request.metrics is not None and verdict is not None:
@@ -345,7 +350,9 @@ def _retention_notes(run: CheckRun) -> Iterator[str]:
         yield f"retention then deletes segments of {counted(more, 'more partition')}"
 
 
-def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> DirectoryVerdict:
+def _tell(
+    run: CheckRun, request: CheckRequest, cluster: CheckedCluster, found: Sequence[Reclaimable]
+) -> DirectoryVerdict:
     """Say what a check comes to, on a terminal, and return it."""
     from eoctl.commands.shared.check_verdict import lines, verdict_of_run
 
@@ -353,8 +360,18 @@ def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> Dire
         for _ in run.findings():
             pass
         verdict = verdict_of_run(run, request)
+        tell(map(said_line, _free_line(request, found)))
         tell(lines(verdict, screen_size()[0], cluster.words()))
     return verdict
+
+
+def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[Said]:
+    """Say how much of a full disk can be freed."""
+    if not request.reclaims:
+        return
+    size = sum(each.size_bytes for each in found)
+    text = f"{size_text(size)} in {counted(len(found), 'file')} can be removed"
+    yield Said("Free", f"{text}, see the list" if found else "no file can be removed")
 
 
 class ReclaimableFiles(NamedTuple):

@@ -25,7 +25,7 @@ from recovery.rules.findings import Severity
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
-from storage.file_names import GROUPS_TOPIC
+from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC
 from storage.formats.partition_metadata import format_uuid
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def _stream(run: DiffRun, output: OutputFormat) -> None:
 
 
 ALL_COMPARED = "verified: checksums and contents of all batches that were compared"
+NO_METADATA_RECORDS = f"records of {METADATA_TOPIC} are not compared: topics and configs are"
 REPLICAS_CHOSEN = "of several replicas, the one that replicas compare recommends is compared"
 NO_RECORDS = "records are not compared (--no-records)"
 
@@ -150,7 +151,7 @@ CHANGE_COLUMNS = Columns(
 SUMMARY_COLUMNS = Columns(ChangeSummary._fields, answers=(
     *PLACE, "gone", "changed", "new", "equal", "is_whole",
 ))  # fmt: skip
-WHATS = {"topic": "Topics", "setting": "Settings", "committed offset": "Groups"}
+WHATS = {"topic": "Topics", "setting": "Configs", "committed offset": "Groups"}
 
 
 class DiffRun:
@@ -195,6 +196,9 @@ class DiffRun:
             other, side = (side_of(each, self._recommended, topics) for each in (given, paths))
             other, side = _in_common(other, side, paths), _in_common(side, other, given)
             _require_two(side, other)
+            if METADATA_TOPIC not in topics and all(discover(e).whole for e in (given, paths)):
+                other, side = _without_metadata(other), _without_metadata(side)
+                self.notes.append(NO_METADATA_RECORDS)
             self.names = a, b
             self._compare_clusters(given, paths, topics)
         if not other.partitions and not side.partitions:
@@ -475,6 +479,12 @@ def _in_common(side: Side, other: Side, paths: Sequence[str]) -> Side:
         return side
     found = {key: own for key, own in side.partitions.items() if key in other.partitions}
     return side._replace(partitions=found)
+
+
+def _without_metadata(side: Side) -> Side:
+    """Leave out the metadata log, whose records differ between all nodes and at all times."""
+    kept = {key: own for key, own in side.partitions.items() if key[0] != METADATA_TOPIC}
+    return side._replace(partitions=kept)
 
 
 def _require_two(side: Side, other: Side) -> None:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from eoctl.declared import argument, records_option, safety_option
 from eoctl.options import Output
 from eoctl.output import Columns, OutputFormat
+from storage.errors import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eoctl.messages import Said
     from recovery.changes.journals.journal import Journal
     from recovery.changes.journals.listing import KeptJournal
     from storage.errors import EoctlError
@@ -56,6 +58,7 @@ def command(
 
     Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
     """
+    from eoctl.messages import is_for_people, tell_first
     from eoctl.output import Report, emit, error
     from recovery.changes.journals.listing import list_journals
     from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
@@ -66,6 +69,8 @@ def command(
         raise UsageError(f"--older-than {older_than}: is no number of days")
     kept = list_journals(paths)
     if action is JournalAction.LIST:
+        if kept or not is_for_people(output):
+            tell_first(list_lines(kept), output)
         emit(
             Report(
                 kind="journal",
@@ -96,6 +101,26 @@ def command(
                 error(each)
         return errors[0].exit_status if errors else EXIT_OK
     return EXIT_FINDINGS if any(each.problem for each in kept) else EXIT_OK
+
+
+def list_lines(kept: Sequence[KeptJournal]) -> Iterator[Said]:
+    """Say how many changes have a journal, in which state, and how to ask for the undo."""
+    from collections import Counter
+
+    from eoctl.face.columns import size_text
+    from eoctl.messages import Said, counted
+
+    if not kept:
+        yield Said("Changes", "none has a journal here")
+        return
+    counts = Counter(map(_status, kept))
+    states = ", ".join(f"{count:,} {status}" for status, count in counts.most_common())
+    size = size_text(sum(each.kept_bytes or 0 for each in kept))
+    yield Said("Changes", f"{counted(len(kept), 'journal')}: {states}; {size} of backups")
+    applied = [each for each in kept if _status(each) == "applied" and each.journal is not None]
+    if applied:
+        newest = max(applied, key=lambda each: each.journal.applied_at_ms if each.journal else 0)
+        yield Said("Next", f"eoctl undo --dry-run {pasted(newest.path)}")
 
 
 def _status(kept: KeptJournal) -> str:

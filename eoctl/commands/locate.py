@@ -56,7 +56,8 @@ def command(
     depend on them.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.output import Report, draws_tables, emit, line, while_read
+    from eoctl.messages import tell_answer
+    from eoctl.output import Report, emit, while_read
     from recovery.look.locate import Location, Search
     from storage.dirs.discovery import discover
     from storage.dirs.partition import Partition
@@ -89,9 +90,8 @@ def command(
     else:
         rows = run.rows(search.by_key(str(key).encode("utf-8", "surrogateescape")))
     with while_read(lambda: run.status_so_far):
-        if offset is not None and output is OutputFormat.TEXT and draws_tables():
-            for told in who_wrote(search.partition, offset):
-                line(told)
+        if offset is not None:
+            tell_answer(who_wrote(search.partition, offset), output)
         columns = Columns(Location._fields, answers=ANSWERS)
         emit(Report("location", columns, rows, notes=search.notes), output)
     return run.status

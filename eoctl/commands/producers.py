@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.declared import output_option
+from eoctl.face.columns import size_text
+from eoctl.messages import Said, tell_first
+from eoctl.messages import counted as number_of
 from eoctl.options import (
     Now,
     Output,
@@ -18,7 +21,8 @@ from eoctl.output import PLACE, Columns, OutputFormat
 from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
     from recovery.look.census import Census, PartitionProducers
     from recovery.replay.snapshots import Clock
@@ -75,7 +79,7 @@ def command(
         name: [each.found.producers for each in shown if each.topic == name]
         for name in sorted({each.topic for each in shown})
     }
-    everything = [each.found.producers for each in counted]
+    total = count_producers([each.found.producers for each in counted], clock)
     columns = Census._fields
     reports = [
         Report(
@@ -88,7 +92,7 @@ def command(
             Columns(("topic", *columns), answers=("topic", *COUNTS)),
             [(topic, *count_producers(each, clock)) for topic, each in by_topic.items()],
         ),
-        Report("total", Columns(columns, answers=COUNTS), [count_producers(everything, clock)]),
+        Report("total", Columns(columns, answers=COUNTS), [total]),
     ]
     if by_hour:
         hours = (
@@ -97,6 +101,7 @@ def command(
             for start_ms, count in new_by_hour(each)
         )
         reports.append(Report("hour", HOUR_COLUMNS, list(hours)))
+    tell_first(producer_lines(total, len(shown), by_topic, clock), output)
     for number, report in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")
@@ -108,6 +113,29 @@ def command(
     for note in (*left_out, moment.describe(), *problems, *notes, verified(is_whole=is_whole)):
         message(note)
     return EXIT_SKIPPED if problems or notes else EXIT_OK
+
+
+def producer_lines(
+    total: Census,
+    partitions_count: int,
+    by_topic: Mapping[str, Sequence[Any]],
+    clock: Clock,
+) -> Iterator[Said]:
+    """Say how many producer ids a broker keeps, in how much heap, and where most of them are."""
+    from recovery.look.census import count_producers
+
+    live, known = total.live_count, total.entries_count
+    partitions = number_of(partitions_count, "partition")
+    text = f"{live:,} live producer ids of {known:,}, in {partitions}"
+    yield Said("Heap", f"{size_text(total.heap_bytes)} for {text}")
+    if total.open_transactions_count:
+        yield Said("Open", number_of(total.open_transactions_count, "transaction"))
+    if total.new_last_hour_count:
+        topics = {name: count_producers(each, clock) for name, each in by_topic.items()}
+        most = max(topics, key=lambda name: topics[name].new_last_hour_count)
+        count = topics[most].new_last_hour_count
+        new = f"{total.new_last_hour_count:,} in the last hour, {count:,} of them in {most}"
+        yield Said("New", new)
 
 
 def verified(*, is_whole: bool) -> str:

@@ -263,6 +263,7 @@ KINDS = {
 }
 PARTITION_LISTS = ("committed_in", "aborted_in", "open_in", "without_marker", "not_here")
 PATHS = ("path", "other_path", "file")
+SOURCE_NAMES = ("cluster", "host")
 _OWN = re.compile(r"__[a-z_]+")  # of Kafka itself
 _WORD = r"[\w.\-]"
 
@@ -282,6 +283,9 @@ class _Redaction:
                 self._names.setdefault(name, self._pseudonym(kind, name))
         for path in _log_dirs_of(model):
             self._names.setdefault(path, self._pseudonym("dir", path))
+        for each in model.sources:
+            if each.what in SOURCE_NAMES:
+                self._names.setdefault(each.value, self._pseudonym(each.what, each.value))
         # The longest first: a name may be the beginning of another one.
         parts = [re.escape(each) for each in sorted(self._names, key=len, reverse=True)]
         self._known = re.compile(f"(?<!{_WORD})(?:{'|'.join(parts)})(?![\\w.])") if parts else None

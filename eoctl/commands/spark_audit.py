@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 from eoctl.commands.shared.audit_run import exit_status, run_audit
 from eoctl.commands.shared.engine import EngineRun, choose_engine
 from eoctl.declared import advanced_option, argument, option, output_option
+from eoctl.messages import Said, counted, tell_first
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -31,7 +32,7 @@ from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from eoctl.commands.shared.audit_run import AuditOptions, AuditResult
     from storage.places.splits import TimelineStart
@@ -295,8 +296,31 @@ def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) ->
     write_tables(run.session(), audit.tables, reports)
 
 
+def audit_lines(result: AuditResult) -> Iterator[Said]:
+    """Say how much was audited, and what is wrong with it."""
+    columns = REPORTS["partitions"].columns
+    rows = result.audit.rows("partitions")
+    names = ("records", "committed_transactions", "aborted_transactions", "open_transactions",
+             "duplicate_batches", "problems_count")  # fmt: skip
+    sums = {each: sum(row[columns.index(each)] or 0 for row in rows) for each in names}
+    what = f"{counted(len(rows), 'partition')}, {counted(sums['records'], 'record')}"
+    told = ", ".join(
+        f"{sums[f'{each}_transactions']:,} {each}" for each in ("committed", "aborted", "open")
+    )
+    yield Said("Audited", what)
+    yield Said("Counts", f"transactions: {told}")
+    wrong = []
+    if sums["duplicate_batches"]:
+        wrong.append(counted(sums["duplicate_batches"], "duplicate batch", "duplicate batches"))
+    if sums["problems_count"]:
+        wrong.append(counted(sums["problems_count"], "damaged or missing place"))
+    yield Said("Found", ", ".join(wrong) or "no duplicate batch, no damage",
+               Severity.WARNING.rank if wrong else 0)  # fmt: skip
+
+
 def _tell(result: AuditResult, call: AuditCall) -> None:
-    """Print what was asked for, each report once."""
+    """Print what it comes to, then what was asked for, each report once."""
+    tell_first(audit_lines(result), call.output)
     names = REPORTS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:
         report = REPORTS[name]

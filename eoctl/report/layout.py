@@ -33,6 +33,7 @@ class Lane(NamedTuple):
         first_offset, end_offset: of its axis of offsets; None: it has none.
         marks: offsets of lines across it, by name.
         is_unread: nothing of it could be read, so that an empty lane says nothing.
+        is_healthy: a partition of which nothing is wrong, and no transaction is open.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Lane(NamedTuple):
     end_offset: int | None = None
     marks: tuple[tuple[str, int], ...] = ()
     is_unread: bool = False
+    is_healthy: bool = False
 
 
 class LaidOut(NamedTuple):
@@ -69,8 +71,15 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
     brokers = _most(_brokers(model), max_lanes, "brokers", left_out)
     held = {each.path: each for each in model.held}
     copies = Counter(map(_name_of, partitions))
+    wrong = concerned_paths(model)
     drawn = [
-        _partition_lane(each, held.get(each.path), is_alone=copies[_name_of(each)] == 1)
+        _partition_lane(
+            each,
+            held.get(each.path),
+            is_alone=copies[_name_of(each)] == 1,
+            is_healthy=each.path not in wrong,
+            now_ms=model.now_ms,
+        )
         for each in partitions
     ]
     lanes = [*drawn, *brokers, *leaders, *ids, *producers]
@@ -100,6 +109,20 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
         ),
     )
     return LaidOut(tuple(lanes), thin, (*model.left_out, *left_out))
+
+
+def concerned_paths(model: Model) -> set[str]:
+    """Return the directories with a finding, an open transaction, or a copy that differs."""
+    found = {each.path for each in model.findings}
+    found |= {each.path for each in model.held} | {each.path for each in model.duplicates}
+    found |= {each.path for each in model.transactions if each.state in ("open", "unknown")}
+    for pair in model.comparisons:
+        if pair.likeness != "equal":
+            found |= {pair.path, pair.other_path}
+    for row in model.partitions:
+        if row.errors or row.warnings or row.notes or row.unreadable or row.batches is None:
+            found.add(row.path)
+    return found
 
 
 def ranked_partitions(model: Model) -> list[PartitionMark]:
@@ -136,7 +159,9 @@ def _name_of(row: PartitionMark) -> tuple[str, int | None, int | None]:
     return row.topic, row.partition, row.broker
 
 
-def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool) -> Lane:
+def _partition_lane(
+    row: PartitionMark, held: HeldMark | None, *, is_alone: bool, is_healthy: bool, now_ms: int
+) -> Lane:
     first = row.local_log_start_offset
     marks = [
         ("log start", row.log_start_offset),
@@ -146,9 +171,7 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool
         (READ_END if row.is_end_read is False else "log end", row.end_offset),
     ]
     known = [each for _, each in marks if each is not None]
-    notes = [] if row.broker is None else [f"broker {row.broker}"]
-    if not is_alone:
-        notes.append(row.path)
+    notes = []
     is_unread = not row.batches and (row.batches is None or bool(row.unreadable))
     if is_unread or row.unreadable:
         notes.append("not read" if is_unread else "a part was not read")
@@ -156,10 +179,13 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool
             notes[-1] += f", log end {row.end_offset} at least"
     if held is not None and held.held_offsets_count is not None:
         count = held.held_offsets_count
-        notes.append(f"{count:,} offset{'s' * (count != 1)} held")
-        if held.since_timestamp_ms is not None and held.until_timestamp_ms is not None:
-            held_ms = max(held.until_timestamp_ms - held.since_timestamp_ms, 0)
-            notes[-1] += f" for {duration_text(held_ms)}"
+        notes.append(f"{count:,} offset{'s' * (count != 1)} blocked")
+        if held.since_timestamp_ms is not None:
+            notes[-1] += f" for {duration_text(max(now_ms - held.since_timestamp_ms, 0))}"
+    if row.broker is not None:
+        notes.append(f"broker {row.broker}")
+    if not is_alone:
+        notes.append(row.path)
     return Lane(
         kind="partition",
         key=row.path,
@@ -169,6 +195,7 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool
         end_offset=max([*known, 1]),
         marks=tuple((name, each) for name, each in marks if each is not None),
         is_unread=is_unread,
+        is_healthy=is_healthy,
     )
 
 

@@ -58,6 +58,7 @@ def table(
     *,
     links: Sequence[str | None],
     count: int,
+    is_open: bool = False,
 ) -> str:
     """A table with headings; how many more rows there are of `count` is said below it.
 
@@ -65,19 +66,19 @@ def table(
     """
     if not rows:
         return ""
-    heads = "".join(tag("th", escaped(facts_of(each).heading), scope="col") for each in columns)
+    heads = "".join(
+        tag("th", escaped(facts_of(each).heading), scope="col", class_=_class_of(each))
+        for each in columns
+    )
     cells = zip(*map(_cells, columns, zip(*rows, strict=True)), strict=True)
     body = "".join(_row(columns, *each) for each in zip(rows, cells, links, strict=True))
-    whole = tag(
-        "table",
-        tag("caption", f"{escaped(caption)} ({count:,})")
-        + tag("thead", tag("tr", heads))
-        + tag("tbody", body),
-    )
+    whole = tag("table", tag("thead", tag("tr", heads)) + tag("tbody", body))
     more = ""
     if count > len(rows):
         more = paragraph(f"and {count - len(rows):,} more: --output jsonl has all of them", "more")
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption) + more
+    box = tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    summary = tag("summary", f"{escaped(caption)} ({count:,})")
+    return tag("details", summary + box + more, open="" if is_open else None, class_="rows")
 
 
 def _row(
@@ -105,10 +106,17 @@ def _cell(name: str, value: Any) -> str:
     kind = facts_of(name).kind
     if kind is Kind.COMMAND and value and value.startswith("eoctl "):  # not a sentence
         return tag("td", command_box(value))
-    classes = ["number"] if facts_of(name).is_right or kind is Kind.TIME else []
-    if value is None:
-        classes.append("unknown")
+    classes = [each for each in (_class_of(name), "unknown" if value is None else None) if each]
     return tag("td", _shown(name, value), class_=" ".join(classes) or None)
+
+
+def _class_of(name: str) -> str | None:
+    """Numbers stand on the right, a partition's name and times do not."""
+    if name == "partition":
+        return None
+    if facts_of(name).kind is Kind.TIME:
+        return "time"
+    return "number" if facts_of(name).is_right else None
 
 
 def _shown(name: str, value: Any) -> str:
@@ -157,7 +165,8 @@ class OffsetScale(NamedTuple):
 
 def picture(drawn: LaidOut) -> str:
     """Return the picture, and how many lanes it leaves out."""
-    lanes = [each for each in drawn.lanes if each.kind == "partition"]
+    every = [each for each in drawn.lanes if each.kind == "partition"]
+    lanes = [each for each in every if not each.is_healthy]
     volume: dict[str, list[VolumeMark]] = defaultdict(list)
     for each in drawn.model.volume:
         if each.axis == "offset":
@@ -188,8 +197,10 @@ def picture(drawn: LaidOut) -> str:
         role="img",
         class_="static",
     )
-    more = len(lanes) - MAX_LANES
-    return svg + (tag("p", escaped(f"and {more:,} more partitions")) if more > 0 else "")
+    more, healthy = len(lanes) - MAX_LANES, len(every) - len(lanes)
+    told = f"and {more:,} more partitions" if more > 0 else ""
+    fine = f"{healthy:,} partitions without a finding" if healthy else ""
+    return (svg if lanes else "") + "".join(tag("p", escaped(e)) for e in (told, fine) if e)
 
 
 def _label(lane: Lane, y: int) -> Iterator[str]:

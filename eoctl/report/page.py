@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.face.columns import duration_text, printable, size_text, time_text
+from eoctl.face.columns import duration_text, printable, size_text, time_text, with_durations
 from eoctl.report.layout import PARTED, lay_out
 from eoctl.report.markup import (
     BAR,
@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
 MAX_SAFE = (1 << 53) - 1
 COMPRESSION_LEVEL = 9
-LANE_FIELDS = ("kind", "key", "title", "note", "first_offset", "end_offset", "marks", "is_unread")
+LANE_FIELDS = (
+    *("kind", "key", "title", "note", "first_offset", "end_offset", "marks"),
+    *("is_unread", "is_healthy"),
+)
 
 
 def island(model: Model, lanes: Sequence[Lane]) -> str:
@@ -255,7 +258,50 @@ def header(model: Model) -> str:
         f"{len(model.partitions):,} partitions, {size_text(log_bytes)}{span}; read by eoctl"
         f" {model.version}, now is {_time(model.now_ms)}"
     )
-    return tag("h1", escaped(model.title)) + tag("p", _with_times(text), class_="about")
+    facts = [
+        (name, ", ".join(each.value for each in model.sources if each.what == what))
+        for what, name in FACTS.items()
+    ]
+    told = "".join(
+        tag("div", tag("dt", escaped(name)) + tag("dd", tag("bdi", escaped(value))))
+        for name, value in facts
+        if value
+    )
+    return (
+        tag("p", escaped(model.title), class_="kicker")
+        + tag("h1", escaped(sentence(model)))
+        + tag("p", _with_times(text), class_="about")
+        + tag("dl", told, class_="facts")
+    )
+
+
+# What the top says of where the data are from -> its name there.
+FACTS = {
+    "cluster": "cluster id", "node": "node", "host": "read on host", "path": "directory",
+    "digest": "digest of batches, bytes and log ends",
+}  # fmt: skip
+
+
+def sentence(model: Model) -> str:
+    """Return the verdict in one sentence: the start, what is lost, who is blocked since when."""
+    labels = {each.label: each for each in model.verdict}
+    parts = []
+    if "Start" in labels:
+        start = labels["Start"].text
+        parts.append(start.partition(", as far as")[0].partition("; ")[0])
+    if any(each.severity == "error" for each in model.sources):
+        parts.append("a part could not be read")
+    lost = labels.get("Lost")
+    if lost is not None:
+        is_lost = lost.severity in ("error", "warning")
+        parts.append(lost.text.partition(":")[0] if is_lost else "no record is known to be lost")
+    if model.held:
+        since = [e.since_timestamp_ms for e in model.held if e.since_timestamp_ms is not None]
+        count = len(model.held)
+        places = f"{count:,} partition{'s' * (count != 1)}"
+        age = f" for {duration_text(max(model.now_ms - min(since), 0))}" if since else ""
+        parts.append(f"read_committed is blocked in {places}{age}")
+    return "; ".join(parts) or "Nothing was read"
 
 
 def _with_times(text: str) -> str:
@@ -290,7 +336,7 @@ def verdict(model: Model) -> str:
     if not worst and not found:
         sentences.insert(0, paragraph(NOTHING_WRONG))
     parts.append(_answer("What is wrong", severity, "".join(sentences) + found))
-    held = "".join(tag("p", each) for each in map(_held_sentence, model.held[:3]))
+    held = "".join(tag("p", _held_sentence(each, model.now_ms)) for each in model.held[:3])
     if len(model.held) > 3:
         held += paragraph(f"and {len(model.held) - 3:,} more partitions, below")
     late = any(each.is_late for each in model.held)
@@ -301,7 +347,7 @@ def verdict(model: Model) -> str:
             else "Nobody: no transaction is open."
         )
     grade = "warning" if late else "note" if model.held else "warning" if unread else "ok"
-    parts.append(_answer("Who is held", grade, held))
+    parts.append(_answer("Who is blocked", grade, held))
     parts.append(_answer("What to do", "next", _next(model, labels)))
     rest = [each for each in model.verdict if each.label in {"Start", "Checked", "Election"}]
     told = "".join(tag("li", _line(each.label, each.text)) for each in rest if each not in shown)
@@ -336,7 +382,7 @@ def _broken_rule(rows: Sequence[FindingMark]) -> str:
     if first.base_offset is not None and first.partition is not None:
         href = f"#{anchor(first.topic, first.partition, first.base_offset)}"
         link = " " + tag("a", f"offset {first.base_offset}", href=href)
-    return f"{rule} {count}{where}{place}{link}: {escaped(first.message)}"
+    return f"{rule} {count}{where}{place}{link}: {escaped(with_durations(first.message))}"
 
 
 def _worst_first(model: Model) -> list[FindingMark]:
@@ -360,7 +406,7 @@ def _answer(title: str, severity: str, content: str) -> str:
     return tag("div", tag("h3", escaped(title) + badge) + content, class_=f"answer {kind}")
 
 
-def _held_sentence(row: HeldMark) -> str:
+def _held_sentence(row: HeldMark, now_ms: int) -> str:
     where = tag("b", tag("bdi", escaped(f"{row.topic}-{row.partition}")))
     text = f"read_committed readers stop at offset {row.first_offset}"
     if row.held_offsets_count is not None:
@@ -370,10 +416,8 @@ def _held_sentence(row: HeldMark) -> str:
         )
         text += f": {least}{row.held_offsets_count:,} {word} up to {end} {row.end_offset}"
     if row.since_timestamp_ms is not None:
-        text += f", since {_time(row.since_timestamp_ms)}"
-        if row.until_timestamp_ms is not None:
-            lasts_ms = max(row.until_timestamp_ms - row.since_timestamp_ms, 0)
-            text += f" ({duration_text(lasts_ms)} of the log)"
+        age = duration_text(max(now_ms - row.since_timestamp_ms, 0))
+        text += f", blocked for {age}, since {_time(row.since_timestamp_ms)}"
     by = "an open transaction"
     if row.producer_id is not None:
         by += f" of producer {row.producer_id}"
@@ -446,6 +490,8 @@ def _fixes(fixes: Sequence[str]) -> str:
 SCRIPTS = ("rows", "marks", "drawing", "moving", "finding", "start")
 MAX_ROWS = 500  # of a table on the page
 MAX_PARTITIONS = 1000
+OPEN_TABLES = ("finding", "held")
+OPEN_ROWS = 30  # more would push all else off the screen
 HINT = (
     "Click a mark for its offsets, file, position and a command. Drag to zoom, 0 to see all;"
     " arrow keys go from mark to mark and from lane to lane."
@@ -457,7 +503,7 @@ LEGEND = (
     ("unknown", "unknown outcome: its marker is damaged or absent"),
     ("open", "open transaction"),
     ("hanging", "open, and older than any may be"),
-    ("held", "held back from read_committed"),
+    ("held", "blocked for read_committed"),
     ("error", "error: corrupt, lost, missing"),
     ("warning", "warning"),
     ("note", "note"),
@@ -604,14 +650,14 @@ _INVENTORY = (
     *("errors", "warnings", "notes", "unreadable", "start", "path"),
 )
 _FINDINGS = (
-    *("check_id", "severity", "topic", "partition", "base_offset", "last_offset", "message"),
-    *("timestamp_ms", "broker_action", "start_pos", "file", "fix"),
+    *("check_id", "severity", "topic", "partition", "base_offset", "message", "fix"),
+    *("last_offset", "timestamp_ms", "broker_action", "start_pos", "file"),
 )
 _TRANSACTIONS = (
-    *("topic", "partition", "state", "verdict", "producer_id", "producer_epoch"),
-    *("transactional_id", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms"),
-    *("records", "holds_last_stable_offset", "held_offsets_count", "reason", "file", "position"),
-    *("command", "fix"),
+    *("topic", "partition", "state", "verdict", "producer_id", "transactional_id"),
+    *("first_offset", "last_offset", "fix", "first_timestamp_ms", "last_timestamp_ms"),
+    *("records", "holds_last_stable_offset", "held_offsets_count", "producer_epoch", "reason"),
+    *("file", "position", "command"),
 )
 _PRODUCERS = (
     *("producer_id", "topic", "partition", "transactional_id", "first_epoch", "last_epoch"),
@@ -630,7 +676,7 @@ _STATES = (
 _CAPTIONS = {
     "partition": "Partitions",
     "finding": "Findings of eoctl check",
-    "held": "Held back",
+    "held": "Blocked",
     "transaction": "Transactions that were not committed",
     "torn_transaction": "Torn: partitions that contradict each other, or their coordinator",
     "duplicate": "Duplicates",
@@ -663,7 +709,10 @@ def _rows(
 ) -> str:
     for name, every, rows in model.tables():
         if name == kind:
-            return _table(_CAPTIONS[kind], columns or every, rows, limit=limit, link=link)
+            is_open = kind in OPEN_TABLES and len(rows) <= OPEN_ROWS
+            return _table(
+                _CAPTIONS[kind], columns or every, rows, limit=limit, link=link, is_open=is_open
+            )
     raise KeyError(kind)
 
 
@@ -674,12 +723,23 @@ def _table(
     *,
     limit: int,
     link: Callable[[Any], str | None] | None = None,
+    is_open: bool = False,
 ) -> str:
     """A table of some columns; `link` is asked with whole rows."""
     shown = rows[:limit]
-    cells = [[getattr(row, name) for name in columns] for row in shown]
+    is_placed = "topic" in columns and "partition" in columns
+    names = [name for name in columns if not (is_placed and name == "topic")]
+    cells = [[_value_of(row, name, is_placed=is_placed) for name in names] for row in shown]
     links = [None if link is None else link(row) for row in shown]
-    return table(caption, columns, cells, links=links, count=len(rows))
+    return table(caption, names, cells, links=links, count=len(rows), is_open=is_open)
+
+
+def _value_of(row: Any, name: str, *, is_placed: bool) -> Any:
+    """Return what stands in a cell; a partition is called `orders-0`."""
+    value = getattr(row, name)
+    if name == "partition" and is_placed:
+        return row.topic if value is None else f"{row.topic}-{value}"
+    return with_durations(value) if name == "message" and isinstance(value, str) else value
 
 
 def _transactions(model: Model) -> str:

@@ -75,7 +75,11 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     row = ["txn", 0, 311, 1795229940645, 0, 25555, 173, 311, 317, 1795229940645, "yes", 310, 25477]
     row += ["yes", 1795229906545, 310, "yes", path / f"{0:020d}.log"]
     assert outcome.text.splitlines() == ["\t".join(Location._fields), "\t".join(map(str, row))]
-    assert outcome.errors == ""
+    assert outcome.errors.splitlines() == [
+        "offset 311: producer 40, epoch 0, in a transaction, leader epoch 0",
+        "  key null, at 2026-11-21T02:59:00.645Z",
+        f"  whose transactional id: eoctl txn describe --producer-id 40 {path.parent}",
+    ]
 
 
 def test_time(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:

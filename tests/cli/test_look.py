@@ -228,7 +228,7 @@ def test_where_there_is_no_pager(
     shown = on_terminal("describe", "clean", rows=rows, environment=given)
     assert (shown.status, pager[1].exists()) == (0, False)
     assert "txn-1" in shown.text
-    assert shown.text.endswith("in clean/__cluster_metadata-0\n")
+    assert " ".join(shown.text.split()).endswith("in clean/__cluster_metadata-0")
 
 
 def test_what_fits_is_not_paged(pager: tuple[dict[str, str], Path]) -> None:

@@ -182,7 +182,7 @@ def test_lanes_of_one_name_are_told_apart(
     to = tmp_path / "r.html"
     eoctl("report", kafka, other, *NOW, "--topic", "txn", "--to", to)
     lanes = [each for each in island_of(to.read_bytes())["lanes"] if each["kind"] == "partition"]
-    notes = {each["note"].split(", ")[1] for each in lanes if each["title"] == "txn-0"}
+    notes = {each["note"].split(", ")[-1] for each in lanes if each["title"] == "txn-0"}
     assert notes == {f"{kafka}/txn-0", f"{other}/txn-0"}
 
 

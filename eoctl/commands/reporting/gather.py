@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from hashlib import sha256
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from eoctl import __version__
@@ -62,6 +64,9 @@ if TYPE_CHECKING:
     from recovery.fsck.verdict import DirectoryVerdict
     from recovery.transactions.open_transactions import OpenTransactionReport
     from storage.dirs.discovery import Selected
+
+
+DIGEST_DIGITS = 16
 
 
 # -- transactions whose partitions contradict each other: found where the timelines leave room for
@@ -455,6 +460,13 @@ class ReportGathering(Generic[Run]):
         yield SourceMark("eoctl", __version__)
         for each in request.paths:
             yield SourceMark("path", each)
+        metas = [each.meta for each in run.found.log_dirs if each.meta is not None]
+        clusters = sorted({each.cluster_id for each in metas if each.cluster_id is not None})
+        nodes = sorted({each.node_id for each in metas if each.node_id is not None})
+        yield from (SourceMark("cluster", each) for each in clusters)
+        yield from (SourceMark("node", str(each)) for each in nodes)
+        yield SourceMark("host", gethostname())
+        yield SourceMark("digest", self._digest())
         for what, value in (
             ("topics", ", ".join(request.topics)),
             ("transactional ids", ", ".join(request.transactional_ids)),
@@ -474,6 +486,14 @@ class ReportGathering(Generic[Run]):
         told = dict.fromkeys([*run.notes, *self._world.notes[2:], *self._notes])
         for each in told:
             yield SourceMark("note", each)
+
+    def _digest(self) -> str:
+        """Tell two readings apart: SHA-256 of each partition's batches, bytes and log end."""
+        digest = sha256()
+        for row in sorted(self.run.rows, key=lambda each: each.path):
+            said = (row.topic, row.partition, row.batches, row.log_bytes, row.end_offset)
+            digest.update("\t".join(map(str, said)).encode("utf-8", "surrogateescape") + b"\n")
+        return digest.hexdigest()[:DIGEST_DIGITS]
 
     def _left_out(self, verdict: DirectoryVerdict) -> Iterator[str]:
         checked = verdict.checked

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.face.columns import duration_text, size_text
+from eoctl.face.columns import TIE, size_text, with_durations
 from eoctl.face.style import style_of
 from eoctl.messages import (
     LABEL_WIDTH,
@@ -61,10 +61,7 @@ MAX_FINDINGS = 200  # lines; -v gives all of them
 _OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT})
 # Offsets without a record inside a batch of a topic that is not compacted.
 _GAPS = frozenset({"BAT-5"})
-_TIE = "\x1f"  # a blank at which no line is broken
-# Programs get the seconds of a finding as a number.
 _WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # of a change of eoctl
-_SECONDS = re.compile(r"\b(\d+) s\b(?= old| after now)")
 
 
 def lines(verdict: DirectoryVerdict, width: int, cluster: str = "") -> Iterator[Line]:
@@ -474,8 +471,8 @@ def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        yield Line(first.replace(_TIE, " "), style_of(severity))
-        yield from (Line(each.replace(_TIE, " ")) for each in others)
+        yield Line(first.replace(TIE, " "), style_of(severity))
+        yield from (Line(each.replace(TIE, " ")) for each in others)
 
 
 def _finding_text(folded: Folded, *, has_path: bool) -> str:
@@ -494,12 +491,8 @@ def _finding_text(folded: Folded, *, has_path: bool) -> str:
     if following:
         error = " (errors too)" if worst == Severity.ERROR.rank else ""
         more = f" [+{following} that follow{error}]"
-    message = _SECONDS.sub(_as_duration, each.message)
+    message = with_durations(each.message, TIE)
     return f"{_place(folded, has_path=has_path)}: {message}{does}{more} ({each.check_id})"
-
-
-def _as_duration(found: re.Match[str]) -> str:
-    return duration_text(int(found[1]) * 1000).replace(" ", _TIE)
 
 
 def _place(folded: Folded, *, has_path: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl import options
 from eoctl.commands.txn.readers import (
@@ -19,6 +19,9 @@ from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from storage.errors import EXIT_FINDINGS, UsageError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 
 def list_transactions(
@@ -62,13 +65,34 @@ def list_transactions(
         return show_transactions(
             request, output, max_lanes, is_picture=picture, is_all=all_transactions
         )
-    from eoctl.commands.txn.readers import LIST_COLUMNS, list_rows
+    from eoctl.commands.txn.readers import LIST_COLUMNS, few_of_each, list_rows, open_lines
+    from eoctl.messages import is_for_people, tell_answer, tell_first
     from eoctl.output import Report, emit
 
+    state_at = LIST_COLUMNS.index("state")
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
-    rows = list_rows(world, is_all=all_transactions)
-    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=world.notes), output)
+    rows: Iterable[tuple[Any, ...]] = list_rows(world, is_all=all_transactions)
+    notes = world.notes
+    if is_for_people(output):
+        rows = [*rows]
+        if rows:
+            tell_first(open_lines(rows, paths or ()), output)
+        if not all_transactions:
+            rows, more = few_of_each(rows)
+            notes = [*more, *notes]
+        emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=notes), output)
+        return world.status
+    opened: list[tuple[Any, ...]] = []
+
+    def watched() -> Iterator[tuple[Any, ...]]:
+        for row in rows:
+            if row[state_at] == "open":
+                opened.append(row)
+            yield row
+
+    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=watched(), notes=notes), output)
+    tell_answer(open_lines(opened, paths or ()), output)
     return world.status
 
 
@@ -144,11 +168,12 @@ def hanging(
     from eoctl.commands.txn.readers import (
         HANGING_COLUMNS,
         HOW_TO_END,
+        few_of_each,
         hanging_lines,
         hanging_row,
         how_to_commit,
     )
-    from eoctl.messages import tell_answer
+    from eoctl.messages import is_for_people, tell_first
     from eoctl.output import Report, emit
 
     clock = now, transaction_max_timeout_ms
@@ -168,16 +193,13 @@ def hanging(
                 for e in found
             ),
         )
-    tell_answer(hanging_lines(world, found), output)
-    emit(
-        Report(
-            kind="hanging",
-            columns=HANGING_COLUMNS,
-            rows=[hanging_row(world, each) for each in found],
-            notes=world.notes,
-        ),
-        output,
-    )
+    if found or not is_for_people(output):
+        tell_first(hanging_lines(world, found), output)
+    rows, notes = [hanging_row(world, each) for each in found], world.notes
+    if is_for_people(output):
+        rows, more = few_of_each(rows, HANGING_COLUMNS)
+        notes = [*more, *notes]
+    emit(Report(kind="hanging", columns=HANGING_COLUMNS, rows=rows, notes=notes), output)
     if found and fail_on is not Severity.ERROR:
         return EXIT_FINDINGS
     return world.status
@@ -194,12 +216,15 @@ def torn(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions whose partitions contradict each other, or their coordinator."""
-    from eoctl.commands.txn.reports import TORN_COLUMNS, torn_rows
+    from eoctl.commands.txn.reports import TORN_COLUMNS, torn_lines, torn_rows
+    from eoctl.messages import is_for_people, tell_first
     from eoctl.output import Report, emit
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, None, coordinator_dir, metadata_dir, *clock)
     rows = torn_rows(world, given_paths(paths, server_properties))
+    if rows or not is_for_people(output):
+        tell_first(torn_lines(rows), output)
     emit(
         Report(
             kind="torn_transaction",
@@ -229,22 +254,20 @@ def stats(
         COORDINATOR_COLUMNS,
         STATS_COLUMNS,
         coordinator_rows,
+        stats_lines,
         stats_rows,
     )
+    from eoctl.messages import tell_first
     from eoctl.output import Report, emit, line
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
-    emit(
-        Report(
-            kind="transaction_stats",
-            columns=STATS_COLUMNS,
-            rows=stats_rows(world),
-            notes=world.notes,
-        ),
-        output,
-    )
+    rows = [*stats_rows(world)]
+    ids = [*coordinator_rows(world)]
+    tell_first(stats_lines(rows, ids), output)
+    report = Report("transaction_stats", columns=STATS_COLUMNS, rows=rows, notes=world.notes)
+    emit(report, output)
     if output is OutputFormat.TEXT:
         line("")
-    emit(Report("coordinator_stats", COORDINATOR_COLUMNS, coordinator_rows(world)), output)
+    emit(Report("coordinator_stats", COORDINATOR_COLUMNS, ids), output)
     return world.status

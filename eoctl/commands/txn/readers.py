@@ -6,15 +6,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from eoctl.clock import format_time_ms, resolve_now
+from eoctl.clock import resolve_now
 from eoctl.declared import advanced_option, option
-from eoctl.messages import first_of
+from eoctl.messages import Said, counted, first_of, moment
 from eoctl.options import given_paths
 from eoctl.output import Columns
 from eoctl.progress import Progress, log_bytes
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.cluster.placement import lost_partitions, not_understood
+from recovery.rules.findings import Severity
 from recovery.transactions.open_transactions import (
     OpenTransactionReport,
     TransactionVerdict,
@@ -36,6 +37,7 @@ from storage.errors import (
     UsageError,
     as_argument,
     call_text,
+    pasted,
 )
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.formats.transaction_state import TransactionStatus
@@ -413,6 +415,59 @@ def list_rows(
     return world.each_partition(read)
 
 
+SHOWN_PER_PARTITION = 3  # open transactions of a partition, on a terminal
+
+
+def few_of_each(
+    rows: Sequence[tuple[Any, ...]], columns: Columns = LIST_COLUMNS
+) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """Return the oldest open transactions of each partition, and what is said of the others."""
+    by_partition: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    for row in rows:
+        by_partition.setdefault(row[:2], []).append(row)
+    at = columns.index("first_offset")
+    shown, notes = [], []
+    for (topic, partition), found in by_partition.items():
+        found.sort(key=lambda row: row[at])
+        shown += found[:SHOWN_PER_PARTITION]
+        if (left := len(found) - SHOWN_PER_PARTITION) > 0:
+            notes.append(f"{left:,} more in {topic}-{partition}: -o jsonl prints all")
+    return shown, notes
+
+
+def open_lines(rows: Iterable[tuple[Any, ...]], paths: Sequence[str]) -> Iterator[Said]:
+    """Say how many transactions are open, what they block, and the next command."""
+    opened: dict[str, list[dict[str, Any]]] = {}
+    for each in rows:
+        row = dict(zip(LIST_COLUMNS, each, strict=True))
+        if row["state"] == "open":
+            opened.setdefault(f"{row['topic']}-{row['partition']}", []).append(row)
+    count = sum(map(len, opened.values()))
+    if not count:
+        yield Said("Open", "no transaction")
+        return
+    late = sum(
+        row["verdict"] in (TransactionVerdict.HANGING, TransactionVerdict.OVERDUE)
+        for found in opened.values()
+        for row in found
+    )
+    what = f"{counted(count, 'transaction')} in {counted(len(opened), 'partition')}"
+    rank = Severity.WARNING.rank if late else 0
+    yield Said("Open", f"{what}, {late:,} of them late" if late else what, rank)
+    worst = sorted(opened, key=lambda name: -len(opened[name]))
+    for name in worst[:TOLD_COUNT]:
+        first = min(opened[name], key=lambda row: row["first_offset"])
+        since = first["last_timestamp_ms"]
+        when = "" if since is None else f" since {moment(since, is_short=True)}"
+        offset, number = first["first_offset"], len(opened[name])
+        text = f"{name}: LSO stays at {offset}, {number:,} open{when}"
+        yield Said("Blocked", text, rank)
+    if len(worst) > TOLD_COUNT:
+        yield Said("", f"and {counted(len(worst) - TOLD_COUNT, 'more partition')}")
+    if late:
+        yield Said("Next", f"eoctl txn hanging {' '.join(map(pasted, paths))}")
+
+
 def _place(found: OpenTransactionReport | EndedTransaction, epoch: int) -> tuple[Any, ...]:
     """The columns of PLACE, and the first offset."""
     ids = found.topic, found.partition, found.producer_id
@@ -439,22 +494,30 @@ def hanging_row(world: TxnWorld, found: OpenTransactionReport) -> tuple[Any, ...
     )
 
 
-def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> Iterator[str]:
+def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> Iterator[Said]:
     """Say what hangs, since when, and how to end it, in two lines each; the oldest ones first."""
+    if not found:
+        yield Said("Late", "no transaction")
+        return
     oldest = sorted(found, key=lambda each: (each.last_timestamp_ms, each.path))
+    partitions = {(each.topic, each.partition) for each in found}
+    what = f"{counted(len(found), 'transaction')} in {counted(len(partitions), 'partition')}"
+    yield Said("Late", what, Severity.WARNING.rank)
     for each in oldest[:TOLD_COUNT]:
-        since = "a time unknown"
+        since = "at an unknown time"
         if each.last_timestamp_ms >= 0:
-            since = format_time_ms(each.last_timestamp_ms).partition(".")[0] + "Z"
+            since = f"since {moment(each.last_timestamp_ms)}"
         whose = each.transactional_id or f"producer {each.producer_id}"
-        yield (
-            f"{each.topic}-{each.partition}: {each.verdict}: {whose} since {since},"
-            f" {each.held_offsets_count:,} offsets held"
-        )
+        place = f"{each.topic}-{each.partition}"
+        text = f"{place}: {whose}, {each.verdict} {since}, {each.held_offsets_count:,} offsets"
+        yield Said("Blocked", text, Severity.WARNING.rank)
         call = offline_command(each, world.options)
-        yield f"  {call or f'not to be ended from here: {each.reason}'}"
+        yield Said("", call or f"not to be ended from here: {each.reason}")
     if len(oldest) > TOLD_COUNT:
-        yield f"and {len(oldest) - TOLD_COUNT:,} more"
+        log_dirs = " ".join(as_argument(each.path) for each in world.found.log_dirs)
+        yield Said("", f"and {len(oldest) - TOLD_COUNT:,} more")
+        if len(world.found.log_dirs) == 1:
+            yield Said("Next", f"eoctl txn abort {log_dirs} --all-overdue")
 
 
 UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPARE_COMMIT.label})

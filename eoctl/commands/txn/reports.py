@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from eoctl.commands.shared.audit_run import AuditOptions, run_audit
 from eoctl.commands.shared.engine import EngineOptions
 from eoctl.commands.txn.readers import known
+from eoctl.messages import Said, counted
 from eoctl.options import EngineName
 from eoctl.output import PLACE, Columns
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
+from recovery.rules.findings import Severity
 from recovery.transactions.open_transactions import PreparedSearch
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
@@ -296,3 +299,23 @@ def coordinator_rows(world: TxnWorld) -> Iterator[Row]:
         for name in sorted(updates, key=order.index):
             oldest = min((each for each in updates[name] if each >= 0), default=None)
             yield name, len(updates[name]), oldest, sorted(log.partitions)
+
+
+def stats_lines(rows: Sequence[Row], ids: Sequence[Row]) -> Iterator[Said]:
+    """Say how many transactions there are, and in which states the ids of the coordinators are."""
+    names = ("committed_count", "aborted_count", "open_count")
+    sums = {each: sum(row[STATS_COLUMNS.index(each)] for row in rows) for each in names}
+    told = ", ".join(f"{count:,} {name.partition('_')[0]}" for name, count in sums.items())
+    yield Said("Counts", f"{told}, in {counted(len(rows), 'partition')}")
+    states = ", ".join(f"{row[1]:,} {row[0]}" for row in ids)
+    yield Said("Ids", states or "no coordinator's log is here")
+
+
+def torn_lines(rows: Sequence[Row]) -> Iterator[Said]:
+    """Say how many transactions are torn, and in which way."""
+    if not rows:
+        yield Said("Torn", "no transaction")
+        return
+    whys = Counter(row[TORN_COLUMNS.index("why")] for row in rows)
+    told = ", ".join(f"{count:,} {why}" for why, count in whys.most_common())
+    yield Said("Torn", f"{counted(len(rows), 'transaction')}: {told}", Severity.ERROR.rank)

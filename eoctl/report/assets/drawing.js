@@ -28,13 +28,65 @@ function drawAxis() {
   const from = valueAt(null, view.from), to = valueAt(null, view.to);
   const wanted = (to - from) / Math.max(width / 150, 1);
   const step = STEPS.find((each) => each >= wanted) || STEPS[STEPS.length - 1];
-  const digits = step < 1e3 ? 23 : step < 6e4 ? 19 : step < 864e5 ? 16 : 10;
+  let day = "";
   for (let at = Math.ceil(from / step) * step; at < to; at += step) {
     const x = ((at - from) / (to - from)) * width;
     ctx.fillRect(x, height - 5, 1, 5);
-    const text = iso(at, digits);
+    const text = clock(at, step, day);
     if (x + ctx.measureText(text).width < width) ctx.fillText(text, x + 3, height / 2 - 1);
+    day = iso(at, 10);
   }
+}
+
+// The time of a tick as people say it: the date once a day, and as many digits as ticks differ in.
+function clock(at, step, day) {
+  const text = iso(at).replace("Z", ""), date = text.slice(0, 10);
+  if (step >= 864e5 || text.length < 20) return date;
+  const time = text.slice(11, step < 1e3 ? 23 : step < 6e4 ? 19 : 16);
+  return `${date}Z` === day ? time : `${date} ${time}`;
+}
+
+const UNITS = [["d", 864e5], ["h", 36e5], ["min", 6e4], ["s", 1e3], ["ms", 1]];
+function duration(ms) {
+  const parts = [];
+  let rest = Math.round(ms);
+  for (const [name, unit] of UNITS) {
+    const count = Math.floor(rest / unit);
+    rest -= count * unit;
+    if (count) parts.push(`${count} ${name}`);
+    if (parts.length === 2 || (parts.length && !count)) break;
+  }
+  return parts.join(" ") || "0 ms";
+}
+
+// Where there is anything on the whole axis, what is wrong above all else, and what is shown of it.
+function drawMap() {
+  const { ctx, width, height } = sized(mapCanvas, 16);
+  const fill = (color, lane, value, tall) => {
+    ctx.fillStyle = css(color);
+    ctx.fillRect(Math.min(Math.max(share(lane, value), 0), 1) * width, height - tall, 2, tall);
+  };
+  const wrong = ["warning", "open", "hanging", "error"];
+  for (const lane of lanes) {
+    if (lane.kind !== "partition" || lane.box.hidden) continue;
+    for (const each of lane.volume[view.axis] || []) fill("--volume", lane, each.from, 5);
+  }
+  for (const name of wrong) {
+    for (const lane of lanes) {
+      if (lane.kind !== "partition" || lane.box.hidden) continue;
+      for (const [look, begin, behind] of lane.marks.spans) {
+        if (look !== LOOK[name]) continue;
+        for (let place = begin; place < behind; place++) {
+          const value = lane.marks.at[view.axis][0][place];
+          if (!Number.isNaN(value)) fill(LOOKS[look].color, lane, value, 13);
+        }
+      }
+    }
+  }
+  ctx.strokeStyle = css("--focus");
+  ctx.lineWidth = 2;
+  ctx.strokeRect(view.from * width + 1, 1, Math.max((view.to - view.from) * width - 2, 3), height - 2);
+  ctx.lineWidth = 1;
 }
 
 let colors = {}, hatches = {};
@@ -222,10 +274,12 @@ function draw() {
 
 function drawVisible() {
   drawAxis();
+  drawMap();
   for (const lane of lanes) if (lane.stale && lane.near && !lane.box.hidden) drawLane(lane);
   const shown = $("shown");
   const percent = (each) => `${(each * 100).toFixed(1)} %`;
   shown.textContent = view.axis === "time"
-    ? `${iso(valueAt(null, view.from), 19)} to ${iso(valueAt(null, view.to), 19)}`
+    ? `${iso(valueAt(null, view.from), 19)} to ${iso(valueAt(null, view.to), 19)}, `
+      + duration(valueAt(null, view.to) - valueAt(null, view.from))
     : `${percent(view.from)} to ${percent(view.to)} of each lane`;
 }

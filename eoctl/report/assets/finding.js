@@ -24,7 +24,9 @@ const isShown = (lane) => (view.axis === "time" || lane.kind === "partition") &&
 function showLanes() {
   for (const lane of lanes) lane.box.hidden = !isShown(lane);
   for (const group of document.querySelectorAll(".group")) {
-    group.hidden = !lanes.some((lane) => lane.kind === group.dataset.kind && !lane.box.hidden);
+    const own = lanes.filter((lane) => lane.group === group && !lane.box.hidden);
+    group.hidden = !own.length;
+    if (sought && own.length && group.tagName === "DETAILS") group.open = true;
   }
   return lanes.filter((lane) => !lane.box.hidden).length;
 }
@@ -58,6 +60,7 @@ function follow() {
   }
   if (lane.box.hidden) { $("search").value = ""; search(""); }
   lane.near = true;
+  if (lane.group.tagName === "DETAILS") lane.group.open = true;
   lane.box.scrollIntoView({ block: "center" });
   if (best < 0) { setAxis("offset"); return; }
   if (Number.isNaN(marks.at[view.axis][0][best])) setAxis("offset");
@@ -80,4 +83,39 @@ function addCopy(code) {
     setTimeout(() => { button.textContent = "copy"; }, 2000);
   });
   code.after(button);
+}
+
+// From a lane to its first finding; false: none is in the table.
+function toFinding(lane) {
+  const links = [...document.querySelectorAll("#findings td:first-child a")];
+  const link = links.find((each) => {
+    try { return decodeURIComponent(each.hash).startsWith(`#${lane.title}@`); } catch { return false; }
+  });
+  if (!link) return false;
+  link.closest("details").open = true;
+  link.scrollIntoView({ block: "center" });
+  link.focus();
+  return true;
+}
+
+// The rows of a table as they are shown, by RFC 4180.
+function csvOf(table) {
+  const cell = (each) => {
+    const text = (each.querySelector("code") || each).textContent;
+    return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+  };
+  return [...table.rows].map((row) => [...row.cells].map(cell).join(",")).join("\r\n") + "\r\n";
+}
+
+function addCsv(details) {
+  const summary = details.querySelector("summary"), name = summary.textContent.replace(/ \(.*$/, "");
+  const button = make("button", { type: "button", textContent: "CSV", title: `${name} as CSV` });
+  button.addEventListener("click", (event) => {
+    event.preventDefault();
+    const link = make("a", { download: `${name}.csv` });
+    link.href = URL.createObjectURL(new Blob([csvOf(details.querySelector("table"))], { type: "text/csv" }));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  });
+  summary.after(button);
 }

@@ -38,7 +38,7 @@ const LOOKS = [
 const LOOK = Object.fromEntries(LOOKS.map((each, place) => [each.name, place]));
 // Heights of the rows of a lane: volume, committed, aborted, open, findings; then what is drawn over
 // the volume, and the one row of all other lanes. A row without a mark takes no room.
-const TALL = [24, 6, 6, 7, 9], OVER = 5, ALONE = 6, LEAST = 36;
+const TALL = [24, 6, 6, 7, 9], OVER = 5, ALONE = 6, LEAST = 28;
 const BESIDE = 2; // pixels on either side of a canvas, for what begins or ends there
 const TITLES = {
   partition: "Partitions", broker: "Brokers", leader: "Leaders and ISR of partitions",

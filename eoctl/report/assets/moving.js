@@ -125,7 +125,8 @@ function step(lane, by) {
 
 function onKey(event, lane) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const shown = lanes.filter((each) => !each.box.hidden), at = shown.indexOf(lane);
+  const shown = lanes.filter((each) => !each.box.hidden && each.group.open !== false);
+  const at = shown.indexOf(lane);
   const actions = {
     ArrowRight: () => (event.shiftKey ? pan(0.25) : step(lane, 1)),
     ArrowLeft: () => (event.shiftKey ? pan(-0.25) : step(lane, -1)),
@@ -146,8 +147,13 @@ function listen(lane) {
   let start = null;
   const at = (event) => event.clientX - canvas.getBoundingClientRect().left;
   canvas.addEventListener("pointerdown", (event) => { start = at(event); });
+  canvas.addEventListener("pointerleave", hideTip);
   canvas.addEventListener("pointermove", (event) => {
-    if (start === null || !(event.buttons & 1)) return;
+    if (start === null || !(event.buttons & 1)) {
+      showTip(lane, event);
+      return;
+    }
+    hideTip();
     drawLane(lane);
     const ctx = canvas.getContext("2d");
     ctx.globalAlpha = 0.25;
@@ -174,4 +180,39 @@ function listen(lane) {
     zoom(event.deltaY > 0 ? 1.3 : 1 / 1.3, placeAt(at(event), canvas.clientWidth));
   }, { passive: false });
   canvas.addEventListener("keydown", (event) => onKey(event, lane));
+}
+
+// What a mark is, beside the pointer.
+const hideTip = () => { $("tip").hidden = true; };
+function showTip(lane, event) {
+  const box = lane.canvas.getBoundingClientRect(), tip = $("tip");
+  const found = nearest(lane, event.clientX - box.left, event.clientY - box.top, box.width);
+  if (found < 0) {
+    hideTip();
+    return;
+  }
+  const { marks } = lane, kind = marks.table[found], values = tables[kind].row(marks.row[found]);
+  const what = [values.check_id, values.state, values.status, values.verdict].filter(Boolean).join(" ");
+  const offset = values.base_offset ?? values.first_offset ?? values.repeat_base_offset;
+  const time = values.first_timestamp_ms ?? values.timestamp_ms;
+  const parts = [`${WORDS[kind]} ${what}`.trim()];
+  if (offset !== null && offset !== undefined) parts.push(`offset ${offset}`);
+  if (typeof time === "number") parts.push(iso(time, 19));
+  const said = values.message || values.text || values.transactional_id || "";
+  tip.textContent = parts.join(", ") + (said ? `: ${said}` : "");
+  tip.hidden = false;
+  const left = Math.min(event.clientX + 12, window.innerWidth - tip.offsetWidth - 8);
+  tip.style.left = `${Math.max(left, 4)}px`;
+  tip.style.top = `${event.clientY + 16}px`;
+}
+
+function listenToMap() {
+  const move = (event) => {
+    if (!(event.buttons & 1)) return;
+    const box = mapCanvas.getBoundingClientRect(), half = (view.to - view.from) / 2;
+    const middle = Math.min(Math.max((event.clientX - box.left) / box.width, half), 1 - half);
+    zoomTo(middle - half, middle + half);
+  };
+  mapCanvas.addEventListener("pointerdown", move);
+  mapCanvas.addEventListener("pointermove", move);
 }

@@ -1,6 +1,6 @@
 // The controls and boxes of the page, and its start.
 
-let axisCanvas;
+let axisCanvas, mapCanvas;
 function buildPage() {
   const button = (text, title, action) => {
     const made = make("button", { type: "button", textContent: text, title });
@@ -25,33 +25,67 @@ function buildPage() {
   );
   axisCanvas = make("canvas");
   axisCanvas.setAttribute("aria-hidden", "true");
-  const list = [make("div", { class: "axis" }, make("div", { class: "name" }), axisCanvas)];
-  let kind = "";
-  for (const lane of lanes) {
-    if (lane.kind !== kind) {
-      kind = lane.kind;
-      const group = make("div", { class: "group", textContent: TITLES[kind] });
-      group.dataset.kind = kind;
-      list.push(group);
-    }
-    list.push(laneBox(lane));
+  mapCanvas = make("canvas");
+  mapCanvas.setAttribute("aria-hidden", "true");
+  listenToMap();
+  const list = [
+    make("div", { class: "axis map" }, make("div", { class: "name small", textContent: "all of it" }), mapCanvas),
+    make("div", { class: "axis" }, make("div", { class: "name" }), axisCanvas),
+  ];
+  for (const [kind, title] of Object.entries(TITLES)) {
+    const own = lanes.filter((each) => each.kind === kind);
+    const wrong = kind === "partition" ? own.filter((each) => !each.is_healthy) : [];
+    const others = own.filter((each) => !wrong.includes(each));
+    if (wrong.length) list.push(groupBox("div", kind, title, wrong), ...wrong.map(laneBox));
+    const what = kind === "partition"
+      ? `${others.length} partition${others.length > 1 ? "s" : ""} without a finding`
+      : `${title} (${others.length})`;
+    if (others.length) list.push(groupBox("details", kind, what, others));
   }
   $("lanes").replaceChildren(...list);
+  document.body.append(make("div", { id: "tip", hidden: true, role: "presentation" }));
+  for (const each of document.querySelectorAll("details.rows")) addCsv(each);
+  document.addEventListener("pointerover", ({ target }) => {
+    const cell = target.closest && target.closest("td");
+    if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.innerText.replace(/\s*copy$/, "");
+  });
   for (const id of ["controls", "hint"]) $(id).hidden = false;
   for (const code of document.querySelectorAll("code.command")) addCopy(code);
 }
 
+// What lanes of a kind stand under; those that are fine, or not of partitions, are closed at first.
+function groupBox(element, kind, text, own) {
+  const group = make(element, { class: "group" });
+  group.dataset.kind = kind;
+  for (const lane of own) lane.group = group;
+  if (element === "div") {
+    group.textContent = text;
+    return group;
+  }
+  group.append(make("summary", { textContent: text }), ...own.map(laneBox));
+  group.addEventListener("toggle", () => {
+    for (const lane of own) lane.stale = true;
+    drawVisible();
+  });
+  return group;
+}
+
 function laneBox(lane) {
   const canvas = (lane.canvas = make("canvas", { tabIndex: 0 }));
-  const { error = 0, warning = 0 } = lane.findings || {};
-  const found = [[error, "error"], [warning, "warning"]].filter(([count]) => count)
+  const { error = 0, warning = 0, note = 0 } = lane.findings || {};
+  const found = [[error, "error"], [warning, "warning"], [note, "note"]].filter(([count]) => count)
     .map(([count, word]) => `${count} ${word}${count > 1 ? "s" : ""}`).join(", ");
   canvas.setAttribute("role", "application");
   canvas.setAttribute("aria-label",
     `${TITLES[lane.kind]}: ${lane.title}${found ? `, ${found}` : ""}, ${lane.marks.count} marks`);
   const name = make("div", { class: "name" }, make("bdi", { textContent: lane.title }));
-  const small = [lane.note, found].filter(Boolean).join(" \u00b7 ");
-  if (small) name.append(make("span", { class: "small", textContent: small }));
+  if (found) {
+    const link = make("a", { class: "small", href: "#findings", textContent: found });
+    link.addEventListener("click", (event) => { if (toFinding(lane)) event.preventDefault(); });
+    name.append(link);
+  }
+  if (lane.note) name.append(make("span", { class: "small", textContent: lane.note }));
+  name.title = [lane.title, found, lane.note].filter(Boolean).join(" \u00b7 ");
   lane.box = make("div", { class: "lane" }, name, canvas);
   canvas.style.height = `${lane.height}px`;
   lane.near = false;

@@ -109,6 +109,7 @@ NUMBERS = {"type": ["array", "null"], "items": {"type": "integer"}}
 BY_NAME: dict[str, dict[str, Any]] = {
     "isr": NUMBERS,
     "leader": {"type": ["integer", "null"]},
+    "min_insync_replicas": {"type": ["integer", "null"]},
     "partitions_read": NUMBERS,
     "transactional_id": {"type": ["string", "null"]},
 }

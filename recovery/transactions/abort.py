@@ -33,7 +33,7 @@ from storage.writing.partition_store import PlannedStore
 from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recovery.changes.plans.plan import PlanSource, Step
     from recovery.cluster.coordinator_log import CoordinatorLog
@@ -162,30 +162,31 @@ def with_recovery(recovery: Iterable[Step], appended: Iterable[Step]) -> Iterato
     yield from appended
 
 
-# -- plan the ABORT marker that ends an open transaction of one partition (TXO-1)
+# -- plan the ABORT markers that end open transactions of one partition (TXO-1)
 #
-# The marker is the one that a coordinator would have written: with the epoch of the data and the
+# A marker is the one that a coordinator would have written: with the epoch of the data and the
 # epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's
-# own tool has it. It goes into a new segment (`planned_append`).
+# own tool has it. All go into one new segment, as long as there is room (`PlannedAppends`).
 
 
 REASON = "a segment with the ABORT marker"
 
 
-class PlannedMarker(NamedTuple):
-    """What a marker changes.
+class PlannedMarkers(NamedTuple):
+    """What some markers change.
 
     Attributes:
         steps: files that are made or replaced, the `.log` before what is derived from it.
-        marker_offset: where the marker is.
-        batch: the marker's, as bytes.
-        last_stable_offset: afterwards, with everything replicated.
+        offsets: where each marker is.
+        batches: of all markers, as bytes.
+        stable_offsets: the last stable offset before the first marker, and behind each of them,
+            with everything replicated.
     """
 
     steps: tuple[Step, ...]
-    marker_offset: int
-    batch: bytes
-    last_stable_offset: int
+    offsets: tuple[int, ...]
+    batches: bytes
+    stable_offsets: tuple[int, ...]
 
 
 class OpenData(NamedTuple):
@@ -207,30 +208,30 @@ class OpenData(NamedTuple):
     is_from_start: bool
 
 
-def plan_marker(
+def plan_markers(
     directory: str,
     tail: LogTail,
     config: LogConfig,
-    found: OpenTransactionReport,
+    found: Sequence[OpenTransactionReport],
     *,
     now_ms: int,
     leader_epoch: int,
     expiration_ms: int = DEFAULT_EXPIRATION_MS,
-) -> PlannedMarker:
-    """Plan the ABORT marker of a transaction at the end of a log. Reads only.
+) -> PlannedMarkers:
+    """Plan the ABORT markers of transactions at the end of a log, one after the other. Reads only.
 
     Args:
         directory: of the partition.
         tail: its end; closed, or as it will be when its recovery was carried out.
         config: the topic's settings.
-        found: what is to be ended.
-        now_ms: the marker's time.
-        leader_epoch: what the marker's batch is stamped with.
+        found: what is to be ended, in this order.
+        now_ms: the markers' time.
+        leader_epoch: what the markers' batches are stamped with.
         expiration_ms: producer.id.expiration.ms.
 
     Raises:
-        RefusedError: that transaction is not open at this end of the log.
-        AppendError: a leader would refuse the marker.
+        RefusedError: one of the transactions is not open at this end of the log.
+        AppendError: a leader would refuse a marker.
         AccessError: a file cannot be looked at.
     """
     planned = PlannedAppends(
@@ -241,7 +242,24 @@ def plan_marker(
         now_ms=now_ms,
         expiration_ms=expiration_ms,
     )
-    writer = planned.writer
+    offsets, stable_offsets = [], [planned.last_stable_offset]
+    for each in found:
+        offsets.append(_end(planned.writer, directory, tail, each))
+        stable_offsets.append(planned.last_stable_offset)
+    batches = b"".join(planned.logs.values())
+    reason = REASON if len(found) == 1 else f"a segment with {len(found)} ABORT markers"
+    return PlannedMarkers(
+        steps=tuple(step for steps in planned.steps(reason) for step in steps),
+        offsets=tuple(offsets),
+        batches=batches,
+        stable_offsets=tuple(stable_offsets),
+    )
+
+
+def _end(
+    writer: PartitionWriter, directory: str, tail: LogTail, found: OpenTransactionReport
+) -> int:
+    """Append the marker of a transaction and return its offset."""
     state = writer.producers.producers.get(found.producer_id)
     if state is None or state.current_txn_first_offset != found.first_offset:
         raise RefusedError(
@@ -255,14 +273,7 @@ def plan_marker(
         is_commit=False,
         coordinator_epoch=max(found.coordinator_epoch, 0),
     )
-    (batch,) = planned.logs.values()
-    (steps,) = planned.steps(REASON)
-    return PlannedMarker(
-        steps=tuple(steps),
-        marker_offset=marker.base_offset,
-        batch=batch,
-        last_stable_offset=planned.last_stable_offset,
-    )
+    return marker.base_offset
 
 
 def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> None:
@@ -366,22 +377,23 @@ def _sequences_before(
 
 
 def price_of(
-    partition: Partition, found: OpenTransactionReport, planned: PlannedMarker
+    partition: Partition, found: Sequence[OpenTransactionReport], planned: PlannedMarkers
 ) -> dict[str, Any]:
-    """What the marker costs, as names and JSON values; None is unknown."""
-    aborted = count_open(partition, found.producer_id, found.first_offset)
+    """What the markers cost, as names and JSON values; None is unknown."""
+    aborted = [count_open(partition, each.producer_id, each.first_offset) for each in found]
+    counted = [each for each in aborted if each is not None]
+    is_known = len(counted) == len(aborted)
     log_dir = partition.log_dir
     recovery = None if log_dir is None else recovery_price(log_dir)
     return {
-        "first_offset": found.first_offset,
-        "marker_offset": planned.marker_offset,
-        "aborted_batches_count": None if aborted is None else aborted.batches_count,
-        "aborted_records_count": None if aborted is None else aborted.records_count,
-        "aborted_bytes": None if aborted is None else aborted.log_bytes,
-        "last_stable_offset_before": None
-        if not found.holds_last_stable_offset
-        else found.first_offset,
-        "last_stable_offset_after": planned.last_stable_offset,
+        **({"transactions_count": len(found)} if len(found) > 1 else {}),
+        "first_offset": min(each.first_offset for each in found),
+        "marker_offset": planned.offsets[0],
+        "aborted_batches_count": sum(e.batches_count for e in counted) if is_known else None,
+        "aborted_records_count": sum(e.records_count for e in counted) if is_known else None,
+        "aborted_bytes": sum(e.log_bytes for e in counted) if is_known else None,
+        "last_stable_offset_before": planned.stable_offsets[0],
+        "last_stable_offset_after": planned.stable_offsets[-1],
         "recovery": None if recovery is None else recovery._asdict(),
     }
 
@@ -390,18 +402,18 @@ def sources_of(
     partition: Partition,
     steps: Iterable[Step],
     log: CoordinatorLog | None,
-    found: OpenTransactionReport,
+    found: Sequence[OpenTransactionReport],
 ) -> list[PlanSource]:
     """The `.log` files that the plan depends on and does not touch."""
     touched = {each.path for each in steps}
     paths = []
     if partition.segments:
         paths.append(absolute_path(partition.segments[-1].log.path))
-    number = found.coordinator_partition
-    place = None if log is None or number is None else log.partitions.get(number)
-    if place is not None and place.source.segments:
-        paths.append(absolute_path(place.source.segments[-1].log.path))
-    return [source_of(each) for each in paths if each not in touched]
+    for number in dict.fromkeys(each.coordinator_partition for each in found):
+        place = None if log is None or number is None else log.partitions.get(number)
+        if place is not None and place.source.segments:
+            paths.append(absolute_path(place.source.segments[-1].log.path))
+    return [source_of(each) for each in dict.fromkeys(paths) if each not in touched]
 
 
 # -- may a transaction be committed from outside, by what its coordinator has of it?

@@ -27,7 +27,7 @@ from tests.crash.trees import difference, leftovers, tree_of
 from tests.dump_counts import BATCH, MARKER
 from tests.hanging import CONFIG, forget, replace_state
 from tests.kafka.broker import copy_log_dir
-from tests.writing import batch, open_writer, tail_at
+from tests.writing import batch, headers_of, open_writer, tail_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -434,7 +434,7 @@ def test_abort_beside_other_open_ones(
     opened, _ = transactions_of(golden("kafka-4.3.1.dump") / "hard" / partition.name)
     (first, oldest), (second, _), *_ = sorted((at, pid) for pid, at in opened.items())
     other = max(opened, key=lambda each: opened[each])
-    for producer_id, before, after in ((other, None, first), (oldest, first, second)):
+    for producer_id, before, after in ((other, first, first), (oldest, first, second)):
         call = ("txn", "abort", partition, "--producer-id", producer_id, *LATE, "--apply")
         outcome = eoctl(*call, "--output", "jsonl")
         assert outcome.status == 0, outcome.errors
@@ -444,6 +444,86 @@ def test_abort_beside_other_open_ones(
         entry = max(partition.glob("*.txnindex")).read_bytes()[-34:]
         fields = [int.from_bytes(entry[pos : pos + 8], "big") for pos in (2, 10, 18, 26)]
         assert fields == [producer_id, opened[producer_id], row["marker_offset"], after]
+
+
+def test_abort_all_overdue(
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    eoctl: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One plan for each partition, as planned so applied; refused ones are errors beside it."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / "hard", tmp_path / "hard")
+    monkeypatch.chdir(tmp_path)
+    before = tree_of(log_dir)
+    hanging = rows_of(eoctl("txn", "hanging", "hard", *LATE, "--output", "jsonl"), "hanging")
+    call = ("txn", "abort", "hard", "--all-overdue", "--single-copy", *LATE, "--output", "jsonl")
+    planned = eoctl(*call)
+    assert planned.status == 4  # two are overdue, and one is fenced by its coordinator
+    rows = rows_of(planned, "abort")
+    assert len(rows) == len(hanging) - 3
+    assert difference(before, tree_of(log_dir)) == []
+    ends: dict[str, int] = {}
+    for row in rows:
+        assert row["marker_offset"] == ends.get(row["topic"], row["marker_offset"])
+        assert row["last_stable_offset_before"] <= row["last_stable_offset_after"]
+        ends[row["topic"]] = row["marker_offset"] + 1
+    applied = eoctl(*call, "--apply")
+    assert applied.status == 4
+    assert rows_of(applied, "abort") == [{**row, "applied": True} for row in rows]
+    journals = sorted(path.name for path in (tmp_path / "hard.eoctl").iterdir())
+    assert len(journals) == len({row["topic"] for row in rows}) == 3
+    still = rows_of(eoctl("txn", "hanging", "hard", *LATE, "--output", "jsonl"), "hanging")
+    assert {each["producer_id"] for each in still} == (
+        {each["producer_id"] for each in hanging} - {row["producer_id"] for row in rows}
+    )
+    for row in rows:
+        log = (log_dir / f"{row['topic']}-{row['partition']}").glob("*.log")
+        (marker,) = [
+            h for h in headers_of(max(log).parent) if h.base_offset == row["marker_offset"]
+        ]
+        assert (marker.producer_id, marker.is_control) == (row["producer_id"], True)
+    assert eoctl("undo", "--with-later", f"hard.eoctl/{journals[0]}").status == 0
+    assert difference(before, tree_of(log_dir)) == []
+
+
+def test_abort_of_a_transactional_id(kafka: Path, eoctl: Callable) -> None:
+    """Where nothing may be done the answer does not say that nothing is overdue."""
+    call = ("txn", "abort", "kafka", "--transactional-id", "open-1", *LATE)
+    refused = eoctl(*call)
+    assert refused.status == 4
+    assert "is overdue" in refused.errors
+    assert "nothing" not in refused.errors + refused.text
+    overdue = eoctl("txn", "abort", "kafka", "--all-overdue", *LATE)
+    assert (overdue.status, overdue.errors.count("is overdue")) == (4, 2)
+    assert "nothing" not in overdue.errors + overdue.text
+    forget(kafka, "open-1")
+    (row,) = rows_of(eoctl(*call, "--apply", "--output", "jsonl"), "abort")
+    assert (row["producer_id"], row["applied"]) == (40, True)
+    again = eoctl(*call)
+    assert again.status == 0
+    assert "open-1 has no open transaction in kafka" in again.errors + again.text
+    unknown = eoctl("txn", "abort", "kafka", "--transactional-id", "opne-1", *LATE)
+    assert unknown.status == 2
+    assert "no coordinator here knows the transactional.id 'opne-1'" in unknown.errors
+    assert "eoctl txn list kafka" in unknown.errors
+
+
+def test_an_interrupted_abort_of_several_is_completed(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is written by then: the same call goes on."""
+    for name in ("open-1", "open-2"):
+        forget(kafka, name)
+    call = ("txn", "abort", "kafka", "--all-overdue", *LATE)
+    for number in (2, 5):
+        with monkeypatch.context() as patched:
+            interrupt(patched, "rename", call=number)
+            assert eoctl(*call, "--apply").status == 130
+    outcome = eoctl(*call, "--apply")
+    assert outcome.status == 0, outcome.errors
+    assert "completed what an earlier run began" in outcome.errors
+    assert not rows_of(eoctl("txn", "hanging", "kafka", *LATE, "--output", "jsonl"), "hanging")
 
 
 def test_offsets_of_a_group_that_hang(kafka: Path, eoctl: Callable) -> None:

@@ -93,7 +93,8 @@ def plan_lines(
             yield said_line(Said("Plan", fitting([f"nothing: {nothing}"], room)))
         return
     if answer is not None:
-        files = counted(sum(len(each.steps) for each in plans), "file")
+        changed = {step.path for each in plans for step in each.steps}
+        files = counted(len(changed), "file")
         does = [f"{answer.verbs[0]} {each}" for each in answer.does]
         yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
         yield _loses("Loses", answer, room)
@@ -227,40 +228,36 @@ def _transactions(counts: dict[str, int]) -> list[str]:
     return [f"transactions: {', '.join(parts)}"] if parts else []
 
 
-def abort_answer(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> PlanAnswer:
-    """Return what the end of transactions comes to: for each a row, and the price of its plan."""
-    if len(found) > 1:
-        return _abort_sum(found)
-    ((row, price),) = found
-    name = f"{row['topic']}-{row['partition']}"
-    marker = f"an ABORT marker of producer {row['producer_id']} to {name} at {row['marker_offset']}"
-    records = counted(price["aborted_records_count"], "record")
-    cut_bytes = price.get("cut_bytes") or 0
-    torn = f"; {size_text(cut_bytes)} behind the last whole batch" if cut_bytes else ""
-    after = row["last_stable_offset_after"]
-    return PlanAnswer(
-        verbs=("write", "wrote"),
-        does=(marker, f"an ABORT marker to {name}"),
-        loses=(
-            f"{records} become aborted; read_committed goes on to {after}{torn}",
-            f"{records} become aborted{torn}",
-        ),
-        is_loss=bool(price["aborted_records_count"] or cut_bytes),
-    )
-
-
-def _abort_sum(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> PlanAnswer:
+def abort_answer(
+    found: Sequence[tuple[Sequence[dict[str, Any]], dict[str, Any]]],
+) -> PlanAnswer:
+    """Return what the end of transactions comes to: rows and the price of each plan."""
+    rows = [row for rows, _ in found for row in rows]
     counts = [price["aborted_records_count"] for _, price in found]
     cut_bytes = sum(price.get("cut_bytes") or 0 for _, price in found)
-    records = counted(sum(each or 0 for each in counts), "record")
-    least = "at least " if None in counts else ""
     torn = f"; {size_text(cut_bytes)} behind the last whole batch" if cut_bytes else ""
-    places = {(row["topic"], row["partition"]) for row, _ in found}
-    markers = f"{len(found):,} ABORT markers to {counted(len(places), 'partition')}"
+    least = "at least " if None in counts else ""
+    records = f"{least}{counted(sum(each or 0 for each in counts), 'record')} become aborted"
+    places = {(row["topic"], row["partition"]): row["last_stable_offset_after"] for row in rows}
+    does: tuple[str, ...]
+    loses: tuple[str, ...]
+    if len(places) == 1:
+        ((topic, partition), after), *_ = places.items()
+        name = f"{topic}-{partition}"
+        ids = {row["producer_id"] for row in rows}
+        what = "an ABORT marker" if len(ids) == 1 else f"{len(ids):,} ABORT markers"
+        of = f" of producer {rows[0]['producer_id']}" if len(ids) == 1 else ""
+        does = (
+            f"{what}{of} to {name} at {rows[0]['marker_offset']}", f"{what} to {name}",
+        )  # fmt: skip
+        loses = (f"{records}; read_committed goes on to {after}{torn}", f"{records}{torn}")
+    else:
+        does = (f"{len(rows):,} ABORT markers to {counted(len(places), 'partition')}",)
+        loses = (f"{records}{torn}",)
     return PlanAnswer(
         verbs=("write", "wrote"),
-        does=(markers,),
-        loses=(f"{least}{records} become aborted{torn}",),
+        does=does,
+        loses=loses,
         is_loss=bool(cut_bytes or any(each != 0 for each in counts)),
     )
 

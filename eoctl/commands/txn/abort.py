@@ -19,7 +19,7 @@ from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.journals.listing import unfinished_path
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.transactions.abort import (
-    plan_marker,
+    plan_markers,
     price_of,
     require_epochs,
     sources_of,
@@ -30,24 +30,24 @@ from recovery.transactions.open_transactions import (
     TransactionVerdict,
     abort_command,
 )
-from storage.dirs.discovery import select_partition
+from storage.dirs.discovery import discover, select_partition
 from storage.dirs.partition import Partition
-from storage.errors import EXIT_OK, RefusedError, UsageError, pasted
-from storage.file_names import GROUPS_TOPIC, is_clean_marker
+from storage.errors import EXIT_OK, EoctlError, RefusedError, UsageError, pasted
+from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC, DirState, is_clean_marker
 from storage.formats.transaction_state import TransactionStatus
 from storage.limits import INT64_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl import clock
     from eoctl.clients.partitions.target import WriteTarget
     from eoctl.commands.shared.changes import Done, PlanAnswer
     from eoctl.commands.txn.readers import TxnWorld
     from recovery.changes.plans.plan import Plan, PlanSource, Step
-    from recovery.transactions.abort import PlannedMarker
-    from storage.errors import EoctlError
+    from recovery.transactions.abort import PlannedMarkers
+    from storage.dirs.discovery import Selected
 
 
 @with_change()
@@ -64,14 +64,12 @@ def abort(
         str | None, option(metavar="ID", help="Abort the transactions of this transactional.id.")
     ] = None,
     all_overdue: Annotated[
-        bool, option("--all-overdue", help="Abort all transactions that txn hanging finds.")
+        bool, option("--all-overdue", help="Abort all that txn hanging finds.")
     ] = False,
     force_overdue: Annotated[
         bool, safety_option("--force-overdue", help="Abort even if the coordinator still lists it.")
     ] = False,
-    single_copy: Annotated[
-        bool, safety_option("--single-copy", help="No other replica will be kept.")
-    ] = False,
+    single_copy: options.SingleCopy = False,
     all_replicas: Annotated[
         list[str] | None,
         safety_option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
@@ -92,31 +90,24 @@ def abort(
             "say which transactions",
             next_step="--producer-id N, --transactional-id ID or --all-overdue, one of them",
         )
-    dirs = tuple(coordinator_dir or ())
+    replicas = tuple(all_replicas or ())
+    if replicas and producer_id is None:
+        raise UsageError("--all-replicas goes with --producer-id and one partition")
     world = TxnOptions(
-        coordinator_dirs=dirs,
+        coordinator_dirs=tuple(coordinator_dir or ()),
         metadata_dir=metadata_dir,
         now=now,
         max_timeout_ms=transaction_max_timeout_ms,
     )
-    replicas = tuple(all_replicas or ())
     wanted = AbortOptions(
-        world=world, force_overdue=force_overdue, single_copy=single_copy, all_replicas=replicas
+        world=world,
+        producer_id=producer_id,
+        transactional_id=transactional_id,
+        force_overdue=force_overdue,
+        single_copy=single_copy,
+        all_replicas=replicas,
     )
-    if producer_id is not None:
-        found = [(path, producer_id)]
-        return run_change(abort_change(found, wanted, open_world([path], world)), change, output)
-    if replicas:
-        raise UsageError("--all-replicas goes with --producer-id and one partition")
-    opened = open_world([path], world)
-    found = [
-        (each.path, each.producer_id)
-        for each in opened.open_transactions()
-        if (each.is_late if all_overdue else each.transactional_id == transactional_id)
-    ]
-    what = "overdue" if all_overdue else f"open of {transactional_id}"
-    nothing = f"no transaction is {what} in {path}"
-    return run_change(abort_change(found, wanted, opened, nothing), change, output)
+    return run_change(abort_change(path, wanted), change, output)
 
 
 # -- `txn abort`: from options to a plan (may it be, what it writes, what it costs), and doing it
@@ -133,9 +124,15 @@ ABORT_COLUMNS = Columns((
 
 
 class AbortOptions(NamedTuple):
-    """What the command line says."""
+    """What the command line says.
+
+    Attributes:
+        producer_id, transactional_id: whose transactions; None for both: all overdue ones.
+    """
 
     world: TxnOptions = TxnOptions()
+    producer_id: int | None = None
+    transactional_id: str | None = None
     force_overdue: bool = False
     single_copy: bool = False
     all_replicas: tuple[str, ...] = ()
@@ -143,45 +140,50 @@ class AbortOptions(NamedTuple):
 
 
 class PlannedAbort(NamedTuple):
-    """The plan (None: nothing is open), rows of ABORT_COLUMNS without `applied`, notes.
+    """The plan of one partition.
 
-    `nothing`: why there is no plan.
+    Attributes:
+        plan: None: nothing is to be ended.
+        rows: of ABORT_COLUMNS without `applied`.
+        notes: what a person should know.
+        nothing: why there is no plan.
+        errors: of several transactions, those that must not be ended.
     """
 
     plan: Plan | None
-    rows: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
     nothing: str = ""
+    errors: tuple[EoctlError, ...] = ()
 
 
 class _Replica(NamedTuple):
-    """One directory that gets the marker."""
+    """One directory that gets the markers."""
 
     path: str
-    found: OpenTransactionReport
-    marker: PlannedMarker
+    found: tuple[OpenTransactionReport, ...]
+    markers: PlannedMarkers
     steps: tuple[Step, ...]
     sources: tuple[PlanSource, ...]
     price: dict[str, Any]
     notes: tuple[str, ...]
 
 
-def arguments_of(path: str, producer_id: int, options: AbortOptions) -> dict[str, Any]:
+def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
     """What tells an unfinished plan of the same call from others."""
+    names = ("producer_id", "transactional_id")
+    asked = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return {
         "partition": absolute_path(path),
-        "producer_id": producer_id,
+        **(asked or {"all_overdue": True}),
         "all_replicas": [absolute_path(each) for each in options.all_replicas],
     }
 
 
-def plan_abort(
-    path: str, producer_id: int, options: AbortOptions, world: TxnWorld, *, is_only: bool
-) -> PlannedAbort:
+def plan_abort(path: str, options: AbortOptions, world: TxnWorld) -> PlannedAbort:
     """Plan the end of the open transaction of a producer in one partition. Reads only.
 
-    `world` knows the coordinators; the partition itself is read as it is now. If it `is_only`, the
-    notes have the call for running brokers.
+    `world` knows the coordinators; the partition itself is read as it is now.
 
     Raises:
         RefusedError: its verdict is another one, a coordinator could not have written the marker,
@@ -196,7 +198,7 @@ def plan_abort(
     require_one_topic(partitions)
     replicas_lacking = _lacking_replicas(path, targets[0], options)
     try:
-        found = [_find(each, producer_id, world) for each in partitions]
+        found = [_find(each, options.producer_id, world) for each in partitions]
     except UsageError:
         require_given("", [replicas_lacking])
         raise
@@ -207,14 +209,52 @@ def plan_abort(
     ]
     require_given("", [replicas_lacking, *verdicts[:1]])
     if all(each is None for each in found):
-        nothing = f"producer {producer_id} has no open transaction in {path}"
-        return PlannedAbort(plan=None, rows=(), notes=tuple(world.notes), nothing=nothing)
+        nothing = f"producer {options.producer_id} has no open transaction in {path}"
+        return PlannedAbort(plan=None, notes=tuple(world.notes), nothing=nothing)
     replicas = [
-        _plan_replica(target, partition, one, world, options)
+        _plan_replica(target, partition, (one,), world, options)
         for target, partition, one in zip(targets, partitions, found, strict=True)
         if one is not None
     ]
     _require_alike(paths, found, replicas)
+    planned = _joined(path, replicas, options, _warnings(targets[0], replicas[0].found, options))
+    command = abort_command(replicas[0].found[0])
+    notes = (*world.notes, *planned.notes, f"with the brokers running it is: {command}")
+    return planned._replace(notes=tuple(dict.fromkeys(notes)))
+
+
+def plan_aborts(
+    path: str, found: Sequence[OpenTransactionReport], options: AbortOptions, world: TxnWorld
+) -> PlannedAbort:
+    """Plan the end of several transactions in one partition; those that must not be are errors.
+
+    Raises:
+        RefusedError: the partition must not be written to.
+        AccessError, FormatError, AppendError: as `plan_abort`.
+    """
+    target = _target(path, options)
+    (partition,) = (Partition.of(each) for each in select_replicas((path,)))
+    require_given("", [_lacking_replicas(path, target, options)])
+    ended, errors = [], list[EoctlError]()
+    for each in found:
+        try:
+            require_verdict(each, world.moment, force_overdue=options.force_overdue)
+            require_epochs(each, world.coordinators(partition.log_dir))
+        except RefusedError as exc:
+            errors.append(exc)
+        else:
+            ended.append(each)
+    if not ended:
+        return PlannedAbort(plan=None, errors=tuple(errors))
+    replica = _plan_replica(target, partition, tuple(ended), world, options)
+    planned = _joined(path, [replica], options, _warnings(target, ended, options))
+    return planned._replace(errors=tuple(errors))
+
+
+def _joined(
+    path: str, replicas: Sequence[_Replica], options: AbortOptions, warnings: Iterable[str]
+) -> PlannedAbort:
+    """Make one plan of what all replicas get."""
     first, *others = replicas
     price = first.price
     if others:
@@ -225,13 +265,9 @@ def plan_abort(
         ]
     by_path = {source.path: source for each in replicas for source in each.sources}
     steps = [step for each in replicas for step in each.steps]
-    arguments = arguments_of(path, producer_id, options)
-    plan = make_plan(COMMAND, arguments, steps, price, by_path.values())
-    notes = [*world.notes, *(note for each in replicas for note in each.notes)]
-    notes += _warnings(targets[0], first.found, options)
-    if is_only:
-        notes.append(f"with the brokers running it is: {abort_command(first.found)}")
-    return PlannedAbort(plan, tuple(map(_row, replicas)), tuple(dict.fromkeys(notes)))
+    plan = make_plan(COMMAND, arguments_of(path, options), steps, price, by_path.values())
+    notes = (*(note for each in replicas for note in each.notes), *warnings)
+    return PlannedAbort(plan, tuple(row for each in replicas for row in _rows(each)), notes)
 
 
 def _target(path: str, options: AbortOptions) -> WriteTarget:
@@ -264,7 +300,9 @@ def _lacking_replicas(path: str, target: WriteTarget, options: AbortOptions) -> 
     )
 
 
-def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransactionReport | None:
+def _find(
+    partition: Partition, producer_id: int | None, world: TxnWorld
+) -> OpenTransactionReport | None:
     opened, state = world.open_of(partition)
     found = next((each for each in opened if each.producer_id == producer_id), None)
     if found is None and all(each.producer_id != producer_id for each in state.entries):
@@ -278,16 +316,17 @@ def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransa
 def _plan_replica(
     target: WriteTarget,
     partition: Partition,
-    found: OpenTransactionReport,
+    found: tuple[OpenTransactionReport, ...],
     world: TxnWorld,
     options: AbortOptions,
 ) -> _Replica:
-    require_verdict(found, world.moment, force_overdue=options.force_overdue)
     log = world.coordinators(partition.log_dir)
-    require_epochs(found, log)
+    for each in found:
+        require_verdict(each, world.moment, force_overdue=options.force_overdue)
+        require_epochs(each, log)
     # Without --apply nothing is changed by it: what it recovers becomes a part of this plan.
     end = open_partition(target, options.write, world.moment, None)
-    planned = plan_marker(
+    planned = plan_markers(
         target.path,
         end.tail,
         end.config,
@@ -305,7 +344,7 @@ def _plan_replica(
     return _Replica(
         path=partition.path,
         found=found,
-        marker=planned,
+        markers=planned,
         steps=tuple(steps),
         sources=(*sources, *sources_of(partition, steps, log, found)),
         price=price,
@@ -333,8 +372,8 @@ def _require_alike(
     differing = [
         each.path
         for each in replicas
-        if each.marker.batch != first.marker.batch
-        or each.found.first_offset != first.found.first_offset
+        if each.markers.batches != first.markers.batches
+        or each.found[0].first_offset != first.found[0].first_offset
     ]
     for path in (*lacking, *differing):
         what = "has no such open transaction" if path in lacking else "ends differently"
@@ -345,16 +384,17 @@ def _require_alike(
         )
 
 
-def _row(replica: _Replica) -> dict[str, Any]:
-    found, price = replica.found, replica.price
-    return {name: getattr(found, name) for name in ABORT_COLUMNS[:6]} | {
-        "verdict": str(found.verdict),
-        "marker_offset": replica.marker.marker_offset,
-        "coordinator_epoch": max(found.coordinator_epoch, 0),
-        "last_stable_offset_before": price["last_stable_offset_before"],
-        "last_stable_offset_after": price["last_stable_offset_after"],
-        "path": replica.path,
-    }
+def _rows(replica: _Replica) -> Iterator[dict[str, Any]]:
+    markers = replica.markers
+    for number, found in enumerate(replica.found):
+        yield {name: getattr(found, name) for name in ABORT_COLUMNS[:6]} | {
+            "verdict": str(found.verdict),
+            "marker_offset": markers.offsets[number],
+            "coordinator_epoch": max(found.coordinator_epoch, 0),
+            "last_stable_offset_before": markers.stable_offsets[number],
+            "last_stable_offset_after": markers.stable_offsets[number + 1],
+            "path": replica.path,
+        }
 
 
 def require_verdict(found: OpenTransactionReport, now: clock.Now, *, force_overdue: bool) -> None:
@@ -402,94 +442,131 @@ def lacking_verdict(
 
 
 def _warnings(
-    target: WriteTarget, found: OpenTransactionReport, options: AbortOptions
+    target: WriteTarget, found: Sequence[OpenTransactionReport], options: AbortOptions
 ) -> Iterator[str]:
     """What a person should know before it is done."""
-    yield f"{found.verdict}: {found.reason}"
-    if found.coordinator_status == TransactionStatus.COMPLETE_COMMIT.label:
+    if len(found) == 1:
+        yield f"{found[0].verdict}: {found[0].reason}"
+    committed = TransactionStatus.COMPLETE_COMMIT.label
+    if any(each.coordinator_status == committed for each in found):
         yield (
             "the coordinator's last word on this id is a commit: if this data was part of that"
             " transaction, it is committed elsewhere and aborted here"
         )
-    if found.topic == GROUPS_TOPIC:
+    if found[0].topic == GROUPS_TOPIC:
         yield "the group offsets of this transaction will not count"
     if target.replication_factor != 1 and not options.all_replicas:
         yield "other replicas of the partition do not get the marker: they must not lead again"
     unfinished = unfinished_path(target.log_dir_path)
     if unfinished is not None:
-        yield f"{found.path}: an earlier change is unfinished: {unfinished}"
+        yield f"{found[0].path}: an earlier change is unfinished: {unfinished}"
 
 
 # --- the command ---
 
 
-def abort_change(
-    found: Sequence[tuple[str, int]], options: AbortOptions, world: TxnWorld, nothing: str = ""
-) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call.
+def abort_change(path: str, options: AbortOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call on a partition, or on a log dir."""
+    is_one = options.producer_id is not None
 
-    Args:
-        found: partition directories, each with the producer of an open transaction.
-        options: what the command line says.
-        world: what the coordinators know.
-        nothing: why there is no plan, if nothing was found.
-    """
-    paths = [*dict.fromkeys(path for path, _ in found), *options.all_replicas]
+    def selected() -> list[Selected]:
+        if is_one:
+            return [select_partition(each) for each in (path, *options.all_replicas)]
+        names = ((each, each.partition.name) for each in discover([path]).selected)
+        return [
+            each
+            for each, name in names
+            if name.state is DirState.LIVE and name.topic != METADATA_TOPIC
+        ]
+
+    def arguments() -> list[dict[str, Any]]:
+        paths = [path] if is_one else [each.partition.path for each in selected()]
+        return [arguments_of(each, options) for each in paths]
+
     return ChangeCommand(
         name=COMMAND,
-        selected=lambda: [select_partition(each) for each in paths],
-        arguments=lambda: [arguments_of(*each, options) for each in found],
-        plan=lambda: _planned(found, options, world, nothing),
+        selected=selected,
+        arguments=arguments,
+        plan=lambda: _planned(path, options),
         # The producer may be known no more once its transaction has ended.
         if_done=Planned(show=lambda _done, _output: None),
-        is_by_partition=len(found) > 1,
-        shows_steps=len(found) == 1,
-        applied_noun="transactions aborted",
+        is_by_partition=not is_one,
+        shows_steps=is_one,
+        applied_noun="partitions changed",
     )
 
 
-def _planned(
-    found: Sequence[tuple[str, int]], options: AbortOptions, world: TxnWorld, nothing: str
-) -> Planned:
-    """Plan one marker after the other: a marker is planned when those before it are written.
+def _planned(path: str, options: AbortOptions) -> Planned:
+    """Look for what is asked for; a partition is planned when those before it are written.
 
-    Of several transactions, one that must not be aborted is an error beside the others.
+    One that must not be written to is an error beside the others.
     """
-    done: list[PlannedAbort] = []
-    notes: list[str] = [*world.notes] if not found else []
-    errors: list[EoctlError] = []
-    only = plan_abort(*found[0], options, world, is_only=True) if len(found) == 1 else None
+    world = open_world((path, *options.all_replicas), options.world)
+    one = None if options.producer_id is None else plan_abort(path, options, world)
+    found = _found(path, options, world) if one is None else {}
+    nothing = one.nothing if one is not None else "" if found else _why_nothing(path, options)
+    made: list[PlannedAbort] = []
+    notes, errors = [*world.notes], list[EoctlError]()
 
     def plans() -> Iterator[Plan]:
-        for each in found:
-            try:
-                planned = only or plan_abort(*each, options, world, is_only=False)
-            except RefusedError as exc:
-                errors.append(exc)
-                continue
+        for planned in (one,) if one is not None else _by_partition(found, options, world):
             notes.extend(note for note in planned.notes if note not in notes)
+            errors.extend(planned.errors)
             if planned.plan is not None:
-                done.append(planned)
+                made.append(planned)
                 yield planned.plan
 
     def show(state: Done, output: OutputFormat) -> None:
-        given = [{**row, "applied": state.is_applied} for each in done for row in each.rows]
+        given = [{**row, "applied": state.is_applied} for each in made for row in each.rows]
         rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
         emit(Report(kind="abort", columns=ABORT_COLUMNS, rows=rows), output)
 
     def answer() -> PlanAnswer | None:
-        made = [(each.rows[0], each.plan.price) for each in done if each.plan is not None]
-        return abort_answer(made) if made else None
-
-    def status() -> int:
-        return errors[0].exit_status if errors else world.status if nothing else EXIT_OK
+        plans_made = [(each.rows, each.plan.price) for each in made if each.plan is not None]
+        return abort_answer(plans_made) if plans_made else None
 
     return Planned(
         plans=plans(),
         show=show,
         notes=notes,
-        nothing=nothing if only is None else only.nothing,
+        nothing=nothing,
         errors=errors,
-        status=status,
+        status=lambda: errors[0].exit_status if errors else EXIT_OK if one else world.status,
         answer=answer,
     )
+
+
+def _found(
+    path: str, options: AbortOptions, world: TxnWorld
+) -> dict[str, list[OpenTransactionReport]]:
+    """Return the open transactions that are wanted, by partition directory.
+
+    Raises:
+        UsageError: no coordinator knows the transactional id.
+    """
+    wanted, found = options.transactional_id, dict[str, list[OpenTransactionReport]]()
+    for each in world.open_transactions():
+        if each.is_late if wanted is None else each.transactional_id == wanted:
+            found.setdefault(each.path, []).append(each)
+    if not found and wanted is not None and all(wanted not in each.ids for each in world.logs):
+        raise UsageError(
+            f"{path}: no coordinator here knows the transactional.id {wanted!r}",
+            next_step=f"eoctl txn list {pasted(path)}",
+        )
+    return found
+
+
+def _why_nothing(path: str, options: AbortOptions) -> str:
+    if options.transactional_id is None:
+        return f"no transaction is overdue in {path}"
+    return f"{options.transactional_id} has no open transaction in {path}"
+
+
+def _by_partition(
+    found: dict[str, list[OpenTransactionReport]], options: AbortOptions, world: TxnWorld
+) -> Iterator[PlannedAbort]:
+    for directory, each in found.items():
+        try:
+            yield plan_aborts(directory, each, options, world)
+        except RefusedError as exc:
+            yield PlannedAbort(plan=None, errors=(exc,))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recovery.cluster.coordinator_log import CoordinatorLog, StatePartition
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
-from recovery.transactions.abort import count_open, plan_marker, require_epochs, with_recovery
+from recovery.transactions.abort import count_open, plan_markers, require_epochs, with_recovery
 from recovery.transactions.open_transactions import find_open
 from storage.errors import RefusedError
 from storage.producers.producer_state import AppendError
@@ -31,8 +31,9 @@ from tests.writing import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from random import Random
 
-    from recovery.transactions.abort import PlannedMarker
+    from recovery.transactions.abort import PlannedMarkers
     from recovery.transactions.open_transactions import OpenTransactionReport
 
 
@@ -40,14 +41,14 @@ def open_in(directory: Path) -> list[OpenTransactionReport]:
     return find_open(partition_at(directory), None, now_ms=NOW_MS)[0]
 
 
-def plan(directory: Path, found: OpenTransactionReport, *, leader_epoch: int = 0) -> PlannedMarker:
+def plan(directory: Path, found: OpenTransactionReport, *, leader_epoch: int = 0) -> PlannedMarkers:
     tail = tail_at(directory, SMALL)
-    return plan_marker(
-        str(directory), tail, SMALL, found, now_ms=NOW_MS + 5, leader_epoch=leader_epoch
+    return plan_markers(
+        str(directory), tail, SMALL, [found], now_ms=NOW_MS + 5, leader_epoch=leader_epoch
     )
 
 
-def carried_out(directory: Path, planned: PlannedMarker) -> None:
+def carried_out(directory: Path, planned: PlannedMarkers) -> None:
     backups = directory.parent.parent / "backups"
     carry_out(partition_at(directory), planned.steps, NoSyncFileSystem(), backups)
 
@@ -103,7 +104,7 @@ def test_any_open_transaction_ends_as_its_leader_would_end_it(
             coordinator_epoch=max(found.coordinator_epoch, 0),
         )
         writer.close()
-        assert planned.marker_offset == appended.base_offset
+        assert planned.offsets[0] == appended.base_offset
         assert headers_of(ours) == headers_of(twin)
         end = f"{appended.base_offset + 1:020d}.snapshot"
         assert content(ours)[end] == content(twin)[end]
@@ -117,7 +118,7 @@ def test_any_open_transaction_ends_as_its_leader_would_end_it(
         still = open_in(ours)
         assert found.producer_id not in {each.producer_id for each in still}
         oldest = min((each.first_offset for each in still), default=appended.base_offset + 1)
-        assert planned.last_stable_offset == oldest
+        assert planned.stable_offsets[-1] == oldest
     after = content(ours)
     assert {name: after[name] for name in before} == before
     rebuilt = dict(
@@ -126,6 +127,40 @@ def test_any_open_transaction_ends_as_its_leader_would_end_it(
         ).files()
     )
     assert rebuilt == {name: after.get(name, b"") for name in rebuilt}
+
+
+@settings(max_examples=examples(40))
+@given(steps, st.randoms(use_true_random=False))
+def test_several_end_as_one_after_the_other(
+    tmp_path_factory: pytest.TempPathFactory, done: list[tuple[int, str]], order: Random
+) -> None:
+    """In any order: the same markers, the same state, the same last stable offsets."""
+    root = tmp_path_factory.mktemp("aborts")
+    fs = NoSyncFileSystem()
+    for name in ("ours", "twin"):
+        writer = open_writer(make_log_dir(root / name) / "t-0", fs=fs)
+        for number, (producer_id, _) in enumerate(done):
+            writer.append(batch(2, (producer_id + number, 0, 0), is_transactional=True))
+        writer.close()
+    ours, twin = root / "ours/t-0", root / "twin/t-0"
+    found = open_in(ours)
+    order.shuffle(found)
+    planned = plan_markers(
+        str(ours), tail_at(ours, SMALL), SMALL, found, now_ms=NOW_MS + 5, leader_epoch=0
+    )
+    carried_out(ours, planned)
+    one_by_one = []
+    for each in found:
+        one_by_one.append(plan(twin, each))
+        carried_out(twin, one_by_one[-1])
+    assert headers_of(ours) == headers_of(twin)
+    assert [each.offsets[0] for each in one_by_one] == [*planned.offsets]
+    stable = [each.stable_offsets for each in one_by_one]
+    assert [first for first, _ in stable] == [*planned.stable_offsets[:-1]]
+    assert [last for _, last in stable] == [*planned.stable_offsets[1:]]
+    last = f"{planned.offsets[-1] + 1:020d}.snapshot"
+    assert content(ours)[last] == content(twin)[last]
+    assert open_in(ours) == []
 
 
 def test_the_coordinator_epoch_is_that_of_the_last_marker(tmp_path: Path) -> None:
@@ -157,7 +192,7 @@ def test_an_empty_last_segment_gets_the_marker(tmp_path: Path) -> None:
     (directory / "00000000000000000001.timeindex").touch()
     (found,) = open_in(directory)
     planned = plan(directory, found)
-    assert planned.marker_offset == 1
+    assert planned.offsets[0] == 1
     carried_out(directory, planned)
     assert (directory / "00000000000000000001.log").stat().st_size == 78
     assert open_in(directory) == []

@@ -414,7 +414,7 @@ def flush() -> None:
     What a pager may be needed for stays where it is, see `finish`.
     """
     if _Mode.turner is not None and (held := _Mode.turner.flushed()):
-        _write(held)
+        _write(held if _Mode.terminal is None else _Mode.terminal.shown(held))
     try:
         sys.stdout.buffer.flush()
     except BrokenPipeError:

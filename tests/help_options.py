@@ -146,7 +146,7 @@ def _sentences(told: str) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     text = text.replace("\\", "\\e").replace("--", "\\-\\-")
-    return re.sub(r"(?<![\w-])-(?=\w)", "\\-", text)
+    return re.sub(r"(?<![\w\\-])-(?=\w)", "\\-", text)
 
 
 def main() -> None:

@@ -327,7 +327,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
         message(run.summary())
         verdict = verdict_of_run(run, request)
-        first = [*_free_line(request, found), *top(verdict, answer_width(output))]
+        start, *rest = top(verdict, answer_width(output))
+        first = [start, *_free_line(request, found), *rest]
         tell_answer(first, output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)

@@ -46,8 +46,10 @@ def command(
         str, argument(metavar="PARTITION", help="A directory TOPIC-N; with --topic a log dir.")
     ],
     topic: Annotated[
-        str | None,
-        records_option(metavar="TOPIC", help="All partitions of this topic, by timestamp."),
+        list[str] | None,
+        records_option(
+            metavar="TOPIC", help="All partitions of this topic, by timestamp; repeatable."
+        ),
     ] = None,
     isolation: Annotated[
         Isolation, records_option(help="Isolation level of the consumer.")
@@ -62,7 +64,8 @@ def command(
         records_option(
             "--from",
             metavar="WHERE",
-            help="Start at earliest, latest, an offset, a time, or -N for the last N records.",
+            help="Start at earliest, latest, an offset, a time, or -N for the last N of each"
+            " partition.",
         ),
     ] = "earliest",
     until: Annotated[
@@ -150,7 +153,7 @@ def command(
 
     if raw:
         pass_escapes()
-    if topic is not None and (follow or group is not None or program is not None):
+    if topic and (follow or group is not None or program is not None):
         raise UsageError("--topic: --follow, --group and --exec are for one partition")
     if decode and program is not None:
         raise UsageError("--decode is for printing, --exec gets the bytes")
@@ -209,7 +212,7 @@ def command(
         line_format=None if line_format is None else LineFormat(line_format),
         schemas=schemas_for(path, schema_dir) if decode or schema_dir else None,
     )
-    if topic is not None:
+    if topic:
         return consume_topic(path, topic, wanted, printing)
     return consume(path, wanted, printing, of_group)
 
@@ -329,18 +332,20 @@ def consume(
         return status
 
 
-def consume_topic(path: str, topic: str, options: ConsumeOptions, printing: PrintOptions) -> int:
-    """Print the records of all partitions of a topic by timestamp; returns the exit status.
+def consume_topic(
+    path: str, topics: list[str], options: ConsumeOptions, printing: PrintOptions
+) -> int:
+    """Print the records of all partitions of topics by timestamp; returns the exit status.
 
     Raises:
         UsageError, AccessError: nothing was printed.
         DamageError: all records before the damage were printed.
     """
     _refuse_columns()
-    directories = given_paths([path], None, [topic])
+    directories = given_paths([path], None, topics)
     own = options._replace(max_messages=None)
     consumers = [Consumer(each, own, output.message) for each in directories]
-    consumers.sort(key=lambda each: each.partition.partition)
+    consumers.sort(key=lambda each: (each.partition.topic, each.partition.partition))
     encoders = {id(each): printing.encoder(each.partition, is_named=True) for each in consumers}
     for each in consumers:
         each.start()

@@ -180,6 +180,8 @@ class DiffRun:
         self._limit = limit
         self._by_journal: list[JournalLoss] = []
         self._compared: set[str] = set()
+        self._unread: set[str] = set()  # of what was compared, where a part is not
+        self._topics = tuple(topics)
         self._is_short = False
         self.counts = dict.fromkeys(ChangeKind, 0)
         self.states: list[StateChange] = []
@@ -188,7 +190,7 @@ class DiffRun:
         if has_journal(a):
             side, other = self._around_journal(a, paths, topics)
             self.names = f"before {a} was applied", b or "now"
-            self._compare_groups_before(a, topics)
+            self._compare_groups_before(a, paths, topics)
         else:
             if b is None:
                 raise UsageError(f"{a}: B is missing", next_step="eoctl diff A B")
@@ -203,6 +205,11 @@ class DiffRun:
             self._compare_clusters(given, paths, topics)
         if not other.partitions and not side.partitions:
             raise UsageError(f"{a}: no partition to compare with")
+        if not has_records and not self._compared:
+            raise UsageError(
+                "--no-records: without the records there is nothing to compare here",
+                next_step="whole log dirs of both sides; or without --no-records",
+            )
         self._progress = Progress("comparing", lambda: total_bytes([side, other]))
         self._survey = AgainstSurvey(side, other, on_bytes=self._progress.advance)
         self._has_records = has_records
@@ -253,9 +260,13 @@ class DiffRun:
         if not all(dirs):
             return
         images = [self._image(each) for each in dirs]
-        known = [each for each in images if each is not None]
+        known = [each for each in images if each is not None and each.is_complete]
         if len(known) < len(images):
-            self.notes.append("topics and settings are not compared: a side has no metadata")
+            short = [path for each, found in zip(images, (a, b), strict=True)
+                     if each is None or not each.is_complete for path in found]  # fmt: skip
+            what = f"{', '.join(short)}: no metadata, or not all of them could be read"
+            self.notes.append(f"topics and settings are not compared: {what}")
+            self._is_short |= any(each is not None for each in images)
         else:
             is_one_cluster = _cluster_id(dirs[0]) == _cluster_id(dirs[1])
             names = [
@@ -283,18 +294,30 @@ class DiffRun:
         only: Collection[int] | None = None,
     ) -> None:
         """`only`: of these partitions of __consumer_offsets; None: of all."""
+        damaged = set[int]()
         for each in (one, two):
             self.notes += each.told()
+            self.notes += map(str, each.problems)
             self._is_short |= each.is_corrupt or each.is_unreadable
+            damaged |= {number for number, is_whole in each.partitions.items() if not is_whole}
+        if damaged:  # an older offset would stand for one that cannot be read
+            names = ", ".join(f"{GROUPS_TOPIC}-{each}" for each in sorted(damaged))
+            self.notes.append(f"groups in {names} are not compared: a side is damaged there")
+            self._unread.add("committed offset")
+        numbers = {*one.partitions, *two.partitions} if only is None else {*only}
+        only = numbers - damaged
         self._add("committed offset", *(_offsets(each, topics, only) for each in (one, two)))
 
-    def _compare_groups_before(self, journal: str, topics: Collection[str]) -> None:
-        """Compare the committed offsets around a change of __consumer_offsets."""
+    def _compare_groups_before(
+        self, journal: str, paths: Sequence[str], topics: Collection[str]
+    ) -> None:
+        """Compare the committed offsets before a change of __consumer_offsets with B, or now."""
         before = side_before(journal).partitions
         parts = {key: own for key, own in before.items() if key[0] == GROUPS_TOPIC}
         if not parts:
             return
-        current = [own.path for own in parts.values() if Path(own.path).is_dir()]
+        touched = [own.path for own in parts.values() if Path(own.path).is_dir()]
+        current = paths or touched
         dirs = discover(current).log_dirs if current else ()
         image = self._image(dirs) if dirs else None
         with TemporaryDirectory(prefix="eoctl-diff-") as place:
@@ -385,11 +408,13 @@ class DiffRun:
             if what not in self._compared:
                 continue
             rows = [each for each in self.states if each.what == what]
+            limits = f" in what concerns {', '.join(self._topics)}" if self._topics else ""
+            limits += "; a part could not be read" if what in self._unread else ""
             if not rows:
-                yield Said(label, "equal")
+                yield Said(label, f"equal{limits}")
                 continue
             names = listing(list(dict.fromkeys(each.name for each in rows)), "names")
-            yield Said(label, f"{counted(len(rows), 'difference')} in {names}")
+            yield Said(label, f"{counted(len(rows), 'difference')} in {names}{limits}")
         for each in told_of_changes(self._by_journal):
             yield Said("Lost", each, Severity.ERROR.rank)
         for label, name in zip("AB", self.names, strict=True):

@@ -328,6 +328,11 @@ def durability_answer(claims: Sequence[TopicClaims]) -> Iterator[Said]:
     """Say how many topics do not survive the loss of one broker, and in which way."""
     bad = [each for each in claims if each.faults]
     count = counted(len(claims), "topic")
+    if not claims:
+        yield Said(
+            "Topics", "none is known: the metadata have no topic, or could not be read", GRAVE
+        )
+        return
     if not bad:
         yield Said("Topics", f"{count}: each survives the loss of any one broker")
         return

@@ -101,13 +101,14 @@ def command(
             for start_ms, count in new_by_hour(each)
         )
         reports.append(Report("hour", HOUR_COLUMNS, list(hours)))
-    tell_first(producer_lines(total, len(shown), by_topic, clock), output)
+    is_whole = not problems and all(each.found.is_whole for each in counted)
+    lines = producer_lines(total, len(shown), by_topic, clock, is_whole=is_whole)
+    tell_first(lines, output)
     for number, report in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")
         emit(report, output)
     notes = [note for each in counted for note in each.found.notes]
-    is_whole = not problems and all(each.found.is_whole for each in counted)
     empty = len(counted) - len(shown)
     left_out = [f"partitions without producers, which have no row: {empty:,}"] if empty else []
     for note in (*left_out, moment.describe(), *problems, *notes, verified(is_whole=is_whole)):
@@ -120,6 +121,8 @@ def producer_lines(
     partitions_count: int,
     by_topic: Mapping[str, Sequence[Any]],
     clock: Clock,
+    *,
+    is_whole: bool,
 ) -> Iterator[Said]:
     """Say how many producer ids a broker keeps, in how much heap, and where most of them are."""
     from recovery.look.census import count_producers
@@ -129,7 +132,10 @@ def producer_lines(
     text = f"{live:,} live producer ids of {known:,}, in {partitions}"
     yield Said("Heap", f"{size_text(total.heap_bytes)} for {text}")
     if total.open_transactions_count:
-        yield Said("Open", number_of(total.open_transactions_count, "transaction"))
+        text = number_of(total.open_transactions_count, "transaction")
+        yield Said(
+            "Open", text if is_whole else f"{text}, or fewer: an end may be in what is damaged"
+        )
     if total.new_last_hour_count:
         topics = {name: count_producers(each, clock) for name, each in by_topic.items()}
         most = max(topics, key=lambda name: topics[name].new_last_hour_count)

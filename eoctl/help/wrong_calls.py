@@ -11,6 +11,7 @@ import shlex
 from difflib import get_close_matches
 from typing import Any
 
+from eoctl.help.examples import EXAMPLES
 from storage.errors import UsageError
 
 # A word that is no command -> the command that was meant.
@@ -106,7 +107,7 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
     param = getattr(exc, "param", None)
     said = exc.format_message().rstrip(".")
     if kind == "NoSuchOption":
-        meant = _without(arguments, exc.option_name, call.partition(" ")[2])
+        meant = _mended(arguments, exc.option_name, call.partition(" ")[2], _all_options(context))
         meant = meant or _nearest(exc.option_name, _options_of(context))
         return UsageError(f"{exc.option_name}: no such option", next_step=meant or help_call)
     if kind == "UnknownCommandError":
@@ -116,7 +117,7 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
             return UsageError(f"{exc.name}: no such command", next_step=f"{call} {nearest}")
         if meant is not None:
             rest = arguments[arguments.index(exc.name) + 1 :]
-            help_call = " ".join(["eoctl", meant, *map(shlex.quote, rest)])
+            help_call = _renamed(exc.name, meant, rest)
         return UsageError(f"{exc.name}: no such command", next_step=help_call)
     if kind == "MissingParameter" and param is not None:
         return UsageError(f"{_name(param, context)} is missing", next_step=help_call)
@@ -130,6 +131,33 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
     return UsageError(said, next_step=help_call)
 
 
+def _renamed(name: str, meant: str, rest: list[str]) -> str:
+    """Return a call of the command that was meant, with what was meant by its options."""
+    if name == "cluster" and f"sim {''.join(rest[:1])}" in EXAMPLES:
+        meant = "sim"  # its name until it was a directory's state that people asked for
+    wrong = [each.partition("=")[0] for each in rest]
+    option = next((each for each in wrong if each in OPTIONS_MEANT.get(meant, {})), None)
+    words = [*meant.split(), *rest]
+    found = None if option is None else _without(words, option, meant)
+    return found or " ".join(["eoctl", meant, *map(shlex.quote, rest)])
+
+
+def _mended(arguments: list[str], option: str, call: str, known: list[str]) -> str | None:
+    """Return a call with what was meant by each wrong option; None: the first one is unknown."""
+    found = _without(arguments, option, call)
+    for _ in arguments:
+        words = [] if found is None else shlex.split(found)[1:]
+        if words[: len(call.split())] != call.split():
+            break  # another command
+        names = [each.partition("=")[0] for each in words if each.startswith("-")]
+        wrong = next((each for each in names if each not in known), None)
+        more = None if wrong is None else _without(words, wrong, call)
+        if more is None:
+            break
+        found = more
+    return found
+
+
 def _without(arguments: list[str], option: str, call: str) -> str | None:
     """Return a call with what was meant in the place of a wrong option; None: unknown."""
     by_call = OPTIONS_MEANT.get(call, {})
@@ -141,14 +169,16 @@ def _without(arguments: list[str], option: str, call: str) -> str | None:
     value = ""
     if "{" in meant:
         _, equals, value = word.partition("=")
-        if not equals:
-            value, after = "".join(after[:1]), after[1:]
+        if not equals and after and not after[0].startswith("-"):
+            value, after = after[0], after[1:]
+        if not value and "{-}" not in meant:
+            return None
     text = meant.replace("{-}", "").replace("{}", shlex.quote(value))
     rest = [shlex.quote(each) for each in before[len(call.split()) :]]
     if text.startswith("eoctl"):
         return " ".join([text, *rest, *map(shlex.quote, after)])
-    if text == "LOG-DIR" and any(not each.startswith("-") for each in rest):
-        text = ""  # a directory is there already
+    if text == "LOG-DIR" and (not call or any(not each.startswith("-") for each in rest)):
+        text = ""  # a directory is there already, or comes behind the command
     return " ".join(each for each in ["eoctl", call, *rest, text, *map(shlex.quote, after)] if each)
 
 
@@ -178,6 +208,11 @@ def _name(param: Any, context: Any) -> str:
 def _options_of(context: Any) -> list[str]:
     params = [] if context is None else context.command.get_params(context)
     return [name for each in params for name in each.opts if name.startswith("--")]
+
+
+def _all_options(context: Any) -> list[str]:
+    params = [] if context is None else context.command.get_params(context)
+    return [name for each in params for name in (*each.opts, *each.secondary_opts)]
 
 
 def _nearest(name: str, names: list[str]) -> str | None:

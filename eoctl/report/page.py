@@ -287,14 +287,15 @@ def sentence(model: Model) -> str:
     labels = {each.label: each for each in model.verdict}
     parts = []
     if "Start" in labels:
-        start = labels["Start"].text
-        parts.append(start.partition(", as far as")[0].partition("; ")[0])
+        start = labels["Start"].text.partition(", as far as")[0].partition("; ")[0]
+        cuts = labels.get("Cuts")
+        parts.append(start if cuts is None else f"{start}: {cuts.text}")
     if any(each.severity == "error" for each in model.sources):
         parts.append("a part could not be read")
     lost = labels.get("Lost")
     if lost is not None:
         is_lost = lost.severity in ("error", "warning")
-        parts.append(lost.text.partition(":")[0] if is_lost else "no record is known to be lost")
+        parts.append(lost.text if is_lost else "no record is known to be lost")
     if model.held:
         since = [e.since_timestamp_ms for e in model.held if e.since_timestamp_ms is not None]
         count = len(model.held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from recovery.fsck.one_pass import CheckResult, check_one
 from recovery.replay.recover_state import forgotten_transactions
@@ -40,6 +41,8 @@ class PartitionFacts(NamedTuple):
             on behind what was read.
         may_be_open: a transaction may be open, by the log or by a snapshot.
         segments: base offset, path and size of each, in log order.
+        batches_crc: CRC-32 of the checksums of the good batches, in log order: it tells two
+            contents apart.
     """
 
     log_start_offset: int | None = None
@@ -50,6 +53,7 @@ class PartitionFacts(NamedTuple):
     may_be_open: bool = False
     segments: tuple[tuple[int, str, int], ...] = ()
     is_end_read: bool = True
+    batches_crc: int = 0
 
 
 class PartitionLook(NamedTuple):
@@ -102,6 +106,7 @@ class TimelineWatch:
         self._has_timeline = has_timeline
         self._max_bins = max_bins
         self._is_end_read = True
+        self._batches_crc = 0
         self._partition: Partition | None = None
         self._reading: TimelineReading | None = None
         self._transactions: OpenTransactions | None = None
@@ -125,6 +130,7 @@ class TimelineWatch:
         """Take batches with right checksums."""
         assert self._reading is not None
         assert self._transactions is not None
+        self._batches_crc = crc32(table.crc.tobytes(), self._batches_crc)
         kinds = marker_kinds(table.row_count, markers)
         for (path, pos), kind in self._by_key.items():
             if path == files.log.path:
@@ -166,6 +172,7 @@ class TimelineWatch:
                 for each in partition.segments
             ),
             is_end_read=self._is_end_read,
+            batches_crc=self._batches_crc,
         )
 
 

@@ -60,6 +60,10 @@ def test_numbers_are_those_of_the_check(
     assert found["eoctl_lost_offsets", str(two)] > 0
     assert found["eoctl_check_exit_status",] == done.status == 1
     assert found["eoctl_check_end_timestamp_seconds",] > 1_795_000_000
+    eoctl("check", one, "--now", "2026-11-21T03:00:00Z", "--metrics", file, "-o", "jsonl")
+    young = metrics_of(file)
+    assert young["eoctl_open_transactions", str(one)] == 2
+    assert young["eoctl_hanging_transactions", str(one)] == 0
 
 
 def test_the_file_is_replaced_in_one_step(
@@ -89,5 +93,6 @@ def test_a_file_in_a_log_dir_is_refused(
     assert (done.status, done.text) == (4, "")
     assert "lies in the log dir" in done.errors
     assert not (log_dir / place).exists()
-    assert eoctl("check", log_dir, "--metrics", tmp_path / "none" / "x").status == 3
+    nowhere = eoctl("check", log_dir, "--metrics", tmp_path / "none" / "x")
+    assert (nowhere.status, nowhere.text) == (3, "")  # before anything was read
     shutil.rmtree(log_dir)

@@ -62,6 +62,15 @@ def test_formats_that_mean_nothing(
     assert "try: %% and a letter of tpokKvVsSRTdhHi%" in done.errors
 
 
+@pytest.mark.parametrize("form", ["json", "", "%%", r"\n"])
+def test_a_format_without_a_letter_is_no_format(
+    form: str, eoctl: Callable[..., Any], golden: Callable[[str], Path]
+) -> None:
+    done = eoctl("consume", golden("kafka-4.3.1") / "clean" / "plain-0", "-f", form)
+    assert (done.status, done.stdout) == (2, b"")
+    assert "nothing of the record is in it" in done.errors
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
     """Three partitions whose records are interleaved, one of which goes back in time."""

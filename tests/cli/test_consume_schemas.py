@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from eoctl.clients.text.schemas import Schemas, UndecodableError
 from tests.doubled_logs import Said, Sent, write_log
 
 if TYPE_CHECKING:
@@ -213,3 +216,81 @@ def test_without_any_schema(eoctl: Callable[..., Any], golden: Callable[[str], P
     assert (done.status, done.stdout) == (2, b"")
     assert "no schema: neither _schemas-0 nor files" in done.errors
     assert eoctl("consume", "x", "--schema-dir", "none").status == 3
+
+
+def test_values_that_json_has_no_word_for(tmp_path: Path) -> None:
+    """NaN as Protobuf's JSON writes it; JSON as it was written; else the bytes stay, and count."""
+    (tmp_path / "1.avsc").write_text('{"type": "array", "items": "double"}')
+    (tmp_path / "2.json").write_text('{"type": "object"}')
+    schemas = Schemas([str(tmp_path)])
+    doubles = struct.pack("<4d", float("nan"), float("inf"), -float("inf"), 1.5)
+    decoded = schemas.decode(b"\x00" + (1).to_bytes(4, "big") + b"\x08" + doubles + b"\x00")
+    assert json.loads(decoded, parse_constant=pytest.fail) == ["NaN", "Infinity", "-Infinity", 1.5]
+    head = b"\x00" + (2).to_bytes(4, "big")
+    text = b'{"a":\n1.00000000000000000000001, "b": "\\ud800"}'
+    assert schemas.decode(head + text) == text.replace(b"\n", b" ")
+    for wrong in (b'{"a": NaN}', b'{"a": "\xff"}', b"{", b'{"a": "\xed\xa0\x80"}'):
+        with pytest.raises(UndecodableError):
+            schemas.decode(head + wrong)
+
+
+def test_a_schema_that_is_no_text(shop: Any, eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "schemas"
+    folder.mkdir()
+    (folder / "7.avsc").write_bytes(b'"\xff"')
+    outcome = eoctl("consume", shop[0], "--topic", "orders", "--decode", "--schema-dir", folder)
+    assert outcome.status == 2
+    assert "7.avsc: not UTF-8 at byte 1" in outcome.errors
+
+
+def wire(number: int, data: bytes) -> bytes:
+    return b"\x00" + number.to_bytes(4, "big") + data
+
+
+def test_hostile_values_stay_bytes(tmp_path: Path) -> None:
+    """A few bytes cannot make a value endless, nor end the process."""
+    node = {"type": "record", "name": "Node",
+            "fields": [{"name": "next", "type": ["null", "Node"]}]}  # fmt: skip
+    inner = {"type": "record", "name": "None", "fields": [{"name": "a", "type": "null"}]}
+    files = {
+        1: (".avsc", json.dumps(node)),
+        2: (".avsc", '{"type": "array", "items": "null"}'),
+        3: (".avsc", json.dumps({"type": "array", "items": inner})),
+        4: (".proto", 'syntax = "proto3"; message A { int32 x = 1; } message B { int32 y = 1; }'),
+        5: (".json", "{}"),
+        6: (".avsc", '{"type": "map", "values": "null"}'),
+    }
+    for number, (suffix, text) in files.items():
+        (tmp_path / f"{number}{suffix}").write_text(text)
+    os.mkfifo(tmp_path / "7.avsc")
+    schemas = Schemas([str(tmp_path)])
+    for value in (
+        wire(1, b"\x02" * 900_000 + b"\x00"),
+        wire(2, b"\x80\x80\x80\x80\x80\x01\x00"),
+        wire(3, b"\x80\x80\x80\x80\x80\x01\x00"),
+        wire(4, b"\xff" * 900_000),
+        wire(4, b"\x02\x01\x08\x05"),
+        wire(5, b"[" * 200_000),
+        wire(7, b"\x00"),
+    ):
+        with pytest.raises(UndecodableError):
+            schemas.decode(value)
+    assert schemas.decode(wire(4, b"\x02\x02\x08\x05")) == b'{"y":5}'
+    assert schemas.decode(wire(6, b"\x02\x02a\x00")) == b'{"a":null}'
+
+
+def test_what_is_no_record_of_a_registry(tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    """Records of `_schemas` with other types are passed over."""
+    log_dir = tmp_path / "kafka"
+    good = {"subject": "s", "version": 1, "id": 1, "schema": '"long"', "deleted": False}
+    wrong = [{**good, "id": [1]}, {**good, "subject": [1]}, {**good, "version": {}},
+             {**good, "schemaType": 5}, {**good, "references": [[1]]}, good]  # fmt: skip
+    key = json.dumps({"keytype": "SCHEMA", "subject": "s", "version": 1}).encode()
+    texts = [*(json.dumps(each).encode() for each in wrong), b"[" * 200_000]
+    said = tuple(Said(10, key, each) for each in texts)
+    write_log(log_dir / "_schemas-0", [Sent(1, 0, 0, said)])
+    write_log(log_dir / "orders-0", [Sent(1, 0, 0, (Said(10, b"k", wire(1, b"\x0e")),))])
+    done = eoctl(
+        "consume", log_dir / "orders-0", "--decode", "--schema-dir", log_dir, "-o", "jsonl"
+    )
+    assert (done.status, json.loads(done.text)["value"]) == (0, 7)

@@ -202,6 +202,21 @@ def test_wrong_calls(eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_
     assert (alone.status, "B is missing" in alone.errors) == (2, True)
     assert eoctl("diff", tmp_path / "none", log_dir).status == 3
     assert eoctl("diff", whole, f"{log_dir},{tmp_path / 'none'}").status == 5
+    empty = eoctl("diff", whole / "plain-0", log_dir / "plain-0", "--no-records")
+    assert (empty.status, empty.text) == (2, "")
+    assert "there is nothing to compare here" in empty.errors
+
+
+def test_one_side_without_metadata(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """What could not be compared is not equal."""
+    clean = golden("kafka-4.3.1") / "clean"
+    copy = tmp_path / "copy"
+    shutil.copytree(clean, copy, ignore=shutil.ignore_patterns("__cluster_metadata-0"))
+    done = eoctl("diff", clean, copy, "-o", "jsonl")
+    assert done.status == 5
+    assert f"topics and settings are not compared: {copy}: no metadata" in done.errors
 
 
 def test_only_what_was_asked_for_is_compared(
@@ -264,6 +279,8 @@ def test_an_import_of_offsets_is_seen_before_and_after(
     expected = [("new", "committed offset", "group-new", "plain-0", None, "17")]
     assert states_of(eoctl("diff", whole, log_dir, "--no-records", *JSONL)) == expected
     assert states_of(eoctl("diff", journal_in(done), *JSONL)) == expected
+    as_before = eoctl("diff", journal_in(done), whole, *JSONL)  # B is not what is there now
+    assert states_of(as_before) == []
     turned = eoctl("diff", log_dir, whole, "--no-records", *JSONL)
     assert states_of(turned) == [("gone", *expected[0][1:4], "17", None)]
     assert turned.status == FINDINGS
@@ -305,3 +322,22 @@ def test_replicas_of_two_clusters(eoctl: Callable[..., Any], golden: Callable[[s
     assert "the one that replicas compare recommends" in done.errors
     (row,) = rows_of(done, "partition")
     assert row["equal"] > 0
+
+
+def test_damage_outside_the_records_is_no_difference(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Offsets and metadata that cannot be read whole are not compared, and it is said."""
+    clean = golden("kafka-4.3.1") / "clean"
+    for name, what in (
+        ("__consumer_offsets-0", "groups in __consumer_offsets-0 are not compared"),
+        ("__cluster_metadata-0", "topics and settings are not compared"),
+    ):
+        copy = shutil.copytree(clean, tmp_path / name)
+        (log, *_) = sorted((copy / name).glob("*.log"))
+        data = bytearray(log.read_bytes())
+        data[-40] ^= 0xFF
+        log.write_bytes(data)
+        done = eoctl("diff", clean, copy, "--no-records", "-o", "jsonl")
+        assert (done.status, rows_of(done, "state")) == (5, []), name
+        assert what in done.errors

@@ -21,6 +21,7 @@ from tests.audit_logs import Batch, write_segments
 from tests.batches import commit_marker
 from tests.changes import rows_of
 from tests.damage.faults import read_batches
+from tests.doubled_logs import Said, Sent, write_log
 from tests.drawn import times
 from tests.hanging import replace_state
 
@@ -754,3 +755,16 @@ def test_an_election_without_another_replica_has_lost_nothing(
     top = to.read_text().partition('id="timelines"')[0]
     assert 'class="badge">fine' in top
     assert "Nothing wrong was found" in top
+
+
+def test_the_digest_is_of_the_contents(tmp_path: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Equal for a copy elsewhere; another one for another record of the same size."""
+
+    def digest(name: str, value: bytes) -> str:
+        said = (Said(1, b"k", value),)
+        write_log(tmp_path / name / "t-0", [Sent(7, 0, 0, said)])
+        rows = rows_of(eoctl("report", tmp_path / name, "-o", "jsonl"), "source")
+        (found,) = [each["value"] for each in rows if each["what"] == "digest"]
+        return found
+
+    assert digest("one", b"a") == digest("copy", b"a") != digest("other", b"b")

@@ -502,7 +502,7 @@ def test_abort_of_a_transactional_id(kafka: Path, eoctl: Callable) -> None:
     assert (row["producer_id"], row["applied"]) == (40, True)
     again = eoctl(*call)
     assert again.status == 0
-    assert "open-1 has no open transaction in kafka" in again.errors + again.text
+    assert "open-1: no open transaction in kafka" in again.errors + again.text
     unknown = eoctl("txn", "abort", "kafka", "--transactional-id", "opne-1", *LATE)
     assert unknown.status == 2
     assert "no coordinator here knows the transactional.id 'opne-1'" in unknown.errors

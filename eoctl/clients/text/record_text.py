@@ -129,7 +129,11 @@ class LineFormat:
     r"""A format of `consume --format`, such as `%t %p %o %k %v\n`."""
 
     def __init__(self, text: str) -> None:
-        """Read a format. Raises UsageError: it has a letter or an escape that means nothing."""
+        """Read a format.
+
+        Raises:
+            UsageError: it has no letter, or a letter or an escape that means nothing.
+        """
         self._parts: list[bytes | Callable[[_Line], bytes]] = []
         self._number = count(1)
         pos = 0
@@ -151,6 +155,11 @@ class LineFormat:
                     _ESCAPES.get(found["escape"], plain.encode("utf-8", "surrogateescape"))
                 )
             pos = found.end()
+        if not any(callable(each) and each is not LETTERS["%"] for each in self._parts):
+            raise UsageError(
+                f"--format {text!r}: nothing of the record is in it",
+                next_step=r"-f '%o %k %v\n'; or -o jsonl, -o csv",
+            )
 
     def encode(self, records: Records, topic: str, partition: int) -> bytes:
         """Return the text of some records."""

@@ -8,6 +8,7 @@ What cannot be decoded stays bytes, and is counted by its reason.
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from base64 import b64decode, b64encode
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 SCHEMAS_TOPIC = "_schemas"  # kafkastore.topic of the registry
 MAGIC, HEADER_BYTES = 0, 5
+VARINT_BYTES = 10  # at most
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 SUFFIXES = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
 
@@ -69,7 +71,7 @@ class Schemas:
         """Read the schemas of log dirs, of a directory of `_schemas-0`, or of files ID.avsc.
 
         Raises:
-            UsageError: there are none.
+            UsageError: there are none, or one is not UTF-8.
             AccessError, DamageError: they cannot be read.
         """
         self._by_id: dict[int, StoredSchema] = {}
@@ -96,11 +98,24 @@ class Schemas:
                 self._by_version[found.name, version] = found
         try:
             files = sorted(place.iterdir())
+            texts = {
+                file: file.read_bytes()
+                for file in files
+                if file.suffix in SUFFIXES
+                and file.stem.isdecimal()
+                and file.stem.isascii()
+                and file.is_file()
+            }
         except OSError as exc:
-            raise AccessError(exc, str(place)) from exc
-        for file in files:
-            if file.suffix in SUFFIXES and file.stem.isdecimal() and file.stem.isascii():
-                kind, text = SUFFIXES[file.suffix], file.read_text(encoding="utf-8")
+            raise AccessError(exc, exc.filename or str(place)) from exc
+        for file, data in texts.items():
+            try:
+                kind, text = SUFFIXES[file.suffix], data.decode("utf-8")
+            except UnicodeDecodeError as exc:
+                raise UsageError(
+                    f"{file}: not UTF-8 at byte {exc.start}", next_step="a schema as text"
+                ) from exc
+            else:
                 found = StoredSchema(id=int(file.stem), kind=kind, text=text, name=file.name)
                 self._by_id[found.id] = found
 
@@ -136,10 +151,9 @@ class Schemas:
         decoder = self._decoder_of(number)
         try:
             found = decoder(data[HEADER_BYTES:])
+            return JsonBytes(found if isinstance(found, bytes) else _json_of(found))
         except Exception as exc:  # whatever a library says of foreign bytes
             raise UndecodableError(f"the bytes do not fit schema {number}") from exc
-        text = json.dumps(found, ensure_ascii=False, separators=(",", ":"), default=_plain)
-        return JsonBytes(text.encode("utf-8", "surrogatepass"))
 
     def _decoder_of(self, number: int) -> Decode:
         """Return what decodes values of a schema, made once. Raises UndecodableError."""
@@ -166,11 +180,11 @@ class Schemas:
         if schema.kind == PROTOBUF:
             return _protobuf_decoder(schema, self._referenced(schema))
         if schema.kind == JSON:
-            return json.loads
-        raise UndecodableError(f"schema {number} is of the unknown type {schema.kind}")
+            return _checked_json
+        raise UndecodableError(f"schema {number} is of the unknown type {schema.kind!r}")
 
     def _referenced(self, schema: StoredSchema) -> list[tuple[str, StoredSchema]]:
-        """Return what a schema refers to, each behind what it refers to itself, with its name."""
+        """Return the schemas that a schema imports, with their names, imports of imports first."""
         found: dict[str, StoredSchema] = {}
 
         def add(of: StoredSchema) -> None:
@@ -178,7 +192,7 @@ class Schemas:
                 other = self._by_version.get((subject, version))
                 if other is None:
                     raise UndecodableError(
-                        f"schema {schema.id} refers to {subject} version {version}, which is absent"
+                        f"schema {schema.id} refers to {subject!r} version {version}, which is absent"
                     )
                 if name not in found:
                     add(other)
@@ -219,9 +233,54 @@ def _stored_in(directory: str) -> Iterator[tuple[StoredSchema, int]]:
                     name=said["subject"],
                     references=references,
                 )
-                yield found, said["version"]
-            except (ValueError, KeyError, AttributeError, TypeError):
+                version = said["version"]
+                if not isinstance(version, int) or not _is_sound(found):
+                    continue
+                yield found, version
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
                 continue  # of another program, or of a later registry
+
+
+def _is_sound(schema: StoredSchema) -> bool:
+    """Whether each field is what the registry writes."""
+    texts = [schema.kind, schema.text, schema.name]
+    texts += [each for name, subject, _ in schema.references for each in (name, subject)]
+    numbers = [schema.id, *(version for _, _, version in schema.references)]
+    return all(isinstance(each, str) for each in texts) and all(
+        isinstance(each, int) for each in numbers
+    )
+
+
+def _json_of(value: Any) -> bytes:
+    """Return a value as JSON. Raises ValueError, TypeError: it has none."""
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False
+        )
+    except ValueError:
+        return _json_of(_named_numbers(value))
+    return text.encode("utf-8")
+
+
+def _named_numbers(value: Any) -> Any:
+    """Return a value with NaN and Infinity as these words, as Protobuf's JSON has them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _named_numbers(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_named_numbers(each) for each in value]
+    return value
+
+
+def _checked_json(data: bytes) -> bytes:
+    """Return JSON as it is, on one line: numbers keep their digits. Raises ValueError."""
+    json.loads(data.decode("utf-8"), parse_constant=_refused)
+    return data.replace(b"\r", b" ").replace(b"\n", b" ")  # within strings they are escaped
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _plain(value: object) -> object:
@@ -243,6 +302,7 @@ def _avro_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema
     for _, other in referenced:
         fastavro.parse_schema(json.loads(other.text), named)
     parsed = fastavro.parse_schema(json.loads(schema.text), named)
+    _require_bounded(parsed, named, ())
 
     def decode(data: bytes) -> Any:
         stream = BytesIO(data)
@@ -252,6 +312,42 @@ def _avro_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema
         return found
 
     return decode
+
+
+def _require_bounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> bool:
+    """Refuse what a few bytes of a value can make endless; whether a value has a byte at least.
+
+    The library reads types that contain themselves on the stack of C, and as many items without
+    bytes as the value says.
+
+    Raises:
+        UndecodableError: the schema contains itself, or an array has items that take no bytes.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _require_bounded(each, named, within)
+        return True  # the index of the branch
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if isinstance(kind, (dict, list)):
+        return _require_bounded(kind, named, within)
+    if kind in named and kind not in ("record", "enum", "fixed"):
+        schema, kind = named[kind], named[kind]["type"]
+    if kind in ("record", "error"):
+        if schema["name"] in within:
+            raise UndecodableError(f"the type {schema['name']} contains itself")
+        inner = (*within, schema["name"])
+        has_bytes = False
+        for each in schema["fields"]:
+            has_bytes |= _require_bounded(each["type"], named, inner)
+        return has_bytes
+    if kind == "array":
+        if not _require_bounded(schema["items"], named, within):
+            raise UndecodableError("an array of items that take no bytes")
+        return True
+    if kind == "map":
+        _require_bounded(schema["values"], named, within)
+        return True
+    return bool(kind != "null" and (kind != "fixed" or schema["size"]))
 
 
 def _protobuf_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> Decode:
@@ -333,18 +429,20 @@ def _message_path(data: bytes) -> tuple[list[int], int]:
     for _ in range(count):
         number, pos = _zigzag(data, pos)
         path.append(number)
+    if count < 0 or any(each < 0 for each in path):
+        raise ValueError("a negative index")
     return path or [0], pos
 
 
 def _zigzag(data: bytes, pos: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 7 * VARINT_BYTES, 7):
         byte = data[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), pos
-        shift += 7
+    raise ValueError("a number of more than ten bytes")
 
 
 class LibraryMissingError(UsageError):

@@ -488,10 +488,11 @@ class ReportGathering(Generic[Run]):
             yield SourceMark("note", each)
 
     def _digest(self) -> str:
-        """Tell two readings apart: SHA-256 of each partition's batches, bytes and log end."""
+        """Tell two contents apart: SHA-256 of each partition's batch checksums and log end."""
         digest = sha256()
-        for row in sorted(self.run.rows, key=lambda each: each.path):
-            said = (row.topic, row.partition, row.batches, row.log_bytes, row.end_offset)
+        for row in sorted(self.run.rows, key=lambda each: (each.topic, each.partition, each.path)):
+            read = self.run.looks[row.path].facts.batches_crc
+            said = (row.topic, row.partition, row.batches, row.log_bytes, row.end_offset, read)
             digest.update("\t".join(map(str, said)).encode("utf-8", "surrogateescape") + b"\n")
         return digest.hexdigest()[:DIGEST_DIGITS]
 

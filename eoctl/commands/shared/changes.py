@@ -414,9 +414,10 @@ def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputForm
     notes = []
     if change.save_plan is not None and plans:
         if len(plans) > 1:
+            place = "partition" if command.is_by_partition else "log dir"
             raise UsageError(
-                f"{len(plans)} log dirs have something to change: a saved plan is for one",
-                next_step="--save-plan for each log dir by itself",
+                f"{len(plans)} {place}s have something to change: a saved plan is for one",
+                next_step=f"--save-plan for each {place} by itself",
             )
         save_plan(plans[0], change.save_plan)
         notes.append(f"nothing was changed: eoctl apply {pasted(change.save_plan)} does it")

@@ -6,6 +6,7 @@ also as 0, so that an alert can tell "nothing" from "not looked at".
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.fsck.verdict import Answer, is_below
 from recovery.rules.findings import Severity
 from storage.dirs.log_dir import StoppedState
-from storage.errors import RefusedError
+from storage.errors import AccessError, RefusedError
 from storage.files import fsio
 
 if TYPE_CHECKING:
@@ -61,9 +62,7 @@ def write_metrics(path: str, run: CheckRun, verdict: DirectoryVerdict, status: i
 
     Raises:
         AccessError: the operating system refused.
-        RefusedError: the file would lie in a log dir.
     """
-    require_outside(path, run)
     text = "".join(_lines(run, verdict, status))
     fsio.replace_file(
         fsio.FileSystem(), path, text.encode("utf-8"), attributes=fsio.own_attributes()
@@ -71,8 +70,16 @@ def write_metrics(path: str, run: CheckRun, verdict: DirectoryVerdict, status: i
 
 
 def require_outside(path: str, run: CheckRun) -> None:
-    """Refuse a file in a log dir, which a broker would stop at. Raises RefusedError."""
+    """Refuse a file in a log dir, which a broker would stop at, before anything is read.
+
+    Raises:
+        RefusedError: the file would lie in a log dir.
+        AccessError: there is no directory to write it to.
+    """
     place = os.path.realpath(Path(path).absolute().parent)
+    if not os.path.isdir(place):  # noqa: PTH112 - resolved already
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        raise AccessError(missing, place)
     for each in run.found.log_dirs:
         around = os.path.realpath(each.path)
         if place == around or place.startswith(f"{around}/"):

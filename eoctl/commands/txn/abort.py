@@ -61,7 +61,8 @@ def abort(
         option(min=0, max=INT64_MAX, metavar="N", help="Abort the transaction of this producer."),
     ] = None,
     transactional_id: Annotated[
-        str | None, option(metavar="ID", help="Abort the transactions of this transactional.id.")
+        list[str] | None,
+        option(metavar="ID", help="Abort the transactions of this transactional.id; repeatable."),
     ] = None,
     all_overdue: Annotated[
         bool, option("--all-overdue", help="Abort all that txn hanging finds.")
@@ -85,7 +86,7 @@ def abort(
     from eoctl.commands.shared.changes import run_change
     from eoctl.commands.txn.readers import TxnOptions
 
-    if (producer_id is not None) + (transactional_id is not None) + all_overdue != 1:
+    if (producer_id is not None) + bool(transactional_id) + all_overdue != 1:
         raise UsageError(
             "say which transactions",
             next_step="--producer-id N, --transactional-id ID or --all-overdue, one of them",
@@ -102,7 +103,7 @@ def abort(
     wanted = AbortOptions(
         world=world,
         producer_id=producer_id,
-        transactional_id=transactional_id,
+        transactional_ids=tuple(transactional_id or ()),
         force_overdue=force_overdue,
         single_copy=single_copy,
         all_replicas=replicas,
@@ -127,12 +128,12 @@ class AbortOptions(NamedTuple):
     """What the command line says.
 
     Attributes:
-        producer_id, transactional_id: whose transactions; None for both: all overdue ones.
+        producer_id, transactional_ids: whose transactions; of nobody: all overdue ones.
     """
 
     world: TxnOptions = TxnOptions()
     producer_id: int | None = None
-    transactional_id: str | None = None
+    transactional_ids: tuple[str, ...] = ()
     force_overdue: bool = False
     single_copy: bool = False
     all_replicas: tuple[str, ...] = ()
@@ -171,11 +172,14 @@ class _Replica(NamedTuple):
 
 def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
     """What tells an unfinished plan of the same call from others."""
-    names = ("producer_id", "transactional_id")
-    asked = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    asked: dict[str, Any] = {"all_overdue": True}
+    if options.producer_id is not None:
+        asked = {"producer_id": options.producer_id}
+    elif options.transactional_ids:
+        asked = {"transactional_ids": sorted(options.transactional_ids)}
     return {
         "partition": absolute_path(path),
-        **(asked or {"all_overdue": True}),
+        **asked,
         "all_replicas": [absolute_path(each) for each in options.all_replicas],
     }
 
@@ -544,22 +548,25 @@ def _found(
     Raises:
         UsageError: no coordinator knows the transactional id.
     """
-    wanted, found = options.transactional_id, dict[str, list[OpenTransactionReport]]()
+    wanted, found = options.transactional_ids, dict[str, list[OpenTransactionReport]]()
+    owners = set[str | None]()
     for each in world.open_transactions():
-        if each.is_late if wanted is None else each.transactional_id == wanted:
+        if each.transactional_id in wanted if wanted else each.is_late:
             found.setdefault(each.path, []).append(each)
-    if not found and wanted is not None and all(wanted not in each.ids for each in world.logs):
-        raise UsageError(
-            f"{path}: no coordinator here knows the transactional.id {wanted!r}",
-            next_step=f"eoctl txn list {pasted(path)}",
-        )
+            owners.add(each.transactional_id)
+    for name in wanted:
+        if name not in owners and all(name not in each.ids for each in world.logs):
+            raise UsageError(
+                f"{path}: no coordinator here knows the transactional.id {name!r}",
+                next_step=f"eoctl txn list {pasted(path)}",
+            )
     return found
 
 
 def _why_nothing(path: str, options: AbortOptions) -> str:
-    if options.transactional_id is None:
+    if not options.transactional_ids:
         return f"no transaction is overdue in {path}"
-    return f"{options.transactional_id} has no open transaction in {path}"
+    return f"{', '.join(options.transactional_ids)}: no open transaction in {path}"
 
 
 def _by_partition(

@@ -25,7 +25,6 @@ import numpy as np
 from bench.audit import audit_lines
 from bench.check import check_lines
 from bench.cluster import play_lines
-from bench.metadata_history import history_lines
 from bench.consume import consume_lines
 from bench.copy import copy_lines
 from bench.history import checker_lines
@@ -33,6 +32,7 @@ from bench.landed import landed_lines
 from bench.lease import lease_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
+from bench.metadata_history import history_lines
 from bench.partitions import partition_lines
 from bench.produce import produce_lines
 from bench.rebuild import rebuild_lines

@@ -70,12 +70,21 @@ def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None
     """Write what the rows come to: on a terminal with them, else on stderr, where logs keep it."""
     lines = map(_as_line, said)
     if is_for_people(output):
-        tell(lines)
+        width = answer_width(output)
+        tell(part for each in lines for part in _broken(each, width))
         return
     for each in lines:
         if each.text:
             is_text = output is OutputFormat.TEXT
             message(each.text if is_text else " ".join(each.text.split()), level="answer")
+
+
+def _broken(text: Line, width: int) -> Iterator[Line]:
+    """Break a line that is too long; one with a command stays whole, it is there to be pasted."""
+    if len(text.text) <= width or "eoctl " in text.text:
+        yield text
+    else:
+        yield from wrapped(text, width, LABEL_WIDTH)
 
 
 def tell_done(lines: Iterable[Line], output: OutputFormat) -> None:

@@ -186,6 +186,8 @@ class DiffRun:
         self.counts = dict.fromkeys(ChangeKind, 0)
         self.states: list[StateChange] = []
         self.notes: list[str] = [ALL_COMPARED if has_records else NO_RECORDS]
+        if not a or b == "":
+            raise UsageError("A and B are directories; an empty name is none")
         paths = [] if b is None else split_paths(b)
         if has_journal(a):
             side, other = self._around_journal(a, paths, topics)

@@ -192,7 +192,8 @@ class Schemas:
                 other = self._by_version.get((subject, version))
                 if other is None:
                     raise UndecodableError(
-                        f"schema {schema.id} refers to {subject!r} version {version}, which is absent"
+                        f"schema {schema.id} refers to {subject!r} version {version}, which is"
+                        " absent"
                     )
                 if name not in found:
                     add(other)

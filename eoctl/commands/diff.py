@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from recovery.loss.sides import Side, side_of, total_bytes
 from recovery.rules.findings import Severity
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.discovery import discover
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted
 from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC
 from storage.formats.partition_metadata import format_uuid
 
@@ -226,7 +227,12 @@ class DiffRun:
         for log_dir in read_journal(journal).log_dirs:
             self._by_journal += losses_of(journal, os.path.realpath(log_dir))
         other = side_before(journal)
-        side = side_of(list(paths) or touched_of(journal), self._recommended, topics)
+        given = list(paths) or touched_of(journal)
+        if not given:
+            gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            first = next(iter(other.partitions.values()))
+            raise AccessError(gone, first.path, next_step=f"eoctl diff {pasted(journal)} B")
+        side = side_of(given, self._recommended, topics)
         # A partition that the change did not touch is equal; a partition that it removed is in
         # the backup only.
         theirs = {

@@ -278,7 +278,7 @@ def header(model: Model) -> str:
 # What the top says of where the data are from -> its name there.
 FACTS = {
     "cluster": "cluster id", "node": "node", "host": "read on host", "path": "directory",
-    "digest": "digest of batches, bytes and log ends",
+    "digest": "digest of the contents",
 }  # fmt: skip
 
 
@@ -295,7 +295,9 @@ def sentence(model: Model) -> str:
     lost = labels.get("Lost")
     if lost is not None:
         is_lost = lost.severity in ("error", "warning")
-        parts.append(lost.text if is_lost else "no record is known to be lost")
+        counted, _, _ = lost.text.partition(":")  # without a count, the places say how much
+        text = counted if counted[:1].isdigit() and "damaged" not in lost.text else lost.text
+        parts.append(text if is_lost else "no record is known to be lost")
     if model.held:
         since = [e.since_timestamp_ms for e in model.held if e.since_timestamp_ms is not None]
         count = len(model.held)

@@ -207,6 +207,19 @@ def test_wrong_calls(eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_
     assert "there is nothing to compare here" in empty.errors
 
 
+def test_a_journal_whose_log_dir_is_elsewhere(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path]
+) -> None:
+    log_dir = kafka("clean", "plain-0")
+    call = ("truncate", log_dir / "plain-0", "--to-offset", "50", "--single-copy", "--apply")
+    journal = journal_in(eoctl(*call))
+    moved = log_dir.rename(log_dir.with_name("elsewhere"))
+    done = eoctl("diff", journal)
+    assert (done.status, done.text) == (3, "")
+    assert f"{log_dir / 'plain-0'}: No such file or directory" in done.errors
+    assert eoctl("diff", journal, moved).status == FINDINGS
+
+
 def test_one_side_without_metadata(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -99,7 +99,8 @@ def plan_lines(
         yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
         yield _loses("Loses", answer, room)
         yield from _blocks(answer, room)
-    undo = "yes: backups are made first, eoctl undo puts every byte back"
+    call_of_undo = "eoctl undo" if len(plans) == 1 else "eoctl undo --with-later"
+    undo = f"yes: backups are made first, {call_of_undo} puts every byte back"
     yield said_line(Said("Undo", NO_UNDO if change.no_backup else undo))
     saved = change.save_plan
     command = call.again("--apply") if saved is None else call_text(["eoctl", "apply", saved])

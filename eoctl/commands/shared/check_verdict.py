@@ -287,8 +287,9 @@ def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
         short.append(f"{_WHEN.sub('', first)}{more}")
     if verdict.missing:
         offsets = [_offsets_count(each) for each in verdict.missing]
-        known = "" if None in offsets else f"{sum(each or 0 for each in offsets):,} "
-        text = f"{known}acknowledged offsets missing"
+        count = None if None in offsets else sum(each or 0 for each in offsets)
+        noun = "acknowledged offset"
+        text = f"{noun}s missing" if count is None else f"{counted(count, noun)} missing"
         parts.append(f"{text}: {listing([_offsets(each) for each in verdict.missing], 'places')}")
         short.append(text)
     if verdict.damaged:

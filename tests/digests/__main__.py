@@ -191,6 +191,9 @@ def digests_of(kernel: str, share: int, jobs: int) -> dict[str, str]:
 def one_run_at_a_time() -> Iterator[None]:
     with (WORK / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in WORK.iterdir():  # by a run that was killed
+            if left.is_dir():
+                shutil.rmtree(left)
         yield
 
 

@@ -78,11 +78,11 @@ class CsvTable:
             self._rest.clear()
         if rest:
             self._rest.append(rest)
-        return "".join(made).encode()
+        return _utf8(made)
 
     def flushed(self) -> bytes:
         """What is to be written now that nothing may come for long."""
-        return "".join(self._held_lines()).encode() if self._held else b""
+        return _utf8(self._held_lines()) if self._held else b""
 
     def end(self) -> bytes:
         """What is to be written at last; raises as `turned`."""
@@ -90,7 +90,7 @@ class CsvTable:
         if self._wanted is not None and self._wanted not in self.kinds and not self._is_over:
             there = ", ".join(self.kinds) or "nothing: there are no rows"
             self._tell(UsageError(f"--table {self._wanted}: not among {there}"))
-        return "".join(made).encode()
+        return _utf8(made)
 
     def _meet(self, kind: str, *, has_rows: bool) -> None:
         is_new = kind not in self.kinds
@@ -147,6 +147,11 @@ class CsvTable:
             )
         values = (cells.get(name) for name in self._columns)
         return ",".join(map(_quoted, values)) + self._line_end
+
+
+def _utf8(lines: list[str]) -> bytes:
+    """Encode lines; half a surrogate pair, which JSON may escape, has no bytes and becomes `?`."""
+    return "".join(lines).encode("utf-8", "replace")
 
 
 def _cell(name: str, value: Any) -> tuple[str, Any]:

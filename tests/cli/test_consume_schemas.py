@@ -294,3 +294,19 @@ def test_what_is_no_record_of_a_registry(tmp_path: Path, eoctl: Callable[..., An
         "consume", log_dir / "orders-0", "--decode", "--schema-dir", log_dir, "-o", "jsonl"
     )
     assert (done.status, json.loads(done.text)["value"]) == (0, 7)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv", "msgpack", "text"])
+def test_half_a_surrogate_pair_ends_no_output(
+    form: str, eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """JSON may escape what UTF-8 has no bytes for; the records behind it are printed, too."""
+    values = [rb'{"a": "\ud800"}', b'{"a": "next"}']
+    said = tuple(Said(10, b"k", wire(5, each)) for each in values)
+    write_log(tmp_path / "orders-0", [Sent(1, 0, 0, said)])
+    (tmp_path / "5.json").write_text("{}")
+    call = ("consume", tmp_path / "orders-0", "--decode", "--schema-dir", tmp_path, "-o", form)
+    done = eoctl(*call)
+    assert done.status == 0, done.errors
+    assert b"next" in done.stdout
+    assert b"\xed\xa0\x80" not in done.stdout

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 BULK_MIN_ROWS = 64
 NO_PLACE: Mapping[str, object] = {}
+UNICODE_ERRORS = "replace"  # JSON may escape half a surrogate pair, for which UTF-8 has no bytes
 
 
 def record_encoder(
@@ -132,7 +133,7 @@ def _packed(fields: dict[str, object], map_count: int) -> bytes:
     """Return fields of a map; with `map_count`, the start of a map of so many."""
     from msgpack import Packer
 
-    packer = Packer(use_bin_type=True, autoreset=False)
+    packer = Packer(use_bin_type=True, autoreset=False, unicode_errors=UNICODE_ERRORS)
     if map_count:
         packer.pack_map_header(map_count)
     for name, value in fields.items():
@@ -222,7 +223,7 @@ def encode_msgpack(records: Records, place: Mapping[str, object] = NO_PLACE) -> 
     """Return a map a record; the fields of `place` come first."""
     from msgpack import Packer
 
-    packer = Packer(use_bin_type=True, autoreset=False)
+    packer = Packer(use_bin_type=True, autoreset=False, unicode_errors=UNICODE_ERRORS)
     kind = records.timestamp_type
     columns = (records.offsets, records.timestamps_ms, records.keys, records.values)
     headers: Iterable[Headers] = repeat(()) if records.headers is None else records.headers

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.face.columns import printable, time_text
 from eoctl.face.style import BAD, DOUBTFUL, HEADING, is_colored, screen_size
 from eoctl.output import (
     OutputFormat,
     draws_tables,
+    emit,
     line,
     look,
     message,
@@ -17,8 +18,9 @@ from eoctl.output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from eoctl.output import Report
     from storage.dirs.log_dir import LogDir
 
 
@@ -110,6 +112,37 @@ def tell_first(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
     tell_answer(said, output)
     if is_for_people(output):
         line("")
+
+
+def draw_below_answer(reports: Iterable[Report], notes: Iterable[str]) -> None:
+    """Draw the tables that have rows, below the answer, and say the notes."""
+    for each in reports:
+        if each.rows:
+            if is_for_people(OutputFormat.TEXT):
+                line("")
+            emit(each, OutputFormat.TEXT)
+    for note in notes:
+        message(note)
+
+
+# -- rows of which `--limit` prints so many of each kind; all are counted
+
+
+def first_of_each_kind(
+    rows: Iterable[Any], counts: dict[Any, int], limit: int | None
+) -> Iterator[Any]:
+    """Give at most `limit` rows of each `kind`, and count all of them in `counts`."""
+    for each in rows:
+        counts[each.kind] += 1
+        if limit is None or counts[each.kind] <= limit:
+            yield each
+
+
+def left_out_by_limit(counts: Mapping[Any, int], limit: int | None) -> Iterator[str]:
+    """Say how many rows were counted and not given."""
+    left = 0 if limit is None else sum(max(count - limit, 0) for count in counts.values())
+    if left:
+        yield f"{left} more such rows are counted and not printed (--limit)"
 
 
 def _as_line(said: Said | Line | str) -> Line:

@@ -164,6 +164,7 @@ TopicPatterns = Annotated[
     records_option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
 ]
 TERMINAL_ROWS = 20  # of each kind, on a terminal, unless told otherwise
+TERMINAL_KEY = 16  # characters of a key, on a terminal
 Limit = Annotated[
     int | None,
     output_option(

@@ -177,6 +177,11 @@ KEPT_NAMES = 4096
 _KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
 
 
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path is a directory, or lies in it; as they were given."""
+    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
+
+
 def is_clean_marker(path: str) -> bool:
     """Tell whether a path is that of a log dir's marker of a clean shutdown."""
     return path.rpartition("/")[2] == CLEAN_SHUTDOWN_NAME

@@ -293,7 +293,6 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         from eoctl.commands.shared.check_metrics import require_outside
 
         require_outside(request.metrics, run)
-    verdict = None
     cluster = CheckedCluster(run)
     reports: list[Report] = []
     if not is_told:
@@ -332,7 +331,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         tell_answer(first, output)
     # A verdict on files that does not know all of the metadata is not on all that was looked at.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
-    if request.metrics is not None and verdict is not None:
+    if request.metrics is not None:
         from eoctl.commands.shared.check_metrics import write_metrics
 
         write_metrics(request.metrics, run, verdict, status)

@@ -13,6 +13,7 @@ from eoctl.clients.text.record_text import LineFormat, TextOptions
 from eoctl.clients.text.record_writers import record_encoder
 from eoctl.commands.shared.consume_notes import (
     _summary,
+    status_of_all,
     tell_after,
     tell_after_topic,
     tell_before,
@@ -28,7 +29,7 @@ from eoctl.declared import (
 from eoctl.options import Commit, given_paths
 from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
-from storage.errors import EXIT_FINDINGS, UsageError
+from storage.errors import UsageError
 from storage.file_names import parse_partition_name
 
 if TYPE_CHECKING:
@@ -353,8 +354,7 @@ def consume_topic(
     merged = MergedConsumers(consumers, options.max_messages)
 
     def status() -> int:
-        found = {each.status(()) for each in consumers}
-        return EXIT_FINDINGS if EXIT_FINDINGS in found else max(found)
+        return status_of_all([each.status(()) for each in consumers])
 
     with Interrupts() as interrupts, output.while_read(status):
         try:

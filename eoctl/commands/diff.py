@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.commands.shared.metadata_state import RESOURCES, shown_value
 from eoctl.declared import argument, option
-from eoctl.messages import Said, counted, is_for_people, listing, tell_answer
-from eoctl.options import TERMINAL_ROWS, Limit, Output, Topics
+from eoctl.messages import (
+    Said,
+    counted,
+    draw_below_answer,
+    first_of_each_kind,
+    left_out_by_limit,
+    listing,
+    tell_answer,
+)
+from eoctl.options import TERMINAL_KEY, TERMINAL_ROWS, Limit, Output, Topics
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.changes.journals.journal import has_journal, read_journal
@@ -26,7 +34,7 @@ from recovery.rules.findings import Severity
 from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError, pasted
-from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC
+from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC, is_below
 from storage.formats.partition_metadata import format_uuid
 
 if TYPE_CHECKING:
@@ -38,7 +46,6 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir
 
 
-TERMINAL_KEY = 16  # characters of a key
 COPY_BYTES = 1 << 20
 
 
@@ -82,22 +89,17 @@ def command(
 def _draw(run: DiffRun) -> None:
     """Print the answer, then the rows: on a terminal and in files of columns."""
     from eoctl.face.columns import row_as_text
-    from eoctl.output import Report, emit, line, message
+    from eoctl.output import Report
 
     order = [*ChangeKind]
     rows = sorted(run.rows(), key=lambda each: order.index(each.kind))
     tell_answer(run.answer(), OutputFormat.TEXT)
-    for kind, columns, drawn in (
-        ("state", STATE_COLUMNS, run.shown_states),
-        ("change", CHANGE_COLUMNS, [row_as_text(each, TERMINAL_KEY) for each in rows]),
-        ("partition", SUMMARY_COLUMNS, run.concerned),
-    ):
-        if drawn:
-            if is_for_people(OutputFormat.TEXT):
-                line("")
-            emit(Report(kind, columns, drawn), OutputFormat.TEXT)
-    for note in run.notes:
-        message(note)
+    reports = [
+        Report("state", STATE_COLUMNS, run.shown_states),
+        Report("change", CHANGE_COLUMNS, [row_as_text(each, TERMINAL_KEY) for each in rows]),
+        Report("partition", SUMMARY_COLUMNS, run.concerned),
+    ]
+    draw_below_answer(reports, run.notes)
 
 
 def _stream(run: DiffRun, output: OutputFormat) -> None:
@@ -181,7 +183,7 @@ class DiffRun:
         self._limit = limit
         self._by_journal: list[JournalLoss] = []
         self._compared: set[str] = set()
-        self._unread: set[str] = set()  # of what was compared, where a part is not
+        self._unread: set[str] = set()  # kinds of states of which a part was not compared
         self._topics = tuple(topics)
         self._is_short = False
         self.counts = dict.fromkeys(ChangeKind, 0)
@@ -244,7 +246,7 @@ class DiffRun:
             theirs = {
                 key: own
                 for key, own in theirs.items()
-                if key in mine or any(_is_below(own.path, each) for each in above)
+                if key in mine or any(is_below(own.path, each) for each in above)
             }
         return side._replace(partitions=mine), other._replace(partitions=theirs)
 
@@ -372,19 +374,13 @@ class DiffRun:
         if not self._has_records:
             return
         with self._progress:
-            for each in self._survey.rows():
-                self.counts[each.kind] += 1
-                if self._limit is None or self.counts[each.kind] <= self._limit:
-                    yield each
+            yield from first_of_each_kind(self._survey.rows(), self.counts, self._limit)
         self.notes += dict.fromkeys(self._survey.notes)
-        if self._limit is not None:
-            left = sum(max(each - self._limit, 0) for each in self.counts.values())
-            if left:
-                self.notes.append(f"{left} more such rows are counted and not printed (--limit)")
+        self.notes += left_out_by_limit(self.counts, self._limit)
 
     @property
     def summaries(self) -> list[ChangeSummary]:
-        """Return a row per partition, those that differ first."""
+        """Return a row per partition; partitions that differ come first."""
         return sorted(
             self._survey.summaries,
             key=lambda each: (not each.gone, not each.changed, not each.new, each.topic,
@@ -526,7 +522,3 @@ def _require_two(side: Side, other: Side) -> None:
         theirs = other.partitions.get(key)
         if theirs is not None and os.path.realpath(own.path) == os.path.realpath(theirs.path):
             raise UsageError(f"{own.path} and {theirs.path}: the same directory")
-
-
-def _is_below(path: str, above: str) -> bool:
-    return path == above or path.startswith(f"{above.rstrip('/')}/")

@@ -6,8 +6,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.declared import advanced_option
-from eoctl.messages import Said, counted, is_for_people, tell_answer
-from eoctl.options import TERMINAL_ROWS, Limit, Output, Paths, ServerProperties, Topics, given_paths
+from eoctl.messages import (
+    Said,
+    counted,
+    draw_below_answer,
+    first_of_each_kind,
+    left_out_by_limit,
+    tell_answer,
+)
+from eoctl.options import (
+    TERMINAL_KEY,
+    TERMINAL_ROWS,
+    Limit,
+    Output,
+    Paths,
+    ServerProperties,
+    Topics,
+    given_paths,
+)
 from eoctl.output import PLACE, Columns, OutputFormat
 from eoctl.progress import Progress
 from recovery.changes.journals.losses import told_of_changes
@@ -22,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-TERMINAL_KEY = 16  # characters of a key
 KINDS = tuple(LossKind)
 
 
@@ -63,7 +78,7 @@ def command(
 def _draw(run: LossRun, *, has_all: bool) -> None:
     """On a terminal the answer comes first; `has_all`: aborted transactions are listed, too."""
     from eoctl.face.columns import row_as_text
-    from eoctl.output import Report, emit, line, message
+    from eoctl.output import Report
 
     rows = sorted(run.rows(), key=lambda each: KINDS.index(each.kind))
     tell_answer(run.answer(), OutputFormat.TEXT)
@@ -71,17 +86,11 @@ def _draw(run: LossRun, *, has_all: bool) -> None:
     listed = [
         row_as_text(each, TERMINAL_KEY) for each in rows if has_all or each.kind != LossKind.ABORTED
     ]
-    for name, columns, drawn in (
-        (run.name, run.columns, listed),
-        ("partition", run.summary_columns, run.concerned),
-    ):
-        if drawn:
-            if is_for_people(OutputFormat.TEXT):
-                line("")
-            report = Report(kind=name, columns=columns, rows=drawn)
-            emit(report, OutputFormat.TEXT)
-    for note in run.notes:
-        message(note)
+    reports = [
+        Report(run.name, run.columns, listed),
+        Report("partition", run.summary_columns, run.concerned),
+    ]
+    draw_below_answer(reports, run.notes)
 
 
 def _stream(run: LossRun, output: OutputFormat) -> None:
@@ -137,17 +146,9 @@ class LossRun:
     def rows(self) -> Iterator[LossRow]:
         """Give the rows that are wanted; all are counted."""
         with self._progress:
-            for each in self._survey.rows():
-                self.counts[each.kind] += 1
-                if self._limit is None or self.counts[each.kind] <= self._limit:
-                    yield each
+            yield from first_of_each_kind(self._survey.rows(), self.counts, self._limit)
         self.notes += dict.fromkeys(self._survey.notes)
-        left = sum(self.counts.values()) - sum(
-            count if self._limit is None else min(count, self._limit)
-            for count in self.counts.values()
-        )
-        if left:
-            self.notes.append(f"{left} more such rows are counted and not printed (--limit)")
+        self.notes += left_out_by_limit(self.counts, self._limit)
 
     @property
     def summaries(self) -> list[LossSummary]:

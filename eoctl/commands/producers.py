@@ -22,7 +22,6 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
     from recovery.look.census import Census, PartitionProducers
     from recovery.replay.snapshots import Clock
@@ -79,6 +78,7 @@ def command(
         name: [each.found.producers for each in shown if each.topic == name]
         for name in sorted({each.topic for each in shown})
     }
+    topics = {name: count_producers(each, clock) for name, each in by_topic.items()}
     total = count_producers([each.found.producers for each in counted], clock)
     columns = Census._fields
     reports = [
@@ -90,7 +90,7 @@ def command(
         Report(
             "topic",
             Columns(("topic", *columns), answers=("topic", *COUNTS)),
-            [(topic, *count_producers(each, clock)) for topic, each in by_topic.items()],
+            [(name, *each) for name, each in topics.items()],
         ),
         Report("total", Columns(columns, answers=COUNTS), [total]),
     ]
@@ -102,8 +102,7 @@ def command(
         )
         reports.append(Report("hour", HOUR_COLUMNS, list(hours)))
     is_whole = not problems and all(each.found.is_whole for each in counted)
-    lines = producer_lines(total, len(shown), by_topic, clock, is_whole=is_whole)
-    tell_first(lines, output)
+    tell_first(producer_lines(total, len(shown), topics, is_whole=is_whole), output)
     for number, report in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")
@@ -119,14 +118,11 @@ def command(
 def producer_lines(
     total: Census,
     partitions_count: int,
-    by_topic: Mapping[str, Sequence[Any]],
-    clock: Clock,
+    topics: Mapping[str, Census],
     *,
     is_whole: bool,
 ) -> Iterator[Said]:
     """Say how many producer ids a broker keeps, in how much heap, and where most of them are."""
-    from recovery.look.census import count_producers
-
     live, known = total.live_count, total.entries_count
     partitions = number_of(partitions_count, "partition")
     text = f"{live:,} live producer ids of {known:,}, in {partitions}"
@@ -137,7 +133,6 @@ def producer_lines(
             "Open", text if is_whole else f"{text}, or fewer: an end may be in what is damaged"
         )
     if total.new_last_hour_count:
-        topics = {name: count_producers(each, clock) for name, each in by_topic.items()}
         most = max(topics, key=lambda name: topics[name].new_last_hour_count)
         count = topics[most].new_last_hour_count
         new = f"{total.new_last_hour_count:,} in the last hour, {count:,} of them in {most}"

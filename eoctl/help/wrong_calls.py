@@ -107,8 +107,9 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
     param = getattr(exc, "param", None)
     said = exc.format_message().rstrip(".")
     if kind == "NoSuchOption":
-        meant = _mended(arguments, exc.option_name, call.partition(" ")[2], _all_options(context))
-        meant = meant or _nearest(exc.option_name, _options_of(context))
+        known = _options_of(context)
+        meant = _mended(arguments, exc.option_name, call.partition(" ")[2], known)
+        meant = meant or _nearest(exc.option_name, [each for each in known if each[:2] == "--"])
         return UsageError(f"{exc.option_name}: no such option", next_step=meant or help_call)
     if kind == "UnknownCommandError":
         known = list(context.command.commands)
@@ -206,11 +207,6 @@ def _name(param: Any, context: Any) -> str:
 
 
 def _options_of(context: Any) -> list[str]:
-    params = [] if context is None else context.command.get_params(context)
-    return [name for each in params for name in each.opts if name.startswith("--")]
-
-
-def _all_options(context: Any) -> list[str]:
     params = [] if context is None else context.command.get_params(context)
     return [name for each in params for name in (*each.opts, *each.secondary_opts)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journals.listing import require_finished
-from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.cluster.clusters import Clusters, find_metadata, one_cluster
 from recovery.cluster.placement import find_held_back
 from storage.dirs.discovery import discover, duplicate_partitions, is_foreign
 from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
@@ -16,13 +16,15 @@ from storage.files.positioned_file import read_small_file
 from storage.formats.partition_metadata import parse_partition_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from recovery.cluster.placement import HeldBack
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
     from storage.file_names import TopicPartition
+
+ONE_CALL_EACH = "one call for each cluster"
 
 
 class DeadCopy(NamedTuple):
@@ -106,8 +108,8 @@ def find_dead_brokers(paths: Sequence[str], metadata_dir: str | None) -> DeadBro
     known = {each.meta.node_id for each in found.log_dirs if each.meta is not None}
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
     if metadata is not None and metadata.log_dir is not None:
-        _cluster_id([*found.log_dirs, metadata.log_dir])
-    cluster_id = _cluster_id(found.log_dirs)
+        one_cluster([*found.log_dirs, metadata.log_dir], next_step=ONE_CALL_EACH)
+    cluster_id = one_cluster(found.log_dirs, next_step=ONE_CALL_EACH)
     clusters = Clusters(found.log_dirs, metadata)
     image = next(filter(None, map(clusters.image_for, found.log_dirs or (None,))), None)
     if image is not None and not image.is_complete:
@@ -132,19 +134,6 @@ def _require_dead(log_dirs: Sequence[LogDir]) -> None:
         held = "; ".join(f"{each.path}: in use by {each.lock.holder}" for each in live)
         raise RefusedError(held, next_step="stop that broker, then run it again")
     require_finished(each.path for each in log_dirs)
-
-
-def _cluster_id(log_dirs: Iterable[LogDir]) -> str | None:
-    known: dict[str, str] = {}
-    for each in log_dirs:
-        if each.meta is not None and each.meta.cluster_id is not None:
-            known.setdefault(each.meta.cluster_id, each.path)
-    if len(known) > 1:
-        told = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
-        raise UsageError(
-            f"these are of different clusters ({told})", next_step="one call for each cluster"
-        )
-    return next(iter(known), None)
 
 
 def _topic_id(path: str) -> bytes | None:

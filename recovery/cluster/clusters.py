@@ -70,6 +70,23 @@ def _cluster_id(log_dir: LogDir) -> str | None:
     return None if log_dir.meta is None else log_dir.meta.cluster_id
 
 
+def one_cluster(log_dirs: Iterable[LogDir], *, next_step: str = "") -> str | None:
+    """Return the cluster id of log dirs; None: none of them has one.
+
+    Raises:
+        UsageError: they are of different clusters.
+    """
+    known: dict[str, str] = {}
+    for each in log_dirs:
+        cluster_id = _cluster_id(each)
+        if cluster_id is not None:
+            known.setdefault(cluster_id, each.path)
+    if len(known) > 1:
+        paths = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
+        raise UsageError(f"these are of different clusters ({paths})", next_step=next_step)
+    return next(iter(known), None)
+
+
 class NewestImage(NamedTuple):
     """The state that the newest of several copies of the metadata log tells, the newest whole one.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.clusters import newest_image, voters_of
+from recovery.cluster.clusters import newest_image, one_cluster, voters_of
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
@@ -114,7 +114,7 @@ def find_dead_cluster(
         )
     given = () if metadata_dir is None else discover([metadata_dir]).selected
     beside = [each.log_dir for each in given if each.log_dir is not None]
-    _require_one_cluster([*found.whole, *beside])
+    one_cluster([*found.whole, *beside])
     _require_each_once(nodes)
     beginnings = [each.path for each in (*found.whole, *beside) if each.has_bootstrap]
     metadata, unread = _newest_metadata(
@@ -191,16 +191,6 @@ def _require_each_once(nodes: dict[int, Node]) -> None:
                     f" (directory.id {format_uuid(own)})",
                     next_step="give the one that the broker will be started with",
                 )
-
-
-def _require_one_cluster(log_dirs: Iterable[LogDir]) -> None:
-    known: dict[str, str] = {}
-    for each in log_dirs:
-        if each.meta is not None and each.meta.cluster_id is not None:
-            known.setdefault(each.meta.cluster_id, each.path)
-    if len(known) > 1:
-        told = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
-        raise UsageError(f"these are of different clusters ({told})")
 
 
 def _newest_metadata(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.fsck.verdict import (
     Answer,
     NextCall,
-    is_below,
     is_command,
     is_live,
     is_log_damage,
@@ -24,7 +23,7 @@ from recovery.fsck.verdict import (
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from storage.errors import as_argument
-from storage.file_names import METADATA_TOPIC
+from storage.file_names import METADATA_TOPIC, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,14 @@ from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from recovery.start.prediction import EMPTIES, REPLACES
 from storage.dirs.log_dir import StoppedState
-from storage.file_names import METADATA_TOPIC, DirState, FileKind, classify, parse_partition_name
+from storage.file_names import (
+    METADATA_TOPIC,
+    DirState,
+    FileKind,
+    classify,
+    is_below,
+    parse_partition_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -365,11 +372,6 @@ def is_live(path: str) -> bool:
     """Whether a directory has the name of a live partition, which commands change."""
     name = parse_partition_name(Path(path).name)
     return name is None or name.state is DirState.LIVE
-
-
-def is_below(path: str, directory: str) -> bool:
-    """Whether a path is a directory, or lies in it; as they were given."""
-    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
 
 
 def _offline(facts: NodeFacts) -> dict[str, Obstacle]:

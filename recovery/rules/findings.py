@@ -108,3 +108,10 @@ class Finding(NamedTuple):
     found: str = ""
     broker_action: str = ""
     fix: str = ""
+
+    @property
+    def offsets_count(self) -> int | None:
+        """How many offsets it concerns; None if it is not known."""
+        if self.base_offset is None or self.last_offset is None:
+            return None
+        return self.last_offset - self.base_offset + 1

@@ -63,7 +63,7 @@ class Schemas:
     """Decodes values.
 
     Attributes:
-        counts: values by what became of them: `Avro value of orders-value (id 3)`, or a reason.
+        counts: how many values stay bytes, by the reason.
         decoded_count: how many were decoded.
     """
 
@@ -352,7 +352,7 @@ def _require_bounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]
 
 
 def _protobuf_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> Decode:
-    """Decode messages of a schema, by the descriptors of its file and of what that imports."""
+    """Return what decodes messages by the descriptors of a schema and its imports."""
     _library("grpc_tools")
     from google.protobuf import descriptor_pool, json_format, message_factory
 

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.fsck.verdict import Answer, is_below
+from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
 from storage.dirs.log_dir import StoppedState
 from storage.errors import AccessError, RefusedError
+from storage.file_names import is_below
 from storage.files import fsio
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from eoctl.commands.shared.check_run import CheckRun
     from recovery.fsck.verdict import DirectoryVerdict
-    from recovery.rules.findings import Finding
     from storage.dirs.log_dir import LogDir
 
 
@@ -81,8 +81,7 @@ def require_outside(path: str, run: CheckRun) -> None:
         missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         raise AccessError(missing, place)
     for each in run.found.log_dirs:
-        around = os.path.realpath(each.path)
-        if place == around or place.startswith(f"{around}/"):
+        if is_below(place, os.path.realpath(each.path)):
             raise RefusedError(
                 f"--metrics {path}: lies in the log dir {each.path}",
                 next_step="a file elsewhere, such as in the directory of the textfile collector",
@@ -132,7 +131,7 @@ def _values(run: CheckRun, verdict: DirectoryVerdict) -> dict[Metric, Callable[[
         PARTITIONS: lambda each: len(below(run.rows, each)),
         UNREAD: lambda each: sum(row.unreadable for row in below(run.rows, each)),
         BYTES: lambda each: sum(row.log_bytes or 0 for row in below(run.rows, each)),
-        LOST: lambda each: sum(map(_offsets_count, below(lost, each))),
+        LOST: lambda each: sum(found.offsets_count or 0 for found in below(lost, each)),
         LOST_PLACES: lambda each: len(below(lost, each)),
         CUT: lambda each: sum(cut.records_count for cut in below(verdict.cuts, each)),
         OPEN: lambda each: sum(held.open_count for held in below(verdict.held, each)),
@@ -146,7 +145,7 @@ _ANSWERS = {Answer.YES: 1, Answer.NO: 0, Answer.UNKNOWN: -1}
 
 
 def _findings_count(run: CheckRun, log_dir: str, severity: Severity) -> int:
-    """Count those of its partitions, and those that are of no partition."""
+    """Return how many findings of a severity its partitions and its own files have."""
     of_rows = sum(
         getattr(row, f"{severity}s") or 0 for row in run.rows if is_below(row.path, log_dir)
     )
@@ -154,12 +153,6 @@ def _findings_count(run: CheckRun, log_dir: str, severity: Severity) -> int:
     return of_rows + sum(
         each.severity is severity and is_below(each.path, log_dir) for each in beside
     )
-
-
-def _offsets_count(finding: Finding) -> int:
-    if finding.base_offset is None or finding.last_offset is None:
-        return 0
-    return finding.last_offset - finding.base_offset + 1
 
 
 def _head(metric: Metric) -> Iterator[str]:

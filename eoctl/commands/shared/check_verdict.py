@@ -33,7 +33,6 @@ from recovery.fsck.verdict import (
     Held,
     NodeFacts,
     Obstacle,
-    is_below,
     node_start,
     verdict_of,
 )
@@ -41,7 +40,7 @@ from recovery.rules.findings import Severity
 from recovery.start.files import StartAction
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError, call_text
-from storage.file_names import METADATA_TOPIC, DirState, FileKind, classify
+from storage.file_names import METADATA_TOPIC, DirState, FileKind, classify, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -286,7 +285,7 @@ def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
         parts.append(f"{first}{more}")
         short.append(f"{_WHEN.sub('', first)}{more}")
     if verdict.missing:
-        offsets = [_offsets_count(each) for each in verdict.missing]
+        offsets = [each.offsets_count for each in verdict.missing]
         count = None if None in offsets else sum(each or 0 for each in offsets)
         noun = "acknowledged offset"
         text = f"{noun}s missing" if count is None else f"{counted(count, noun)} missing"
@@ -369,12 +368,6 @@ def _range(finding: Finding) -> str:
     if last is None:
         return f"{first}.."
     return str(first) if first == last else f"{first}..{last}"
-
-
-def _offsets_count(finding: Finding) -> int | None:
-    if finding.base_offset is None or finding.last_offset is None:
-        return None
-    return finding.last_offset - finding.base_offset + 1
 
 
 def _blocked_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:

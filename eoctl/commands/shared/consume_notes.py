@@ -11,7 +11,7 @@ from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_FINDINGS, pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from eoctl.clients.log.consumer import ConsumeOptions, Consumer, MergedConsumers
     from recovery.transactions.view import TransactionView
@@ -95,10 +95,15 @@ def tell_after_topic(
     consumers: Sequence[Consumer], merged: MergedConsumers, options: ConsumeOptions
 ) -> int:
     """Say the same of all partitions of a topic; returns the exit status."""
-    found = {_tell_end(each, options) for each in consumers}
+    status = status_of_all([_tell_end(each, options) for each in consumers])
     partitions = counted(len(consumers), "partition")
     output.message(f"{counted(merged.records_count, 'record')} of {partitions}; {VERIFIED}")
-    return EXIT_FINDINGS if EXIT_FINDINGS in found else max(found)
+    return status
+
+
+def status_of_all(statuses: Collection[int]) -> int:
+    """Return the exit status of several partitions: damage counts more than what was skipped."""
+    return EXIT_FINDINGS if EXIT_FINDINGS in statuses else max(statuses)
 
 
 def _tell_end(consumer: Consumer, options: ConsumeOptions) -> int:

@@ -24,6 +24,7 @@ from recovery.cluster.clusters import (
     CountedTo,
     counted_to,
     metadata_copies,
+    one_cluster,
     read_newest_whole,
     voters_of,
 )
@@ -119,7 +120,7 @@ class GivenMetadata:
         self.notes = [str(each) for each in found.problems]
         self.is_short = bool(found.problems)
         self.log_dirs = found.log_dirs
-        self.cluster_id = _one_cluster(found.log_dirs)
+        self.cluster_id = one_cluster(found.log_dirs)
         self.copies, unread = metadata_copies(found.selected)
         self.notes += unread
         self.is_short = self.is_short or bool(unread)
@@ -162,17 +163,6 @@ def _bootstrap(log_dirs: Iterable[LogDir]) -> tuple[str, ClusterImage] | None:
         if image is not None:
             return f"{each.path}/{BOOTSTRAP_NAME}", image
     return None
-
-
-def _one_cluster(log_dirs: Iterable[LogDir]) -> str | None:
-    known: dict[str, str] = {}
-    for each in log_dirs:
-        if each.meta is not None and each.meta.cluster_id is not None:
-            known.setdefault(each.meta.cluster_id, each.path)
-    if len(known) > 1:
-        told = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
-        raise UsageError(f"these are of different clusters ({told})")
-    return next(iter(known), None)
 
 
 def read_of_newest(

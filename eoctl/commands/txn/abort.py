@@ -148,7 +148,7 @@ class PlannedAbort(NamedTuple):
         rows: of ABORT_COLUMNS without `applied`.
         notes: what a person should know.
         nothing: why there is no plan.
-        errors: of several transactions, those that must not be ended.
+        errors: why transactions of the partition are not aborted.
     """
 
     plan: Plan | None
@@ -230,7 +230,7 @@ def plan_abort(path: str, options: AbortOptions, world: TxnWorld) -> PlannedAbor
 def plan_aborts(
     path: str, found: Sequence[OpenTransactionReport], options: AbortOptions, world: TxnWorld
 ) -> PlannedAbort:
-    """Plan the end of several transactions in one partition; those that must not be are errors.
+    """Plan the abort of several transactions in one partition; refused ones become errors.
 
     Raises:
         RefusedError: the partition must not be written to.
@@ -258,7 +258,7 @@ def plan_aborts(
 def _joined(
     path: str, replicas: Sequence[_Replica], options: AbortOptions, warnings: Iterable[str]
 ) -> PlannedAbort:
-    """Make one plan of what all replicas get."""
+    """Return one plan for all replicas."""
     first, *others = replicas
     price = first.price
     if others:

@@ -514,10 +514,10 @@ def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> It
         call = offline_command(each, world.options)
         yield Said("", call or f"not to be ended from here: {each.reason}")
     if len(oldest) > TOLD_COUNT:
-        log_dirs = " ".join(as_argument(each.path) for each in world.found.log_dirs)
         yield Said("", f"and {len(oldest) - TOLD_COUNT:,} more")
         if len(world.found.log_dirs) == 1:
-            yield Said("Next", f"eoctl txn abort {log_dirs} --all-overdue")
+            log_dir = as_argument(world.found.log_dirs[0].path)
+            yield Said("Next", f"eoctl txn abort {log_dir} --all-overdue")
 
 
 UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPARE_COMMIT.label})

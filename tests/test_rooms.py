@@ -147,7 +147,9 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
         "recovery.cluster", "recovery.repair", "recovery.replay",
     },
-    "eoctl.clients.text": {"eoctl", "eoctl.clients.log", "eoctl.clients.partitions"},
+    "eoctl.clients.text": {
+        "eoctl", "eoctl.clients.log", "eoctl.clients.partitions", "recovery.records",
+    },
     "eoctl.clients.coordinators": {
         "eoctl", "eoctl.clients.partitions", "recovery.changes.journals", "recovery.cluster",
         "recovery.replay",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl import options, output
@@ -30,7 +29,6 @@ from eoctl.options import Commit, given_paths
 from eoctl.output import OutputFormat, pass_escapes
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.errors import UsageError
-from storage.file_names import parse_partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,12 +204,17 @@ def command(
         print_key=print_key,
         key_separator=key_separator.encode("utf-8", "surrogateescape"),
     )
+    schemas = None
+    if decode or schema_dir:
+        from eoctl.clients.text.schemas import schemas_for
+
+        schemas = schemas_for([path], schema_dir)
     printing = PrintOptions(
         output=output,
         bytes_as=bytes_as,
         text=text,
         line_format=None if line_format is None else LineFormat(line_format),
-        schemas=schemas_for(path, schema_dir) if decode or schema_dir else None,
+        schemas=schemas,
     )
     if topic:
         return consume_topic(path, topic, wanted, printing)
@@ -284,21 +287,6 @@ class PrintOptions(NamedTuple):
         """Say how many values were decoded, and why others were not."""
         for each in () if self.schemas is None else self.schemas.told():
             output.message(each)
-
-
-def schemas_for(path: str, schema_dir: list[str] | None) -> Schemas:
-    """Return the schemas of a directory, by default of the log dir of a partition.
-
-    Raises:
-        UsageError, AccessError: there are none, or they cannot be read.
-    """
-    from eoctl.clients.text.schemas import Schemas
-
-    if schema_dir:
-        return Schemas(schema_dir)
-    directory = Path(path).absolute()
-    is_partition = parse_partition_name(directory.name) is not None
-    return Schemas([str(directory.parent) if is_partition else path])
 
 
 def consume(

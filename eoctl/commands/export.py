@@ -23,6 +23,7 @@ from eoctl.options import (
     Offsets,
     Output,
     Range,
+    SchemaDir,
     ServerProperties,
     Times,
     Topics,
@@ -35,6 +36,7 @@ from eoctl.progress import Progress
 from recovery.export.files import require_target
 from recovery.export.piece import export_piece
 from recovery.export.plan import (
+    DECODED_COLUMNS,
     ExportCodec,
     ExportFormat,
     ExportOptions,
@@ -54,6 +56,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from eoctl.clients.text.schemas import Schemas
     from eoctl.commands.shared.engine import EngineRun
     from recovery.export.piece import PieceResult
     from recovery.export.plan import ExportPiece, ExportPlan, StabilityJob
@@ -82,6 +85,14 @@ def command(
     columns: Annotated[
         str | None, output_option(metavar="NAME,...", help="Only these columns.")
     ] = None,
+    decode: Annotated[
+        bool,
+        output_option(
+            "--decode",
+            help="Add columns key_json and value_json, by schema (Avro, Protobuf, JSON).",
+        ),
+    ] = False,
+    schema_dir: SchemaDir = None,
     isolation: Annotated[
         Isolation, records_option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
@@ -123,7 +134,15 @@ def command(
     if file_format is ExportFormat.PARQUET and text:
         raise UsageError("--text is for JSON Lines: Parquet holds the bytes as they are")
     default_codec = ExportCodec.ZSTD if file_format is ExportFormat.PARQUET else ExportCodec.NONE
-    names = RECORD_COLUMNS if columns is None else tuple(filter(None, columns.split(",")))
+    schemas = None
+    if decode or schema_dir:
+        from eoctl.clients.text.schemas import schemas_for
+
+        schemas = schemas_for(wanted, schema_dir)
+        schemas.require_libraries()
+    names = RECORD_COLUMNS if schemas is None else (*RECORD_COLUMNS, *DECODED_COLUMNS)
+    if columns is not None:
+        names = tuple(filter(None, columns.split(",")))
     from_offset, to_offset = _half_open(parse_offsets(offsets))
     from_time_ms, to_time_ms = _half_open(parse_times(times))
     options = ExportOptions(
@@ -132,6 +151,7 @@ def command(
         codec=codec or default_codec,
         text=text,
         columns=names,
+        schemas="" if schemas is None else schemas.digest,
         isolation=isolation,
         until=until,
         from_offset=from_offset,
@@ -144,7 +164,7 @@ def command(
     check_columns(options)
     _check_requirements()
 
-    run = ExportRun(options)
+    run = ExportRun(options, schemas)
     with EngineRun(
         EngineOptions(
             name=engine, jobs=jobs, master=master, settings=tuple(parse_settings(conf or []))
@@ -235,10 +255,11 @@ ANSWERS = (*PLACE, "records", "bytes", "skipped", "lost_offsets", "lost_records"
 class ExportRun:
     """Plans and exports, and keeps what is said at the end."""
 
-    def __init__(self, options: ExportOptions) -> None:
+    def __init__(self, options: ExportOptions, schemas: Schemas | None) -> None:
         self.columns = Columns(ExportSummary._fields, answers=ANSWERS)
         self.notes: list[str] = [VERIFIED]
         self._options = options
+        self._decode = None if schemas is None else schemas.decode
         self._result: ExportResult | None = None
 
     def export(self, paths: list[str], engine: EngineRun, *, resume: bool) -> None:
@@ -256,7 +277,7 @@ class ExportRun:
             return [found[number] for number in range(len(work))]
 
         def execute(pieces: Sequence[ExportPiece], options: ExportOptions) -> Iterator[PieceResult]:
-            export = partial(export_piece, options=options)
+            export = partial(export_piece, options=options, decode=self._decode)
             for _, result in engine.map(
                 export,
                 pieces,
@@ -303,6 +324,10 @@ class ExportRun:
         ]
         for sentences in (told, gone, list(result.remarks)):
             self.notes += first_of(sentences, "such places")
+        if result.undecoded:
+            from eoctl.clients.text.schemas import tell_undecoded
+
+            self.notes += tell_undecoded(result.undecoded)
         if any(TOO_LARGE in each.reason for each in result.lost):
             self.notes.append("--max-batch-bytes N raises the limit; memory is 3 to 7 times that")
         if result.lost:
@@ -317,6 +342,10 @@ class ExportRun:
         size = size_text(sum(each.bytes for each in found))
         where = f"of {counted(len(found), 'partition')}, {size} in {files} below {to}"
         yield Said("Wrote", f"{records} {where}")
+        if self._decode is not None:
+            decoded, left = self._result.decoded_count, sum(self._result.undecoded.values())
+            bytes_left = f"; {counted(left, 'other')} stay bytes" if left else ""
+            yield Said("Decoded", f"{counted(decoded, 'value')} by schema{bytes_left}")
         lost = [each for each in found if each.lost_ranges]
         if lost:
             known = [each.lost_offsets for each in lost if each.lost_offsets is not None]

@@ -39,6 +39,7 @@ from storage.file_names import METADATA_TOPIC, DirState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eoctl.clients.text.schemas import Schemas
     from eoctl.serve.connection import Connection
     from eoctl.serve.state.catalogue import ServedPartition
     from storage.dirs.discovery import Discovery, Selected
@@ -93,6 +94,10 @@ def command(
     verify: Annotated[
         bool, option("--verify", help="Read everything before anything is served.")
     ] = False,
+    decode: Annotated[
+        bool, option("--decode", help="With --verify, count the values that a schema decodes.")
+    ] = False,
+    schema_dir: options.SchemaDir = None,
     for_seconds: Annotated[
         float | None, option(min=0, metavar="S", help="Stop after so many seconds.")
     ] = None,
@@ -122,6 +127,14 @@ def command(
         topics=tuple(topic or ()),
         preferences=Preferences(prefer or "", diverged or ""),
     )
+    schemas = None
+    if decode or schema_dir:
+        from eoctl.clients.text.schemas import schemas_for
+
+        if not verify:
+            raise UsageError("--decode counts what --verify reads", next_step="--verify --decode")
+        schemas = schemas_for(given, schema_dir)
+        schemas.require_libraries()
     wanted = ServeOptions(
         rules=rules,
         listen=listen,
@@ -129,6 +142,7 @@ def command(
         for_seconds=for_seconds,
         follows=follow,
         verifies=verify,
+        schemas=schemas,
         metadata_dir=metadata_dir,
         offsets_to=offsets_to,
     )
@@ -229,6 +243,26 @@ def verify(catalogue: Catalogue) -> None:
                 catalogue.tell_once(str(exc))
 
 
+def decode_all(catalogue: Catalogue, schemas: Schemas) -> None:
+    """Decode the values that are served, of topics that are not the broker's own."""
+    from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+    from eoctl.clients.text.schemas import SCHEMAS_TOPIC
+
+    for each in catalogue.partitions():
+        topic, _ = each.key
+        if topic.startswith("__") or topic == SCHEMAS_TOPIC:
+            continue
+        try:
+            path = each.log.partition.path
+            consumer = Consumer(path, ConsumeOptions(skip_corrupt=True), lambda _: None)
+            consumer.start()
+            for given in consumer.records():
+                if given is not None:
+                    schemas.count(given.lists().values)
+        except (AccessError, DamageError) as exc:
+            catalogue.tell_once(str(exc))
+
+
 # -- one run of `eoctl serve`: what is served, where, to whom, and what they met
 
 
@@ -246,6 +280,7 @@ class ServeOptions(NamedTuple):
         for_seconds: None: until it is interrupted.
         follows: what brokers append meanwhile is served, too.
         verifies: everything is read before anything is served.
+        schemas: with it, values are decoded by these, and counted.
         offsets_to: a file that commits are written to.
     """
 
@@ -255,6 +290,7 @@ class ServeOptions(NamedTuple):
     for_seconds: float | None = None
     follows: bool = False
     verifies: bool = False
+    schemas: Schemas | None = None
     metadata_dir: str | None = None
     offsets_to: str | None = None
 
@@ -420,6 +456,8 @@ class _Run:
         try:
             if self._options.verifies:
                 await server.broker.apart(verify, self._catalogue)
+                if self._options.schemas is not None:
+                    await server.broker.apart(decode_all, self._catalogue, self._options.schemas)
             progress.stop()
             await server.listen(address)
             if self._options.follows:
@@ -471,6 +509,8 @@ class _Run:
         self.is_lacking = self.is_lacking or any(each.is_lacking for each in rows)
         if self._options.verifies:
             self.notes.append(VERIFIED)
+            if self._options.schemas is not None:
+                self.notes += self._options.schemas.told()
         emit(
             Report(
                 kind="served_partition",

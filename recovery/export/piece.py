@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -17,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recovery.export.files import TargetFile, make_dirs, output_errors
-from recovery.export.plan import ExportFormat
+from recovery.export.plan import DECODED_COLUMNS, ExportFormat
 from recovery.records.columns import RecordReader
-from recovery.records.read_options import ReadCounts
+from recovery.records.read_options import ReadCounts, UndecodableError
 from storage.dirs.offset_ledger import OffsetSpan
 from storage.dirs.state_file import read_as
 from storage.files.fsio import FileSystem
@@ -30,7 +31,7 @@ from storage.places.log_reader import ReadFinding
 from storage.value_pieces import LARGE_BYTES, base64_pieces, is_utf8, json_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 #     key_base64, value_base64   base64, null for null; in headers the same
 #     key, value                 with text: the bytes as text, if they are valid UTF-8 (or null);
 #                                else the field is called NAME_base64, so a name tells what is in it
+#     key_json, value_json       by a schema: JSON, null where it stays bytes
 #
 # All other columns keep their names and are numbers, booleans or strings.
 
@@ -88,7 +90,11 @@ class JsonLines:
         for place, name in enumerate(self._names):
             yield b"," if place else b"{"
             column = batch.column(name)
-            if not pa.types.is_binary(column.type) or not column[0].is_valid:
+            if (
+                name in DECODED_COLUMNS
+                or not pa.types.is_binary(column.type)
+                or not column[0].is_valid
+            ):
                 (field,) = self._fields(name, column)
                 yield field.encode()
                 continue
@@ -104,6 +110,8 @@ class JsonLines:
     def _fields(self, name: str, column: Any) -> Iterable[str]:
         """Return `"name":value` for each record."""
         values = column.to_pylist()
+        if name in DECODED_COLUMNS:
+            return [f'"{name}":{value or "null"}' for value in values]
         if pa.types.is_binary(column.type):
             named = self._named
             return [named(name, value) for value in values]
@@ -149,6 +157,8 @@ def _native_column(name: str, column: Any) -> tuple[Any, ...]:
     encoded = column.dictionary_encode()
     words = [*encoded.dictionary.to_pylist(), None]
     places = encoded.indices.fill_null(len(words) - 1)
+    if name in DECODED_COLUMNS:
+        return [prefix + (word or "null") for word in words], _numbers(places)
     return [prefix + json.dumps(word) for word in words], _numbers(places)
 
 
@@ -221,6 +231,8 @@ class PieceResult(NamedTuple):
         counts: of the records.
         findings: what could not be read.
         span: the offsets of its good batches.
+        decoded_count: values that schemas have decoded.
+        undecoded: values that stay bytes, by the reason.
     """
 
     piece: ExportPiece
@@ -228,6 +240,8 @@ class PieceResult(NamedTuple):
     counts: ReadCounts
     findings: tuple[ReadFinding, ...]
     span: OffsetSpan
+    decoded_count: int
+    undecoded: dict[str, int]
 
     def to_entry(self) -> dict[str, Any]:
         """Return the line of the manifest."""
@@ -239,6 +253,8 @@ class PieceResult(NamedTuple):
             "counts": self.counts._asdict(),
             "findings": [each._asdict() for each in self.findings],
             "span": self.span._asdict(),
+            "decoded_count": self.decoded_count,
+            "undecoded": self.undecoded,
         }
 
     @property
@@ -281,6 +297,8 @@ def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult
             counts=read_as(ReadCounts, entry["counts"]),
             findings=tuple(each._replace(kind=VerdictKind(each.kind)) for each in findings),
             span=read_as(OffsetSpan, entry["span"]),
+            decoded_count=read_as(int, entry["decoded_count"]),
+            undecoded=read_as(dict[str, int], entry["undecoded"]),
         )
         before = {name: entry[name] for name in BOUNDS}
         is_equal = before == {name: source[name] for name in BOUNDS}
@@ -306,6 +324,48 @@ def _inside(result: PieceResult, bounds: Mapping[str, int | None]) -> list[int |
     return clamped
 
 
+class Decode(Protocol):
+    """Makes JSON of a value, by its schema. One that was pickled does the same elsewhere."""
+
+    def __call__(self, data: bytes) -> bytes:
+        """Return JSON in UTF-8. Raises UndecodableError."""
+
+
+class _DecodedColumns:
+    """Adds JSON of keys and values, and counts the values that stay bytes."""
+
+    def __init__(self, names: Sequence[str], decode: Decode) -> None:
+        self._names = names
+        self._decode = decode
+        self.decoded_count = 0
+        self.undecoded: Counter[str] = Counter()
+
+    def add_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are wanted, of the records of a batch."""
+        made: dict[str, Any] = {}
+        for name in self._names:
+            if name not in DECODED_COLUMNS:
+                made[name] = batch.column(name)
+                continue
+            texts = [self._json_of(each, name) for each in batch.column(DECODED_COLUMNS[name])]
+            made[name] = pa.array(texts, pa.large_string())
+        return pa.record_batch(made)
+
+    def _json_of(self, found: Any, name: str) -> bytes | None:
+        """Return JSON, or nothing. A key without the wire format is no failure."""
+        data = found.as_py()
+        if data is None:
+            return None
+        is_value = name == "value_json"
+        try:
+            text = self._decode(data)
+        except UndecodableError as exc:
+            self.undecoded[str(exc)] += is_value
+            return None
+        self.decoded_count += is_value
+        return text
+
+
 class _Writer(Protocol):
     def write(self, batch: pa.RecordBatch) -> None: ...
     def close(self) -> None: ...
@@ -315,6 +375,7 @@ def export_piece(
     piece: ExportPiece,
     options: ExportOptions,
     *,
+    decode: Decode | None = None,
     fs: FileSystem | None = None,
     opener: Callable[[SegmentPlace], Segment] = open_place,
 ) -> PieceResult:
@@ -323,6 +384,7 @@ def export_piece(
     Args:
         piece: what to export.
         options: how.
+        decode: by the schemas of the options.
         fs: what changes files.
         opener: opens the segment, and later ones of its directory.
 
@@ -333,7 +395,11 @@ def export_piece(
     reader = RecordReader(piece.split, piece.read_options(options), opener=opener)
     path = Path(options.to, piece.name)
     file_bytes = 0
-    batches = iter(reader)
+    batches: Iterator[pa.RecordBatch] = iter(reader)
+    decoded = None
+    if decode is not None:
+        decoded = _DecodedColumns(options.file_columns, decode)
+        batches = map(decoded.add_to, batches)
     first = next(batches, None)
     with output_errors(path):
         if first is None:
@@ -342,7 +408,7 @@ def export_piece(
         else:
             make_dirs(fs, path.parent)
             with TargetFile(fs, path) as target:
-                writer = _writer(target, reader.schema, piece, options)
+                writer = _writer(target, first.schema, piece, options)
                 try:
                     writer.write(first)
                     del first  # or it would be kept to the end
@@ -362,6 +428,8 @@ def export_piece(
         counts=reader.counts,
         findings=tuple(reader.findings),
         span=reader.span,
+        decoded_count=0 if decoded is None else decoded.decoded_count,
+        undecoded={} if decoded is None else dict(+decoded.undecoded),
     )
 
 
@@ -388,7 +456,11 @@ class _ParquetRows:
             compression=str(options.codec),
             use_dictionary=[name for name in schema.names if name in DICTIONARY_COLUMNS],
             # The least and the greatest value would be two copies of a large one.
-            write_statistics=[name for name in schema.names if name not in {"key", "value"}],
+            write_statistics=[
+                name
+                for name in schema.names
+                if name not in {*DECODED_COLUMNS, *DECODED_COLUMNS.values()}
+            ],
         )
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0

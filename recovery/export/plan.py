@@ -35,6 +35,8 @@ DEFAULT_SPLIT_BYTES = 128 << 20
 MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
 # The directories of an export tell these already.
 PATH_COLUMNS = ("topic", "partition")
+# Columns that schemas add, and what they decode: JSON, null where it stays bytes.
+DECODED_COLUMNS = MappingProxyType({"key_json": "key", "value_json": "value"})
 
 
 class ExportFormat(StrEnum):
@@ -67,8 +69,9 @@ class ExportOptions(NamedTuple):
         format: of the files.
         codec: of Parquet.
         text: JSON Lines hold text where it is valid UTF-8.
-        columns: of `read_options`; topic and partition are in no Parquet file, since directories
-            tell them.
+        columns: of `read_options`, with schemas also of DECODED_COLUMNS; topic and partition are in
+            no Parquet file, since directories tell them.
+        schemas: digest of the schemas that decode values; empty: none.
         isolation: what a consumer would be given.
         until: the end, or what is replicated as far as the checkpoint knows.
         from_offset, to_offset: bounds of the offsets, the second excluded; without the first an
@@ -83,6 +86,7 @@ class ExportOptions(NamedTuple):
     codec: ExportCodec = ExportCodec.ZSTD
     text: bool = False
     columns: tuple[str, ...] = RECORD_COLUMNS
+    schemas: str = ""
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     until: Until = Until.LOG_END
     from_offset: int | None = None
@@ -91,6 +95,13 @@ class ExportOptions(NamedTuple):
     to_time_ms: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+
+    @property
+    def file_columns(self) -> tuple[str, ...]:
+        """Return the columns that are in the files."""
+        if self.format is ExportFormat.PARQUET:
+            return tuple(name for name in self.columns if name not in PATH_COLUMNS)
+        return self.columns
 
     def to_json(self) -> dict[str, Any]:
         """Return what a resumed export must have in common with the first run."""
@@ -141,11 +152,9 @@ class ExportPiece(NamedTuple):
 
     def read_options(self, options: ExportOptions) -> ReadOptions:
         """Return what is wanted of its records."""
-        columns = options.columns
-        if options.format is ExportFormat.PARQUET:
-            columns = tuple(name for name in columns if name not in PATH_COLUMNS)
+        columns = dict.fromkeys(DECODED_COLUMNS.get(name, name) for name in options.file_columns)
         return ReadOptions(
-            columns=columns,
+            columns=tuple(columns),
             isolation=options.isolation,
             stable_offset=self.stable_offset,
             from_offset=self.from_offset,
@@ -265,9 +274,12 @@ def check_columns(options: ExportOptions) -> None:
     Raises:
         UsageError: one is not known or given twice, or none is left.
     """
-    known = f"columns: {', '.join(RECORD_COLUMNS)}"
+    names = (*RECORD_COLUMNS, *DECODED_COLUMNS) if options.schemas else RECORD_COLUMNS
+    known = f"columns: {', '.join(names)}"
     for name in options.columns:
-        if name not in RECORD_COLUMNS:
+        if name in DECODED_COLUMNS and not options.schemas:
+            raise UsageError(f"{name}: only schemas give this column", next_step="--decode")
+        if name not in names:
             raise UsageError(f"{name}: no column of records", next_step=known)
         if options.columns.count(name) > 1:
             raise UsageError(f"{name}: given twice", next_step=known)

@@ -5,6 +5,7 @@ Who does the pieces is up to the caller: `execute` takes them and gives results 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export.files import ExportDir, require_target
@@ -72,6 +73,8 @@ class ExportResult(NamedTuple):
         is_unreadable: the operating system refused something, or it is not there.
         has_wrong_end: a log that was closed has bytes behind its last batch.
         remarks: sentences on bad stretches that cost no records.
+        decoded_count: values that schemas have decoded.
+        undecoded: values that stay bytes, by the reason.
     """
 
     summaries: tuple[ExportSummary, ...]
@@ -82,6 +85,8 @@ class ExportResult(NamedTuple):
     is_unreadable: bool
     has_wrong_end: bool
     remarks: tuple[str, ...]
+    decoded_count: int
+    undecoded: Counter[str]
 
 
 def run_export(
@@ -191,6 +196,8 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
             *(f"{each.told}; all before it are exported" for each in ends),
             *unknown,
         ),
+        decoded_count=sum(each.decoded_count for each in results),
+        undecoded=sum((Counter(each.undecoded) for each in results), Counter()),
     )
 
 

@@ -69,6 +69,10 @@ class ReadOptions(NamedTuple):
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 
 
+class UndecodableError(Exception):
+    """Why a value stays bytes: no schema decodes it."""
+
+
 class ReadCounts(NamedTuple):
     """What was read; offsets are None while there are no records.
 

@@ -7,14 +7,17 @@ What cannot be decoded stays bytes, and is counted by its reason.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import subprocess
 import sys
 from base64 import b64decode, b64encode
 from collections import Counter
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,10 +27,12 @@ from uuid import UUID
 from eoctl.clients.text.record_text import JsonBytes
 from eoctl.libraries import REQUIREMENTS, install_call
 from eoctl.messages import counted
+from recovery.records.read_options import UndecodableError
 from storage.errors import AccessError, UsageError
+from storage.file_names import parse_partition_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eoctl.clients.log.consumed import Records
 
@@ -55,10 +60,6 @@ class StoredSchema(NamedTuple):
     references: tuple[tuple[str, str, int], ...] = ()
 
 
-class UndecodableError(Exception):
-    """Why a value stays bytes."""
-
-
 class Schemas:
     """Decodes values.
 
@@ -67,57 +68,34 @@ class Schemas:
         decoded_count: how many were decoded.
     """
 
-    def __init__(self, places: Iterable[str]) -> None:
-        """Read the schemas of log dirs, of a directory of `_schemas-0`, or of files ID.avsc.
-
-        Raises:
-            UsageError: there are none, or one is not UTF-8.
-            AccessError, DamageError: they cannot be read.
-        """
-        self._by_id: dict[int, StoredSchema] = {}
-        self._by_version: dict[tuple[str, int], StoredSchema] = {}
+    def __init__(
+        self,
+        by_id: Mapping[int, StoredSchema],
+        by_version: Mapping[tuple[str, int], StoredSchema],
+    ) -> None:
+        """Take schemas by their ids, and by subject and version, for references."""
+        self._by_id = by_id
+        self._by_version = by_version
         self._decoders: dict[int, Decode] = {}
         self._failed: dict[int, str] = {}
         self.counts: Counter[str] = Counter()
         self.decoded_count = 0
-        given = [*dict.fromkeys(places)]
-        for place in given:
-            self._load(Path(place))
-        if not self._by_id:
-            raise UsageError(
-                f"{', '.join(given)}: no schema: neither {SCHEMAS_TOPIC}-0 nor files ID.avsc,"
-                " ID.proto, ID.json",
-                next_step="--schema-dir DIR",
-            )
 
-    def _load(self, place: Path) -> None:
-        topic = place if place.name == f"{SCHEMAS_TOPIC}-0" else place / f"{SCHEMAS_TOPIC}-0"
-        if topic.is_dir():
-            for found, version in _stored_in(str(topic)):
-                self._by_id[found.id] = found
-                self._by_version[found.name, version] = found
-        try:
-            files = sorted(place.iterdir())
-            texts = {
-                file: file.read_bytes()
-                for file in files
-                if file.suffix in SUFFIXES
-                and file.stem.isdecimal()
-                and file.stem.isascii()
-                and file.is_file()
-            }
-        except OSError as exc:
-            raise AccessError(exc, exc.filename or str(place)) from exc
-        for file, data in texts.items():
-            try:
-                kind, text = SUFFIXES[file.suffix], data.decode("utf-8")
-            except UnicodeDecodeError as exc:
-                raise UsageError(
-                    f"{file}: not UTF-8 at byte {exc.start}", next_step="a schema as text"
-                ) from exc
-            else:
-                found = StoredSchema(id=int(file.stem), kind=kind, text=text, name=file.name)
-                self._by_id[found.id] = found
+    def __reduce__(self) -> tuple[Callable[..., Schemas], tuple[Any, ...]]:
+        """Go to another process as the texts; there the decoders are made once."""
+        return _schemas_of, (self.digest, self._by_id, self._by_version)
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 16 hexadecimal digits of the SHA-256 of all schemas."""
+        found = [sorted(self._by_id.items()), sorted(self._by_version.items())]
+        return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+    def require_libraries(self) -> None:
+        """Look for what decodes schemas of these kinds. Raises LibraryMissingError."""
+        for kind, name in ((AVRO, "fastavro"), (PROTOBUF, "grpc_tools")):
+            if any(each.kind == kind for each in self._by_id.values()):
+                _library(name)
 
     def decode_records(self, records: Records) -> Records:
         """Return records with their keys and values decoded where that is possible."""
@@ -202,12 +180,90 @@ class Schemas:
         add(schema)
         return list(found.items())
 
+    def count(self, values: Iterable[bytes | None]) -> None:
+        """Decode values, and keep nothing but how many of them can be decoded."""
+        for each in values:
+            self._decoded_or(each, counts=True)
+
     def told(self) -> Iterator[str]:
         """Yield what became of the values, in sentences."""
         yield f"{counted(self.decoded_count, 'value')} decoded by schema"
-        for reason, count in self.counts.most_common():
-            stay = "stays" if count == 1 else "stay"
-            yield f"{counted(count, 'value')} {stay} bytes: {reason}"
+        yield from tell_undecoded(self.counts)
+
+
+def tell_undecoded(counts: Counter[str]) -> Iterator[str]:
+    """Yield how many values stay bytes, by the reason."""
+    for reason, count in counts.most_common():
+        stay = "stays" if count == 1 else "stay"
+        yield f"{counted(count, 'value')} {stay} bytes: {reason}"
+
+
+# Of this process, by their digest: a decoder is made once for all that is read here.
+_known: dict[str, Schemas] = {}
+
+
+def _schemas_of(
+    digest: str,
+    by_id: Mapping[int, StoredSchema],
+    by_version: Mapping[tuple[str, int], StoredSchema],
+) -> Schemas:
+    return _known.setdefault(digest, Schemas(by_id, by_version))
+
+
+def schemas_for(paths: Iterable[str], schema_dir: Sequence[str] | None) -> Schemas:
+    """Read schemas: of the directories given, or else of the log dirs of partitions.
+
+    A directory is a log dir, one named `_schemas-0`, or holds files ID.avsc, ID.proto, ID.json.
+
+    Raises:
+        UsageError: there are none, or one is not UTF-8.
+        AccessError, DamageError: they cannot be read.
+    """
+    given = list(schema_dir or [])
+    if not given:
+        for path in map(os.path.abspath, paths):
+            is_partition = parse_partition_name(Path(path).name) is not None
+            given.append(str(Path(path).parent) if is_partition else path)
+    given = [*dict.fromkeys(given)]
+    by_id: dict[int, StoredSchema] = {}
+    by_version: dict[tuple[str, int], StoredSchema] = {}
+    for place in map(Path, given):
+        topic = place if place.name == f"{SCHEMAS_TOPIC}-0" else place / f"{SCHEMAS_TOPIC}-0"
+        if topic.is_dir():
+            for found, version in _stored_in(str(topic)):
+                by_id[found.id] = found
+                by_version[found.name, version] = found
+        by_id |= {each.id: each for each in _files_in(place)}
+    if not by_id:
+        raise UsageError(
+            f"{', '.join(given)}: no schema: neither {SCHEMAS_TOPIC}-0 nor files ID.avsc,"
+            " ID.proto, ID.json",
+            next_step="--schema-dir DIR",
+        )
+    return Schemas(by_id, by_version)
+
+
+def _files_in(place: Path) -> Iterator[StoredSchema]:
+    """Yield the schemas that are files of a directory."""
+    try:
+        texts = {
+            file: file.read_bytes()
+            for file in sorted(place.iterdir())
+            if file.suffix in SUFFIXES
+            and file.stem.isdecimal()
+            and file.stem.isascii()
+            and file.is_file()
+        }
+    except OSError as exc:
+        raise AccessError(exc, exc.filename or str(place)) from exc
+    for file, data in texts.items():
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as exc:
+            raise UsageError(
+                f"{file}: not UTF-8 at byte {exc.start}", next_step="a schema as text"
+            ) from exc
+        yield StoredSchema(id=int(file.stem), kind=SUFFIXES[file.suffix], text=text, name=file.name)
 
 
 def _stored_in(directory: str) -> Iterator[tuple[StoredSchema, int]]:

@@ -1,4 +1,4 @@
-"""`eoctl consume --decode`: values of confluent-kafka's serializers, by `_schemas` and by files."""
+"""`--decode`: values of confluent-kafka's serializers, by `_schemas` and by files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from eoctl.clients.text.schemas import Schemas, UndecodableError
+from eoctl.clients.text.schemas import schemas_for
+from recovery.records.read_options import UndecodableError
 from tests.doubled_logs import Said, Sent, write_log
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def test_values_that_json_has_no_word_for(tmp_path: Path) -> None:
     """NaN as Protobuf's JSON writes it; JSON as it was written; else the bytes stay, and count."""
     (tmp_path / "1.avsc").write_text('{"type": "array", "items": "double"}')
     (tmp_path / "2.json").write_text('{"type": "object"}')
-    schemas = Schemas([str(tmp_path)])
+    schemas = schemas_for([], [str(tmp_path)])
     doubles = struct.pack("<4d", float("nan"), float("inf"), -float("inf"), 1.5)
     decoded = schemas.decode(b"\x00" + (1).to_bytes(4, "big") + b"\x08" + doubles + b"\x00")
     assert json.loads(decoded, parse_constant=pytest.fail) == ["NaN", "Infinity", "-Infinity", 1.5]
@@ -263,7 +264,7 @@ def test_hostile_values_stay_bytes(tmp_path: Path) -> None:
     for number, (suffix, text) in files.items():
         (tmp_path / f"{number}{suffix}").write_text(text)
     os.mkfifo(tmp_path / "7.avsc")
-    schemas = Schemas([str(tmp_path)])
+    schemas = schemas_for([], [str(tmp_path)])
     for value in (
         wire(1, b"\x02" * 900_000 + b"\x00"),
         wire(2, b"\x80\x80\x80\x80\x80\x01\x00"),
@@ -310,3 +311,74 @@ def test_half_a_surrogate_pair_ends_no_output(
     assert done.status == 0, done.errors
     assert b"next" in done.stdout
     assert b"\xed\xa0\x80" not in done.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--text",)])
+def test_an_export_has_json_beside_the_bytes(
+    more: tuple[str, ...], shop: Any, eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Null where a value stays bytes; what a resumed export counts is the same."""
+    log_dir, expected, _ = shop
+    call = (
+        "export",
+        log_dir / "orders-0",
+        "--to",
+        tmp_path / "out",
+        "--format",
+        "jsonl",
+        "--decode",
+    )
+    done = eoctl(*call, *more)
+    assert done.status == 0, done.errors
+    (path,) = (tmp_path / "out").rglob("topic=orders/**/*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["value_json"] for row in rows] == [*expected, None, None, None, None, None]
+    assert {row["key_json"] for row in rows} == {None}
+    assert len({row.get("value_base64", row.get("value")) for row in rows}) == len(rows)
+    again = eoctl(*call, *more, "--resume")
+    for each in (done, again):
+        assert "Decoded 3 values by schema; 4 others stay bytes" in " ".join(each.errors.split())
+        assert "1 value stays bytes: schema 99 is unknown" in each.errors
+
+
+def test_a_parquet_file_has_json_as_text(
+    shop: Any, eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """With workers, too; only the columns that are asked for are in the file."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    log_dir, expected, _ = shop
+    columns = "offset,value_json"
+    for number, jobs in enumerate((1, 2)):
+        to = tmp_path / str(number)
+        call = ("export", log_dir, "--to", to, "--columns", columns, "--jobs", jobs, "--decode")
+        done = eoctl(*call)
+        assert done.status == 0, done.errors
+        (path,) = to.rglob("topic=orders/**/*.parquet")
+        table = parquet.ParquetFile(path).read()
+        assert table.column_names == columns.split(",")
+        texts = table.column("value_json").to_pylist()
+        assert [None if each is None else json.loads(each) for each in texts[:4]] == [
+            *expected, None,
+        ]  # fmt: skip
+    other = tmp_path / "schemas"
+    other.mkdir()
+    (other / "99.json").write_text("{}")
+    refused = eoctl(*call, "--schema-dir", other, "--resume")
+    assert refused.status == 4, refused.errors
+    without = eoctl("export", log_dir, "--to", tmp_path / "x", "--columns", columns)
+    assert (without.status, "--decode" in without.errors) == (2, True)
+
+
+def test_serve_counts_what_can_be_decoded(shop: Any, eoctl: Callable[..., Any]) -> None:
+    """Before anything is served; only together with --verify."""
+    log_dir, _, _ = shop
+    call = ("serve", log_dir, "--for-seconds", 0, "--decode")
+    done = eoctl(*call, "--verify", "-o", "jsonl")
+    assert done.status == 0, done.errors
+    notes = [json.loads(line).get("message") for line in done.errors.splitlines()]
+    assert "3 values decoded by schema" in notes
+    assert "1 value stays bytes: schema 99 is unknown" in notes
+    refused = eoctl(*call)
+    assert refused.status == 2
+    assert "--decode counts what --verify reads" in refused.errors
+    assert "--verify --decode" in refused.errors

@@ -59,7 +59,8 @@ class Now(NamedTuple):
 def parse_time_ms(text: str) -> int:
     """Milliseconds since 1970 from a number of milliseconds or an ISO 8601 time.
 
-    A time without an offset is UTC: what is printed never depends on the machine's zone.
+    ` UTC` may stand for the offset, as in what is printed. A time without an offset is UTC, too:
+    what it means never depends on the machine's zone.
 
     Raises:
         UsageError: it is neither.
@@ -68,7 +69,7 @@ def parse_time_ms(text: str) -> int:
     try:
         if stripped.lstrip("-").isdecimal():
             return _within_bounds(int(stripped), text)  # it refuses "--1", and thousands of digits
-        moment = datetime.fromisoformat(stripped)
+        moment = datetime.fromisoformat(stripped.replace(" UTC", "Z"))
     except ValueError:
         raise UsageError(
             f"not a time: {text!r}",
@@ -89,12 +90,16 @@ def _within_bounds(time_ms: int, text: str) -> int:
 
 
 def format_time_ms(time_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds; out of range comes as the number."""
+    """UTC, in a sentence: `2026-11-21 04:38:00.250 UTC`; out of range comes as the number.
+
+    `parse_time_ms` reads it back. Milliseconds are there unless they are 0.
+    """
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return str(time_ms)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+    fraction = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} UTC"
 
 
 def resolve_now(option: str | None, log_dirs: Iterable[str | Path]) -> Now:

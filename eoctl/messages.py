@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 8
 ZONE_POS = len("2026-11-21T02:58:06.000")
+ZONES = {"+00:00": "UTC", "Z": "UTC"}
 NO_UNDO = "no: with --no-backup nothing is kept to go back to"
+UNREAD = "; part of the log could not be read"  # behind what was found in the rest
 MAX_NAMES = 3  # in a line; how many more there are is counted
 
 
@@ -73,7 +75,7 @@ def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None
     lines = map(_as_line, said)
     if is_for_people(output):
         width = answer_width(output)
-        tell(part for each in lines for part in _broken(each, width))
+        tell(part for each in lines for part in broken(each, width))
         return
     for each in lines:
         if each.text:
@@ -81,7 +83,7 @@ def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None
             message(each.text if is_text else " ".join(each.text.split()), level="answer")
 
 
-def _broken(text: Line, width: int) -> Iterator[Line]:
+def broken(text: Line, width: int) -> Iterator[Line]:
     """Break a line that is too long; one with a command stays whole, it is there to be pasted."""
     if len(text.text) <= width or "eoctl " in text.text:
         yield text
@@ -176,12 +178,12 @@ def _styled(word: str, style: str) -> str:
 
 
 def fitting(texts: Iterable[str], room: int) -> str:
-    """Take the first text that fits, else cut the last one."""
+    """Take the first text that fits, else the last one, whose line is then broken."""
     text = ""
     for text in texts:
         if len(text) <= room:
-            return text
-    return f"{text[: max(room - 1, 1)]}\N{HORIZONTAL ELLIPSIS}"
+            break
+    return text
 
 
 def listing(names: Sequence[str], noun: str) -> str:
@@ -192,22 +194,23 @@ def listing(names: Sequence[str], noun: str) -> str:
 
 
 def span(first_ms: int, last_ms: int, *, is_short: bool = False) -> str:
-    """Tell two times as short as they can be told: the date once, and the zone at the end."""
+    """Write two times in short: the date once, the zone at the end, `2026-11-21 02:58 UTC`."""
     until = len("2026-11-21T02:58") if is_short else len("2026-11-21T02:58:06")
     first, last = (time_text(each, is_utc=look().is_utc) for each in (first_ms, last_ms))
     zone = last[ZONE_POS:]
     if first[ZONE_POS:] != zone or not zone:  # the clocks were changed, or it is no time
         return first if first == last else f"{first}..{last}"
-    start, end = first[:until], last[:until]
+    zone = ZONES.get(zone, zone)
+    start, end = (each[:until].replace("T", " ") for each in (first, last))
     if start == end:
-        return f"{start}{zone}"
+        return f"{start} {zone}"
     if start[:10] == end[:10]:
         end = end[11:]
-    return f"{start}..{end}{zone}"
+    return f"{start}..{end} {zone}"
 
 
 def moment(time_ms: int, *, is_short: bool = False) -> str:
-    """Tell a time to the second, or the minute, with its zone."""
+    """Write a time to the second, or the minute, with its zone."""
     return span(time_ms, time_ms, is_short=is_short)
 
 

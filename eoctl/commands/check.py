@@ -19,7 +19,6 @@ from eoctl.messages import (
     answer_width,
     counted,
     is_for_people,
-    said_line,
     tell,
     tell_answer,
 )
@@ -298,14 +297,17 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if not is_told:
         reports.append(Report("finding", Columns(Finding._fields, is_whole=True), run.findings()))
         reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
-    if request.predicts:
+    if request.predicts and is_told:
+        reports.append(Report("start_change", StartChanges._fields, _folded(run.changes)))
+    elif request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     found: list[Reclaimable] = []
     if request.reclaims:
         found = [*_reclaimable(run, request)]
         rows = _by_pattern(found) if is_told else found
         fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
-        reports.append(Report("reclaimable", fields, rows))
+        if found or not is_told:
+            reports.append(Report("reclaimable", fields, rows))
     if is_told:
         verdict = _tell(run, request, cluster, found)
     for place, report in enumerate(reports):
@@ -360,8 +362,8 @@ def _tell(
         for _ in run.findings():
             pass
         verdict = verdict_of_run(run, request)
-        tell(map(said_line, _free_line(request, found)))
-        tell(lines(verdict, screen_size()[0], cluster.words()))
+        width, free = screen_size()[0], _free_line(request, found)
+        tell(lines(verdict, width, cluster.words(), also=free))
     return verdict
 
 
@@ -372,6 +374,37 @@ def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[
     size = sum(each.size_bytes for each in found)
     text = f"{size_text(size)} in {counted(len(found), 'file')} can be removed"
     yield Said("Free", f"{text}, see the list" if found else "no file can be removed")
+
+
+class StartChanges(NamedTuple):
+    """What a start does to the files of directories; `first` is one of them."""
+
+    directories: int
+    first: str
+    changes: str
+
+
+def _folded(changes: Iterable[StartChange]) -> Iterator[StartChanges]:
+    """Sum up for people: directories whose files are changed alike are one row."""
+    by_directory: dict[str, list[StartChange]] = {}
+    for each in changes:
+        by_directory.setdefault(os.path.dirname(each.path), []).append(each)  # noqa: PTH120
+    alike: dict[str, list[str]] = {}
+    for directory, found in by_directory.items():
+        counts: dict[tuple[str, str], int] = {}
+        for each in found:
+            name = os.path.basename(each.path)  # noqa: PTH119
+            kind = name.lstrip("0123456789")
+            is_cut = each.size_bytes is not None
+            key = (str(each), name if is_cut or not kind.startswith(".") else f"*{kind}")
+            counts[key] = counts.get(key, 0) + 1
+        parts: dict[str, list[str]] = {}
+        for (action, name), count in counts.items():
+            parts.setdefault(action, []).append(name if count == 1 else f"{count} {name}")
+        words = "; ".join(f"{action} {', '.join(names)}" for action, names in parts.items())
+        alike.setdefault(words, []).append(directory)
+    for words, paths in alike.items():
+        yield StartChanges(directories=len(paths), first=paths[0], changes=words)
 
 
 class ReclaimableFiles(NamedTuple):

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import advanced_option, output_option, records_option
 from eoctl.face.columns import size_text
-from eoctl.messages import counted, folded, notes_in_use, tell_first
+from eoctl.messages import (
+    Said,
+    counted,
+    folded,
+    is_for_people,
+    listing,
+    notes_in_use,
+    tell_answer,
+    tell_first,
+)
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import PLACE, Columns, OutputFormat
+from recovery.rules.findings import Severity
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -18,6 +28,7 @@ from storage.errors import (
     UsageError,
 )
 from storage.file_names import METADATA_TOPIC
+from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,17 +96,23 @@ def command(
     found = discover(wanted)
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
     run = _DescribeRun(found, Clusters(found.log_dirs, metadata))
-    rows: Iterator[Any] = (each.summary for each in run.descriptions())
     is_single = len(found.selected) == 1
+    seen = _Seen(run.descriptions())
+    rows: Iterator[Any] = iter(seen)
     with while_read(lambda: run.status):
         if is_single:
             (only,) = rows
             tell_first(folded(_sentences(only), output), output)
             rows = iter([only])
+        elif is_for_people(output):
+            rows = iter([*rows])
+            tell_first(seen.lines(), output)
         if output is OutputFormat.TEXT:
             rows = with_words(rows)
         columns = Columns(PartitionDescription._fields, answers=PARTITION_ANSWERS)
         emit(Report("partition", columns, rows, notes=run.notes), output)
+    if not (is_single or is_for_people(output)):
+        tell_answer(seen.lines(), output)
     if segments or is_single:
         if output is OutputFormat.TEXT:
             line("")
@@ -109,9 +126,44 @@ def command(
     return run.status
 
 
+class _Seen:
+    """Gives summaries of partitions, and says then what they come to."""
+
+    def __init__(self, descriptions: Iterator[Description]) -> None:
+        self._descriptions = descriptions
+        self._count = self._log_bytes = self._open_count = 0
+        self._names: dict[str, list[str]] = {}  # of partitions that are not ok, by verdict
+
+    def __iter__(self) -> Iterator[PartitionDescription]:
+        for each in self._descriptions:
+            found = each.summary
+            self._count += 1
+            self._log_bytes += found.log_bytes or 0
+            self._open_count += found.open_transactions_count or 0
+            if found.verdict is not VerdictKind.OK:
+                self._names.setdefault(found.verdict or "unreadable", []).append(_name(found))
+            yield found
+
+    def lines(self) -> Iterator[Said]:
+        """Say how many partitions there are, which are damaged, and what is open."""
+        what = f"{counted(self._count, 'partition')}, {size_text(self._log_bytes)}"
+        yield Said("Found", what if self._names else f"{what}, all ok")
+        for verdict, names in self._names.items():
+            is_note = verdict in (VerdictKind.SUSPICIOUS, VerdictKind.PREALLOCATED)
+            label, grave = ("Note", Severity.NOTE) if is_note else ("Damage", Severity.ERROR)
+            words = f"{verdict.replace('_', ' ')}: {listing(names, 'partitions')}"
+            yield Said(label, words, grave.rank)
+        if self._open_count:
+            yield Said("Open", counted(self._open_count, "transaction"))
+
+
+def _name(found: PartitionDescription) -> str:
+    return found.topic if found.partition is None else f"{found.topic}-{found.partition}"
+
+
 def _sentences(found: PartitionDescription) -> Iterator[str]:
     """Say of one partition what is in it, and what a consumer is given of it."""
-    name = found.topic if found.partition is None else f"{found.topic}-{found.partition}"
+    name = _name(found)
     if found.log_end_offset is None:
         yield f"{name}: the log end is unknown, because the last .log could not be read to its end"
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from eoctl.declared import advanced_option, option, output_option, records_option
-from eoctl.messages import Said, counted, is_for_people, notes_in_use, tell_answer
+from eoctl.messages import UNREAD, Said, counted, is_for_people, notes_in_use, tell_answer
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import PLACE, Columns, OutputFormat
 from recovery.cluster.placement import doubts_around
@@ -309,8 +309,8 @@ class DuplicatesRun:
     def answer(self) -> Iterator[Said]:
         """Say how many records are duplicates, and who wrote them."""
         total = sum(self._counts.values())
+        unread = UNREAD if self._is_skipped else ""
         if not total:
-            unread = "; part of the log could not be read" if self._is_skipped else ""
             yield Said("Found", f"no duplicate records{unread}", int(bool(unread)))
             return
         if sum(self._repeats.values()) < total:  # --limit: the others were counted alone
@@ -319,10 +319,11 @@ class DuplicatesRun:
                 if found:
                     plural = f"{kind} duplicate {noun}{'es' if noun == 'batch' else 's'}"
                     words = counted(found, f"{kind} duplicate {noun}", plural)
-                    yield Said("Found", words, Severity.WARNING.rank)
+                    yield Said("Found", f"{words}{unread}", Severity.WARNING.rank)
             return
         count = counted(sum(self._records.values()), "duplicate record")
-        yield Said("Found", f"{count}, the first copies not included", Severity.WARNING.rank)
+        words = f"{count}, the first copies not included{unread}"
+        yield Said("Found", words, Severity.WARNING.rank)
         for cause, words in _CAUSES.items():
             if self._repeats[cause]:
                 yield Said("Cause", f"{counted(self._records[cause], 'record')}: {words}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from eoctl.declared import output_option
-from eoctl.face.columns import size_text
+from eoctl.face.columns import size_text, time_text
 from eoctl.messages import Said, tell_first
 from eoctl.messages import counted as number_of
 from eoctl.options import (
@@ -56,7 +56,7 @@ def command(
     A row for each partition, for each topic, and for all. Every batch is read; ids whose batches
     are gone are counted from the newest snapshot.
     """
-    from eoctl.clock import format_time_ms, resolve_now
+    from eoctl.clock import resolve_now
     from eoctl.output import Report, emit, line, message
     from recovery.look.census import Census, count_producers, new_by_hour
     from recovery.replay.snapshots import Clock
@@ -96,7 +96,7 @@ def command(
     ]
     if by_hour:
         hours = (
-            (topic, format_time_ms(start_ms), start_ms, count)
+            (topic, time_text(start_ms, is_utc=True), start_ms, count)
             for topic, each in by_topic.items()
             for start_ms, count in new_by_hour(each)
         )

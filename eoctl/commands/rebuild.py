@@ -485,7 +485,7 @@ class RebuildRun:
             self._notes.append(
                 f"{log_dir.path}: without the clean-shutdown marker, which goes before the first"
                 f" change, the next start of the broker recovers {found.partitions_count}"
-                f" partitions, {found.log_bytes} bytes of log"
+                f" partitions, {found.log_bytes:,} bytes of log"
             )
         return self._prices[log_dir.path]
 

@@ -79,7 +79,6 @@ def command(
     Without --apply the plan is shown: every step, and what is lost.
     """
     from eoctl.commands.shared.changes import run_change
-    from eoctl.messages import is_for_people
 
     wanted = RepairOptions(
         strategy=strategy,
@@ -94,8 +93,7 @@ def command(
     wanted_paths = options.given_paths(paths, None, topic)
     if change.is_kept and strategy is None:
         raise no_strategy(wanted_paths, wanted, options.process_count(jobs))
-    compares = strategy is None and is_for_people(output)
-    run = RepairRun(wanted_paths, wanted, compares=compares)
+    run = RepairRun(wanted_paths, wanted)
     return run_change(repair_command(run, options.process_count(jobs)), change, output)
 
 
@@ -243,7 +241,7 @@ def compared_lines(
     """Tell what is damaged, what each strategy loses, and how to go on."""
     room = width - LABEL_WIDTH
     if not compared.rows:
-        yield said_line(Said("Found", fitting([nothing], room)))
+        yield said_line(Said("Plan", fitting([f"nothing: {nothing}"], room)))
         return
     names = list(dict.fromkeys(each.partition for each in compared.rows))
     found = f"{len(names)} of {counted(total_count, 'partition')} to repair"
@@ -329,7 +327,7 @@ class PlannedRepair(NamedTuple):
     `is_needed`: something is to be done, whether there is a plan or only a proposal.
     `is_short`: what was acknowledged is not there, and no plan here brings it back.
     `is_unread`: something in the log dirs could not be read or used, and no plan mends it.
-    `cost`: of the plans. `comparison`: of the strategies, where none is chosen and a person asks.
+    `cost`: of the plans. `comparison`: of the strategies, where none is chosen.
     """
 
     plans: tuple[Plan, ...]
@@ -346,12 +344,9 @@ class PlannedRepair(NamedTuple):
 class RepairRun:
     """Plans the repair of the partitions of a call, again and again as they are then."""
 
-    def __init__(
-        self, paths: Sequence[str], options: RepairOptions, *, compares: bool = False
-    ) -> None:
-        """Find them; `compares`: strategies, where none is chosen. UsageError if there is none."""
+    def __init__(self, paths: Sequence[str], options: RepairOptions) -> None:
+        """Find them. UsageError if there is none."""
         self._options = options
-        self._compares = compares
         self._paths = tuple(paths)
         found, notes = rebuild_jobs(
             paths,
@@ -444,7 +439,7 @@ class RepairRun:
                 is_needed=is_needed,
                 is_short=is_short,
                 is_unread=self._is_unread,
-                comparison=self._comparison(done, rows, jobs) if self._compares else None,
+                comparison=None if self.strategy else self._comparison(done, rows, jobs),
             )
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
@@ -707,7 +702,7 @@ def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> Usag
     Raises:
         RefusedError, AccessError, UsageError: nothing can be proposed.
     """
-    run = RepairRun(paths, options, compares=True)
+    run = RepairRun(paths, options)
     with Progress("reading", run.log_bytes) as progress:
         found = run.plan(jobs, progress.advance).comparison
     next_step = "the same without --apply and --save-plan compares them"
@@ -753,7 +748,7 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
             )
             for each in found.rows
         ]
-        if found.comparison is not None:
+        if found.comparison is not None and is_for_people(output):
             if found.comparison.rows:
                 rows_of = ComparedStrategy._fields
                 emit(Report("strategy", rows_of, found.comparison.rows), output)

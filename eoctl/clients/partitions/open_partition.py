@@ -89,7 +89,7 @@ def price_of(log_dir_path: str) -> str:
     return (
         "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
         " watermark stay as they are: the next start of the broker recovers"
-        f" {partitions}, {log_bytes} bytes of log"
+        f" {partitions}, {log_bytes:,} bytes of log"
     )
 
 

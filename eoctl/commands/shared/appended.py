@@ -26,7 +26,7 @@ from eoctl.messages import (
 )
 from eoctl.output import OutputFormat, Report, emit, line
 from recovery.rules.findings import Severity
-from storage.errors import call_text
+from storage.errors import EoctlError, call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +96,9 @@ def show_appended(appended: AppendedRows, output: OutputFormat) -> None:
 
 def _show(appended: AppendedRows, output: OutputFormat) -> None:
     is_text = output is OutputFormat.TEXT
-    has_words, room = appended.error is None, answer_width(output) - LABEL_WIDTH
+    # Where an error ended it, the words say how far it came; an interrupt says that by itself.
+    has_words = appended.error is None or isinstance(appended.error, EoctlError)
+    room = answer_width(output) - LABEL_WIDTH
     if has_words and appended.journal is None:
         tell_first(_planned_lines(appended, room), output)
     for plan in appended.recoveries:
@@ -122,29 +124,39 @@ def _file_columns() -> tuple[str, ...]:
 def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
     answer = appended.answer
     if not appended.changes:
-        yield said_line(Said("Plan", f"nothing: there is nothing to {answer.verbs[0]}"))
+        if appended.error is None:
+            yield said_line(Said("Plan", f"nothing: there is nothing to {answer.verbs[0]}"))
         return
     does = [f"{answer.verbs[0]} {each}" for each in answer.does]
     yield said_line(Said("Plan", fitting(does or ["only files are recovered"], room)))
+    yield from _stop_line(appended)
     yield from _owner_line(answer, room)
     yield from _loses_line(answer, "Loses", room)
     yield from _cut_line(appended, "Loses")
     undo = "yes: a journal is kept, eoctl undo takes it back"
     yield said_line(Said("Undo", undo if appended.has_backup else NO_UNDO))
-    yield said_line(Said("Next", call.again("--apply")))
+    if appended.error is None:  # the error has a next step of its own
+        yield said_line(Said("Next", call.again("--apply")))
 
 
 def _done_lines(appended: AppendedRows, journal: AppendJournal, room: int) -> Iterator[Line]:
     answer, closed = appended.answer, journal.journal
     if closed is None:
-        yield said_line(Said("Done", f"nothing: there was nothing to {answer.verbs[0]}"))
+        if appended.error is None:
+            yield said_line(Said("Done", f"nothing: there was nothing to {answer.verbs[0]}"))
         return
     does = [f"{answer.verbs[1]} {each}" for each in answer.does]
     yield said_line(Said("Done", fitting(does or ["only files were recovered"], room)))
+    yield from _stop_line(appended)
     yield from _loses_line(answer, "Lost", room)
     yield from _cut_line(appended, "Lost")
     command = call_text(["eoctl", "undo", closed.path])
     yield said_line(Said("Undo", command if closed.has_backup else "no: it kept no backup"))
+
+
+def _stop_line(appended: AppendedRows) -> Iterator[Line]:
+    if appended.error is not None:
+        yield said_line(Said("Stops", "there, by the error below", Severity.ERROR.rank))
 
 
 def _owner_line(answer: AppendAnswer, room: int) -> Iterator[Line]:

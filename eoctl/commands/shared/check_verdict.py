@@ -14,6 +14,7 @@ from eoctl.messages import (
     LABEL_WIDTH,
     Line,
     Said,
+    broken,
     counted,
     fitting,
     listing,
@@ -63,12 +64,16 @@ _GAPS = frozenset({"BAT-5"})
 _WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # of a change of eoctl
 
 
-def lines(verdict: DirectoryVerdict, width: int, cluster: str = "") -> Iterator[Line]:
+def lines(
+    verdict: DirectoryVerdict, width: int, cluster: str = "", also: Iterable[Said] = ()
+) -> Iterator[Line]:
     """Give the lines of a verdict for a terminal of this many columns.
 
-    `cluster`: what the metadata say of what was checked; "": nothing.
+    `cluster`: what the metadata say of what was checked; "": nothing. `also` follows the start.
     """
-    yield from map(said_line, top(verdict, width))
+    start, *rest = top(verdict, width)
+    for each in (start, *also, *rest):
+        yield from broken(said_line(each), width)
     yield Line("")
     yield from _findings(verdict, width)
     yield from _clean(verdict)
@@ -513,7 +518,8 @@ def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     following = sum(len(each.consequences) for each in verdict.listed)
     parts = [f"rows of {counted(checked.partitions_count, 'partition')}"]
     if following:
-        parts.append(f"{following:,} findings that follow from others")
+        verb = "follows" if following == 1 else "follow"
+        parts.append(f"{counted(following, 'finding')} that {verb} from others")
     if len(verdict.listed) > MAX_FINDINGS:
         parts.append(f"{len(verdict.listed) - MAX_FINDINGS:,} findings")
     if checked.unlisted_count:

@@ -76,8 +76,8 @@ def list_transactions(
     notes = world.notes
     if is_for_people(output):
         rows = [*rows]
-        if rows:
-            tell_first(open_lines(rows, paths or ()), output)
+        if rows or world.status:
+            tell_first(open_lines(rows, paths or (), is_whole=not world.status), output)
         if not all_transactions:
             rows, more = few_of_each(rows)
             notes = [*more, *notes]
@@ -92,7 +92,7 @@ def list_transactions(
             yield row
 
     emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=watched(), notes=notes), output)
-    tell_answer(open_lines(opened, paths or ()), output)
+    tell_answer(open_lines(opened, paths or (), is_whole=not world.status), output)
     return world.status
 
 
@@ -223,8 +223,8 @@ def torn(
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, None, coordinator_dir, metadata_dir, *clock)
     rows = torn_rows(world, given_paths(paths, server_properties))
-    if rows or not is_for_people(output):
-        tell_first(torn_lines(rows), output)
+    if rows or world.status or not is_for_people(output):
+        tell_first(torn_lines(rows, is_whole=not world.status), output)
     emit(
         Report(
             kind="torn_transaction",
@@ -264,7 +264,7 @@ def stats(
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     rows = [*stats_rows(world)]
     ids = [*coordinator_rows(world)]
-    tell_first(stats_lines(rows, ids), output)
+    tell_first(stats_lines(rows, ids, is_whole=not world.status), output)
     report = Report("transaction_stats", columns=STATS_COLUMNS, rows=rows, notes=world.notes)
     emit(report, output)
     if output is OutputFormat.TEXT:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.declared import advanced_option, option
-from eoctl.messages import Said, counted, first_of, moment
+from eoctl.messages import UNREAD, Said, counted, first_of, moment
 from eoctl.options import given_paths
 from eoctl.output import Columns
 from eoctl.progress import Progress, log_bytes
@@ -435,8 +435,14 @@ def few_of_each(
     return shown, notes
 
 
-def open_lines(rows: Iterable[tuple[Any, ...]], paths: Sequence[str]) -> Iterator[Said]:
-    """Say how many transactions are open, what they block, and the next command."""
+def open_lines(
+    rows: Iterable[tuple[Any, ...]], paths: Sequence[str], *, is_whole: bool
+) -> Iterator[Said]:
+    """Say how many transactions are open, what they block, and the next command.
+
+    `is_whole`: all of the logs was read.
+    """
+    unread = "" if is_whole else UNREAD
     opened: dict[str, list[dict[str, Any]]] = {}
     for each in rows:
         row = dict(zip(LIST_COLUMNS, each, strict=True))
@@ -444,7 +450,7 @@ def open_lines(rows: Iterable[tuple[Any, ...]], paths: Sequence[str]) -> Iterato
             opened.setdefault(f"{row['topic']}-{row['partition']}", []).append(row)
     count = sum(map(len, opened.values()))
     if not count:
-        yield Said("Open", "no transaction")
+        yield Said("Open", f"no transaction{unread}", 0 if is_whole else Severity.WARNING.rank)
         return
     late = sum(
         row["verdict"] in (TransactionVerdict.HANGING, TransactionVerdict.OVERDUE)
@@ -452,8 +458,8 @@ def open_lines(rows: Iterable[tuple[Any, ...]], paths: Sequence[str]) -> Iterato
         for row in found
     )
     what = f"{counted(count, 'transaction')} in {counted(len(opened), 'partition')}"
-    rank = Severity.WARNING.rank if late else 0
-    yield Said("Open", f"{what}, {late:,} of them late" if late else what, rank)
+    rank = Severity.WARNING.rank if late or unread else 0
+    yield Said("Open", f"{what}, {late:,} of them late{unread}" if late else what + unread, rank)
     worst = sorted(opened, key=lambda name: -len(opened[name]))
     for name in worst[:TOLD_COUNT]:
         first = min(opened[name], key=lambda row: row["first_offset"])

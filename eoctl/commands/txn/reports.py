@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.commands.shared.audit_run import AuditOptions, run_audit
 from eoctl.commands.shared.engine import EngineOptions
 from eoctl.commands.txn.readers import known
-from eoctl.messages import Said, counted
+from eoctl.messages import UNREAD, Said, counted
 from eoctl.options import EngineName
 from eoctl.output import PLACE, Columns
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
@@ -301,21 +301,27 @@ def coordinator_rows(world: TxnWorld) -> Iterator[Row]:
             yield name, len(updates[name]), oldest, sorted(log.partitions)
 
 
-def stats_lines(rows: Sequence[Row], ids: Sequence[Row]) -> Iterator[Said]:
-    """Say how many transactions there are, and in which states the ids of the coordinators are."""
+def stats_lines(rows: Sequence[Row], ids: Sequence[Row], *, is_whole: bool) -> Iterator[Said]:
+    """Say how many transactions there are, and in which states the ids of the coordinators are.
+
+    `is_whole`: all of the logs was read.
+    """
+    unread = "" if is_whole else UNREAD
     names = ("committed_count", "aborted_count", "open_count")
     sums = {each: sum(row[STATS_COLUMNS.index(each)] for row in rows) for each in names}
     told = ", ".join(f"{count:,} {name.partition('_')[0]}" for name, count in sums.items())
-    yield Said("Counts", f"{told}, in {counted(len(rows), 'partition')}")
+    yield Said("Counts", f"{told}, in {counted(len(rows), 'partition')}{unread}")
     states = ", ".join(f"{row[1]:,} {row[0]}" for row in ids)
     yield Said("Ids", states or "no coordinator's log is here")
 
 
-def torn_lines(rows: Sequence[Row]) -> Iterator[Said]:
-    """Say how many transactions are torn, and in which way."""
+def torn_lines(rows: Sequence[Row], *, is_whole: bool) -> Iterator[Said]:
+    """Say how many transactions are torn, and in which way; `is_whole`: all was read."""
+    unread = "" if is_whole else UNREAD
     if not rows:
-        yield Said("Torn", "no transaction")
+        yield Said("Torn", f"no transaction{unread}", 0 if is_whole else Severity.WARNING.rank)
         return
     whys = Counter(row[TORN_COLUMNS.index("why")] for row in rows)
     told = ", ".join(f"{count:,} {why}" for why, count in whys.most_common())
-    yield Said("Torn", f"{counted(len(rows), 'transaction')}: {told}", Severity.ERROR.rank)
+    count = counted(len(rows), "transaction")
+    yield Said("Torn", f"{count}: {told}{unread}", Severity.ERROR.rank)

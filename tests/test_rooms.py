@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import tree_of
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("storage", "recovery", "eoctl")
 PATHS = {
@@ -234,7 +236,7 @@ def room_of(module: str) -> str:
 def imports_of(module: str) -> frozenset[str]:
     """Modules of ours that a module imports, wherever in it."""
     found = set()
-    for node in ast.walk(ast.parse(PATHS[module].read_text())):
+    for node in ast.walk(tree_of(PATHS[module])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

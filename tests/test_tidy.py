@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kafka import jars
+from tests.sources import tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,7 @@ NO_PAGE_OF_ITS_OWN: dict[str, str] = {
 
 @cache
 def _tree(name: str) -> ast.Module:
-    return ast.parse((ROOT / name).read_text(), name)
+    return tree_of(ROOT / name)
 
 
 @cache
@@ -435,9 +436,8 @@ def test_functions_are_short() -> None:
     long = {
         node.name
         for name in NAMES
-        for node in ast.walk(ast.parse((ROOT / name).read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+        for node in _nodes(_tree(name), ast.FunctionDef, ast.AsyncFunctionDef)
+        if (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
         and not (name.startswith("eoctl/commands/") and node.args.defaults)
     }
     assert long == {*LONG_FUNCTIONS}
@@ -449,15 +449,15 @@ def test_value_classes_are_shared() -> None:
     built: dict[str, int] = {}
     named: dict[str, set[str]] = {}
     for name in NAMES:
-        for node in ast.walk(ast.parse((ROOT / name).read_text())):
-            if isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases):
+        for node in _nodes(_tree(name), ast.ClassDef):
+            if "NamedTuple" in map(ast.unparse, node.bases):
                 classes[node.name] = name
-            elif isinstance(node, ast.Call):
-                word = ast.unparse(node.func).rpartition(".")[2]
-                built[word] = built.get(word, 0) + 1
-            elif isinstance(node, ast.Name | ast.Attribute):
-                word = node.id if isinstance(node, ast.Name) else node.attr
-                named.setdefault(word, set()).add(name)
+        for node in _nodes(_tree(name), ast.Call):
+            word = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            built[word] = built.get(word, 0) + 1
+        for node in _nodes(_tree(name), ast.Name, ast.Attribute):
+            word = node.id if isinstance(node, ast.Name) else node.attr
+            named.setdefault(word, set()).add(name)
     own = [
         each
         for each, home in classes.items()

@@ -298,7 +298,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         reports.append(Report("finding", Columns(Finding._fields, is_whole=True), run.findings()))
         reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
     if request.predicts and is_told:
-        reports.append(Report("start_change", StartChanges._fields, _folded(run.changes)))
+        reports.append(Report("start_change", FOLDED_COLUMNS, _folded(run.changes)))
     elif request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     found: list[Reclaimable] = []
@@ -376,16 +376,11 @@ def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[
     yield Said("Free", f"{text}, see the list" if found else "no file can be removed")
 
 
-class StartChanges(NamedTuple):
-    """What a start does to the files of directories; `first` is one of them."""
-
-    directories: int
-    first: str
-    changes: str
+FOLDED_COLUMNS = ("directories", "first", "changes")
 
 
-def _folded(changes: Iterable[StartChange]) -> Iterator[StartChanges]:
-    """Sum up for people: directories whose files are changed alike are one row."""
+def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
+    """Sum up for people: directories whose files are changed alike are one row, with the first."""
     by_directory: dict[str, list[StartChange]] = {}
     for each in changes:
         by_directory.setdefault(os.path.dirname(each.path), []).append(each)  # noqa: PTH120
@@ -404,7 +399,7 @@ def _folded(changes: Iterable[StartChange]) -> Iterator[StartChanges]:
         words = "; ".join(f"{action} {', '.join(names)}" for action, names in parts.items())
         alike.setdefault(words, []).append(directory)
     for words, paths in alike.items():
-        yield StartChanges(directories=len(paths), first=paths[0], changes=words)
+        yield len(paths), paths[0], words
 
 
 class ReclaimableFiles(NamedTuple):

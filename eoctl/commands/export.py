@@ -164,7 +164,7 @@ def command(
     check_columns(options)
     _check_requirements()
 
-    run = ExportRun(options, schemas)
+    run = ExportRun(options, to, schemas)
     with EngineRun(
         EngineOptions(
             name=engine, jobs=jobs, master=master, settings=tuple(parse_settings(conf or []))
@@ -255,10 +255,12 @@ ANSWERS = (*PLACE, "records", "bytes", "skipped", "lost_offsets", "lost_records"
 class ExportRun:
     """Plans and exports, and keeps what is said at the end."""
 
-    def __init__(self, options: ExportOptions, schemas: Schemas | None) -> None:
+    def __init__(self, options: ExportOptions, to: str, schemas: Schemas | None) -> None:
+        """`to`: the directory in the words of the call."""
         self.columns = Columns(ExportSummary._fields, answers=ANSWERS)
         self.notes: list[str] = [VERIFIED]
         self._options = options
+        self._to = to
         self._decode = None if schemas is None else schemas.decode
         self._result: ExportResult | None = None
 
@@ -331,12 +333,12 @@ class ExportRun:
         if any(TOO_LARGE in each.reason for each in result.lost):
             self.notes.append("--max-batch-bytes N raises the limit; memory is 3 to 7 times that")
         if result.lost:
-            self.notes.append(f"all losses are listed in {self._options.to}/_lost.jsonl")
+            self.notes.append(f"all losses are listed in {self._to}/_lost.jsonl")
 
     def answer(self) -> Iterator[Said]:
         """Say how many records were written, and how many are lost."""
         assert self._result is not None
-        found, to = self._result.summaries, self._options.to
+        found, to = self._result.summaries, self._to
         records = counted(sum(each.records for each in found), "record")
         files = counted(sum(each.files for each in found), "file")
         size = size_text(sum(each.bytes for each in found))

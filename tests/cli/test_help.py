@@ -250,9 +250,10 @@ def test_no_synonym_is_a_name() -> None:
         found = made_of([each for each in call[: 1 + has_own] if not each.startswith("-")])[0]
         options = {name for each in found.params for name in each.opts} | {"--version"}
         assert {each for each in call if each.startswith("-")} <= options, call
+    everywhere = {name for each in CALLS if each not in ("", "txn", "groups", "sim", "lease-pid")
+                  for param in made_of(each.split())[0].params for name in param.opts}  # fmt: skip
     for words, names in OPTIONS_MEANT.items():
-        options = {name for each in CALLS if each not in ("", "txn", "groups", "sim", "lease-pid")
-                   for param in made_of(each.split())[0].params for name in param.opts}  # fmt: skip
+        options = everywhere
         if words != "*":
             options = {name for each in made_of(words.split())[0].params for name in each.opts}
         for each in names.values():
@@ -352,7 +353,10 @@ def _named(text: str, names: dict[str, str]) -> str:
 
 @pytest.mark.share(12)
 @pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "call",
+    [pytest.param(e, marks=pytest.mark.exhaustive) if e == "bench" else e for e in CALLS],
+)
 def test_the_examples_run(
     call: str,
     place: int,

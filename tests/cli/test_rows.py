@@ -38,6 +38,21 @@ CALLS = (
     ("rebuild", "crash"),
     ("truncate", "clean/txn-0", "--to-offset", "10", "--single-copy"),
     ("repair", "hard", "--single-copy"),
+    ("metadata", "crash", "--history"),
+    ("txn", "torn", "hard"),
+    ("txn", "describe", "crash", "--producer-id", "40"),
+    ("txn", "complete", "crash", "--now", "2026-11-22T03:00:00Z", "--single-copy"),
+    ("copy", "clean/plain-0", "crash/plain-0", "--single-copy"),
+    ("groups", "export", "crash"),
+    ("consume", "clean/plain-0"),
+    ("consume", "clean", "--topic", "txn"),
+    ("serve", "clean", "--for-seconds", "0"),
+    ("dump-segment", "clean/txn-0", "clean/compacted-0", "--deep-iteration"),
+    ("dump-segment", "hard/txn-0", "hard/__cluster_metadata-0", "--print-data-log"),
+    ("dump-segment", "clean/meta.properties", "clean/.kafka_cleanshutdown"),
+    ("spark-audit", "hard", "--report", "all", "--engine", "local"),
+    ("sim", "scripts"),
+    ("sim", "table"),
 )
 UNSEEN_HERE = {"price"}  # of a plan: a field per question, which its man page describes
 
@@ -64,12 +79,13 @@ def test_rows_and_messages(
     outcome = eoctl(*words, "--output", "jsonl")
     rows = [json.loads(line) for line in outcome.stdout.splitlines()]
     assert rows
-    command = "-".join(call[:2]) if call[0] in ("txn", "groups") else call[0]
-    checkers = {kind: checker(f"{command}.{kind}") for kind in {each["kind"] for each in rows}
-                if kind not in UNSEEN_HERE}  # fmt: skip
-    for row in rows:
-        if row["kind"] not in UNSEEN_HERE:
-            checkers[row["kind"]].validate(row)
+    command = "-".join(call[:2]) if call[0] in ("txn", "groups", "sim") else call[0]
+    command += "-history" if "--history" in call else ""
+    kinds = [each.get("kind", "record") for each in rows]
+    checkers = {each: checker(f"{command}.{each}") for each in {*kinds} - UNSEEN_HERE}
+    for kind, row in zip(kinds, rows, strict=True):
+        if kind not in UNSEEN_HERE:
+            checkers[kind].validate(row)
     for line in outcome.errors.splitlines():
         checker("message").validate(json.loads(line))
 

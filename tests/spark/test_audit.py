@@ -99,12 +99,12 @@ def test_planted_faults(
 
 def test_later_runs_read_what_is_new(eoctl: Callable[..., Any], tmp_path: Path) -> None:
     root = tmp_path / "logs"
-    world = World(4, steps=24)
+    world = World(4, steps=8)
     for log in world.logs[1:]:
         log.write(root)
     write_indexes(root)
     words = ("spark-audit", "--report", "all", "--output", "jsonl", root)
-    state = ("--state", tmp_path / "state", "--engine", "spark", "--split-bytes", 2_000)
+    state = ("--state", tmp_path / "state", "--engine", "spark", "--split-bytes", 20_000)
     eoctl("spark-audit", "--report", "topics", root, *state)
     world.logs[0].write(root)
     outcome = eoctl(*words, *state)

@@ -20,12 +20,38 @@ _END = re.compile(
     r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[\"')*]*\s+(?=[\"'(*]*(?:[A-Z0-9\u2042]|eoctl\b))"
 )
 _WORD = re.compile(rf"[{CODE}\w][\w{CODE}'./=-]*")
+_NAMES_IN_A_ROW = re.compile(rf"{CODE}(?:,? (?:and |or )?{CODE})+")
 _LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 _MACRO = re.compile(r"^\.\s*([A-Z][A-Za-z]) ?(.*)$")
 # Macros of mdoc that are words of a sentence; all others end it.
-_NAMES = {"Fl", "Ar", "Cm", "Pa", "Ev", "Dv", "Li", "Ql", "Va", "Er", "Nm", "Xr", "Ic", "Sq", "Lk"}
+_NAMES = {
+    "Fl",
+    "Ar",
+    "Cm",
+    "Pa",
+    "Ev",
+    "Dv",
+    "Li",
+    "Ql",
+    "Va",
+    "Er",
+    "Nm",
+    "Xr",
+    "Ic",
+    "Sq",
+    "Lk",
+    "Sx",
+    "Vt",
+    "Fn",
+}
 _TEXT = {"Em", "Sy", "Dq", "Pq", "No"}
-_SKIPPED_SECTIONS = {"SYNOPSIS", "SEE ALSO", "FILES", "NAME"}
+_SKIPPED_SECTIONS = {"SYNOPSIS", "SEE ALSO", "NAME"}
+# Options and examples of the help, which code has.
+_FROM_CODE = re.compile(
+    r'\.\\" (?:Those|The examples) of the help, written .*?(?=^\.\\" End |^\.Sh )',
+    re.DOTALL | re.MULTILINE,
+)
+
 
 # What no text says -> what it says instead.
 PATTERNS = {
@@ -40,7 +66,7 @@ PATTERNS = {
     r"\b(?:an?|the|this|such|its|older|newer|last|larger|smaller) (?:[a-z]+ )?ones?(?=[.,;:)]| (?:that|which|who"
     r"|is|was|has|of|in|to|from|with|and|or|for|before|after)\b|$)": "repeat the noun",
     r"\bthat of\b": "repeat the noun",
-    r"^Where (?!.*\?)": "If",
+    r"^Where [^,?]*,": "If",
     r"\bas long as no(?:t|body|thing)?\b": "until",
     r"\b(?:has|have|had) not(?= (?:the|an?|all|any|it|its|what)\b|[.,;:)]|$)": "does not have",
     r"\b(?:is|are|was) not known\b|\bunknown to\b": "unknown, not available",
@@ -68,7 +94,7 @@ PATTERNS = {
     r"\bof course\b|\bneedless\b|\bsimply\b|\bjust\b|\bin short\b": "nothing",
 }  # fmt: skip
 # In paragraphs and lists alone: cells of a table list things.
-PROSE_PATTERNS = {r";": "a sentence of its own"}
+PROSE_PATTERNS = {r";(?! see\b|$)": "a sentence of its own"}
 _COMPILED = {re.compile(pattern): instead for pattern, instead in PATTERNS.items()}
 _OF_PROSE = {re.compile(pattern): instead for pattern, instead in PROSE_PATTERNS.items()}
 
@@ -86,8 +112,8 @@ class Sentence(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Its words; a piece of code is one."""
-        return _WORD.findall(self.text)
+        """Its words; a piece of code is one, and so is a list of them."""
+        return _WORD.findall(_NAMES_IN_A_ROW.sub(CODE, self.text))
 
 
 def _split(path: str, line: int, text: str, *, is_prose: bool) -> Iterator[Sentence]:
@@ -133,6 +159,7 @@ def markdown(path: str, text: str) -> Iterator[Sentence]:
 def manual(path: str, text: str) -> Iterator[Sentence]:
     """Give the sentences of a page in mdoc."""
     section, start, block, is_display = "", 0, "", False
+    text = _FROM_CODE.sub(lambda match: "\n" * match[0].count("\n"), text)
     for number, raw in enumerate([*text.splitlines(), ".Pp"], 1):
         macro = _MACRO.match(raw)
         name, rest = macro.groups() if macro else ("", "")
@@ -157,6 +184,7 @@ def _of_mdoc(name: str, text: str) -> str:
     if name in _NAMES:
         last = re.search(r" ([.,;:)]+)(?: .*)?$", text)
         return CODE + (last[1] if last else "")
+    text = re.sub(r"\b(?:Cm|No|Fl|Ar|Pa|Va) ", "", text) if name in _TEXT else text
     return re.sub(r" ([.,;:)])", r"\1", text)
 
 

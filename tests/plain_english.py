@@ -19,7 +19,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _END = re.compile(
     r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)[\"')*]*\s+(?=[\"'(*]*(?:[A-Z0-9\u2042]|eoctl\b))"
 )
-_WORD = re.compile(rf"[{CODE}\w][\w{CODE}'./=-]*")
+_WORD = re.compile(rf"(?=[\d.:,/-]*[{CODE}a-zA-Z])[{CODE}\w][\w{CODE}'./=-]*")  # no bare figure
 _NAMES_IN_A_ROW = re.compile(rf"{CODE}(?:,? (?:and |or )?{CODE})+")
 _LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 _MACRO = re.compile(r"^\.\s*([A-Z][A-Za-z]) ?(.*)$")

@@ -182,7 +182,7 @@ def _of_mdoc(name: str, text: str) -> str:
         re.sub(r"\\f.|\\&", "", text).replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
     )
     if name in _NAMES:
-        last = re.search(r" ([.,;:)]+)(?: .*)?$", text)
+        last = re.search(r" ([.,;:)]+)$", text)
         return CODE + (last[1] if last else "")
     text = re.sub(r"\b(?:Cm|No|Fl|Ar|Pa|Va) ", "", text) if name in _TEXT else text
     return re.sub(r" ([.,;:)])", r"\1", text)

@@ -185,6 +185,7 @@ def _of_mdoc(name: str, text: str) -> str:
         last = re.search(r" ([.,;:)]+)$", text)
         return CODE + (last[1] if last else "")
     text = re.sub(r"\b(?:Cm|No|Fl|Ar|Pa|Va) ", "", text) if name in _TEXT else text
+    text = re.sub(r"^(.*?)( [.,;:]+)?$", r"(\1)\2", text) if name == "Pq" else text
     return re.sub(r" ([.,;:)])", r"\1", text)
 
 

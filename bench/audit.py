@@ -200,7 +200,7 @@ def speed(bytes_count: int, seconds: Sequence[float]) -> str:
 def audit_lines(
     mib: int, runs: int, parts: int = 8, *, has_java: bool = True, is_ratio_only: bool = False
 ) -> list[str]:
-    """The lines of docs/performance.md; `is_ratio_only`: those of Spark alone."""
+    """Return the lines of the figures; `is_ratio_only`: the lines of Spark alone."""
     with tempfile.TemporaryDirectory(prefix="eoctl-bench-") as temporary:
         root = Path(temporary)
         all_logs = {

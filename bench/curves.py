@@ -1,10 +1,10 @@
-"""Draw the curves of docs/performance.md from the tables that stand there.
+"""Draw the pictures of docs/performance.md from the tables in bench/spark_growth.md.
 
     python -m bench.curves [PAGE]
 
 For partitions, segments and producer ids: time and memory over size, on logarithmic axes with as
-many decades in both directions. What is linear runs along the dashed line, what does not grow stays
-at the bottom. The power is fitted, and printed as the sentence that the page has below the picture.
+many decades in both directions. Linear growth runs along the dashed line, constant cost along the
+bottom. The power is fitted, and printed as a sentence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+PAGE = Path(__file__).parent / "spark_growth.md"
+PICTURES = Path(__file__).parent.parent / "docs"
 WIDTH, HEIGHT, MARGIN = 360, 220, 44  # of a panel, in CSS pixels
 LABEL_WIDTH = 48
 LINEAR = 'stroke="#afb8c1" stroke-dasharray="4 4"'  # what is linear
@@ -73,8 +74,8 @@ def number(text: str, unit: str = "") -> float:
 
 
 def _planned_s(row: Row) -> float:
-    cuts, given = row["cuts for 1,000 cores, peak"], row["what Spark is given"]
-    return number(row["listing, CPU s"]) + number(cuts, "s") + number(given, "s")
+    splits, sent = row["splits for 1,000 cores, peak"], row["sent to Spark"]
+    return number(row["listing, CPU s"]) + number(splits, "s") + number(sent, "s")
 
 
 SHAPES = (
@@ -84,7 +85,7 @@ SHAPES = (
         head="partitions of 100 segments of 1 GiB",
         size=lambda row: number(row["partitions of 100 segments of 1 GiB"]),
         seconds=_planned_s,
-        mib=lambda row: number(row["cuts for 1,000 cores, peak"], "MiB"),
+        mib=lambda row: number(row["splits for 1,000 cores, peak"], "MiB"),
         seconds_of="planning on the driver, CPU s",
         mib_of="the driver's Python, MiB",
     ),
@@ -106,7 +107,7 @@ SHAPES = (
         seconds=lambda row: number(row["joining 4, CPU s"]),
         mib=lambda row: number(row["then MiB"]),
         seconds_of="joining 4 segments in a task, CPU s",
-        mib_of="what the driver is given, MiB",
+        mib_of="the result for the driver, MiB",
     ),
 )
 TINY = "tiny"  # segments of another size are no points of a curve
@@ -158,9 +159,10 @@ def sentence(curve: Curve) -> str:
     """Return what the page says of a curve."""
     time, memory = (exponent(curve.sizes, each) for each in (curve.seconds, curve.mib))
     shape, first, last = curve.shape, curve.sizes[0], curve.sizes[-1]
+    memory_of = shape.mib_of[0].upper() + shape.mib_of[1:]
     return (
-        f"From {first:,.0f} to {last:,.0f} {shape.of}: {shape.seconds_of}, grow with power"
-        f" {time:.2f} of their number, {shape.mib_of}, with power {memory:.2f}."
+        f"From {first:,.0f} to {last:,.0f} {shape.of}, {shape.seconds_of}, grows with power"
+        f" {time:.2f} of their number. {memory_of}, grows with power {memory:.2f}."
     )
 
 
@@ -225,7 +227,7 @@ def main() -> None:
     parser.add_argument("page", nargs="?", type=Path, default=PAGE)
     page: Path = parser.parse_args().page
     for curve in curves_of(page.read_text()):
-        (page.parent / f"{curve.shape.name}.svg").write_text(picture(curve))
+        (PICTURES / f"{curve.shape.name}.svg").write_text(picture(curve))
         print(sentence(curve))
 
 

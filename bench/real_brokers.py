@@ -1,4 +1,4 @@
-"""Run all scenarios of `eoctl bench`, and write their tables into docs/performance.md.
+"""Run all scenarios of `eoctl bench`, and write their tables to .cache/bench-brokers.md.
 
     python -m bench.real_brokers [--records 20000 | --seconds S] [--repetitions 5]
         [--scenario N]... [--write]
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PLACE = Path(__file__).parents[1]
-PAGE = PLACE / "docs/performance.md"
+PAGE = PLACE / ".cache/bench-brokers.md"
 KEPT_DIR = PLACE / ".cache/bench-brokers"
-START_MARK, END_MARK = "<!-- real brokers -->", "<!-- end of real brokers -->"
 IMPORTANT = ("our load sends", "the leader of", "audited:")  # notes that belong to the figures
 LATENCIES = tuple(
     f"{each}_us" for each in ("avg", "min", "p50", "p95", "p99", "p99_9", "p99_99", "max")
@@ -172,11 +171,9 @@ def _ms(value_us: int | None) -> str:
 
 
 def write_page(lines: Sequence[str]) -> None:
-    """Put the tables between the marks."""
-    text = PAGE.read_text()
-    before, _, rest = text.partition(START_MARK)
-    _, _, after = rest.partition(END_MARK)
-    PAGE.write_text("\n".join([before + START_MARK, *lines, END_MARK]) + after)
+    """Write the tables, which docs/performance.md is written from."""
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text("\n".join([*lines, ""]))
 
 
 def main() -> int:

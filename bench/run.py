@@ -1,4 +1,4 @@
-"""Measure eoctl against kafka-dump-log, in one run, and write the table of docs/performance.md.
+"""Measure eoctl against kafka-dump-log, in one run, and write the tables to .cache/bench.md.
 
     python -m bench [--mib 512] [--runs 3] [--only NAME] [--write]
 
@@ -42,8 +42,7 @@ from bench.truncate import truncate_lines
 from storage.kernels.select import select_kernel
 from tests.kafka.jars import java_command, missing_broker
 
-PERFORMANCE_PAGE = Path(__file__).parents[1] / "docs/performance.md"
-START_MARK, END_MARK = "<!-- figures -->", "<!-- end of figures -->"
+FIGURES_PAGE = Path(__file__).parents[1] / ".cache/bench.md"
 DUMP_CLASS = "org.apache.kafka.tools.DumpLogSegments"
 EOCTL = [sys.executable, "-m", "eoctl"]
 START_UP_RUNS = 15
@@ -219,11 +218,9 @@ def machine_line(mib: int, runs: int) -> str:
 
 
 def write_page(text: str) -> None:
-    """Put the figures into docs/performance.md, between its marks."""
-    page = PERFORMANCE_PAGE.read_text()
-    before, _, rest = page.partition(START_MARK)
-    _, _, after = rest.partition(END_MARK)
-    PERFORMANCE_PAGE.write_text(f"{before}{START_MARK}\n\n{text}\n\n{END_MARK}{after}")
+    """Write the figures, which docs/performance.md is written from."""
+    FIGURES_PAGE.parent.mkdir(exist_ok=True)
+    FIGURES_PAGE.write_text(f"{text}\n")
 
 
 def main() -> None:
@@ -233,7 +230,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="of each program")
     parser.add_argument("--only", default="", help="only jobs with this in their name")
     parser.add_argument("--directory", type=Path, help="keep the segments there")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write .cache/bench.md")
     chosen = parser.parse_args()
     reason = missing_broker()
     if reason:

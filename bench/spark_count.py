@@ -42,7 +42,7 @@ def query_of(
 
 
 def count_lines(mib: int, parts: int, runs: int) -> list[str]:
-    """The table of docs/performance.md."""
+    """Return the rows of the table."""
     from eoctl.spark.datasource import register
     from eoctl.spark.session import spark_session
 

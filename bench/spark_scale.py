@@ -310,8 +310,8 @@ def plan_lines(work_dir: Path, counts: Sequence[int]) -> list[str]:
         )  # fmt: skip
         print(rows[-1], file=sys.stderr, flush=True)
         shutil.rmtree(root)
-    heads = ["partitions of 100 segments of 1 GiB", "listing, CPU s", "cuts of 128 MiB, peak",
-             "cuts for 1,000 cores, peak", "what Spark is given"]  # fmt: skip
+    heads = ["partitions of 100 segments of 1 GiB", "listing, CPU s", "splits of 128 MiB, peak",
+             "splits for 1,000 cores, peak", "sent to Spark"]  # fmt: skip
     return table(heads, rows)
 
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.curves import PAGE, curves_of, exponent, number, picture, sentence, tables_of
+from bench.curves import PAGE, PICTURES, curves_of, exponent, number, picture, tables_of
 from bench.landed import COUNT_NAME, audit, made, require_all
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
 from bench.measure import family_pss_mib
 from bench.metadata_history import make_metadata_log
-from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
 from recovery.cluster.history import PartitionChange, Why, read_history
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
@@ -98,11 +97,6 @@ def test_a_made_metadata_log_is_whole(tmp_path: Path) -> None:
     assert all(each.leader in each.isr for each in partitions)
 
 
-def test_the_page_has_a_place_for_the_figures() -> None:
-    page = PERFORMANCE_PAGE.read_text()
-    assert page.index(START_MARK) < page.index(END_MARK)
-
-
 # --- what a process takes -------------------------------------------------------------------------
 
 SLEEPS = "import sys; sys.stdin.read()"
@@ -160,13 +154,15 @@ def test_tables_of_a_page_are_read_by_their_heads() -> None:
 
 
 def test_the_curves_are_those_of_the_tables() -> None:
-    """`python -m bench.curves` draws them anew, and prints what stands below them."""
-    page = PAGE.read_text()
-    curves = curves_of(page)
+    """`python -m bench.curves` draws the pictures, and prints the powers of the table."""
+    curves = curves_of(PAGE.read_text())
+    page = (PICTURES / "performance.md").read_text()
     assert len(curves) == 3
     for curve in curves:
         assert len(curve.sizes) >= 3
         assert curve.sizes == sorted(curve.sizes)
-        assert (PAGE.parent / f"{curve.shape.name}.svg").read_text() == picture(curve)
+        assert (PICTURES / f"{curve.shape.name}.svg").read_text() == picture(curve)
         assert f"]({curve.shape.name}.svg)" in page
-        assert sentence(curve) in " ".join(page.split())
+        powers = [exponent(curve.sizes, each) for each in (curve.seconds, curve.mib)]
+        (row,) = [each for each in page.splitlines() if f"]({curve.shape.name}.svg)" in each]
+        assert row.endswith(f" | {powers[0]:.2f} | {powers[1]:.2f} |")

@@ -1,4 +1,4 @@
-"""What is said of guarantees: each claim with its cell of the matrix, and what must be found there."""
+"""Claims of docs/replication.md: each with its cell of the matrix, and the expected result."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ class Claim(NamedTuple):
 
 
 CLAIMS = (
-    Claim("acks=1 loses when its leader dies before anybody has fetched", "kill-one",
+    Claim("acks=1 loses records if the leader dies before a follower fetched them", "kill-one",
           _LEADER_ALONE, "lose"),
-    Claim("acks=1 loses what a leader took that was cut off", "partition-leader",
+    Claim("acks=1 loses records that an isolated leader accepted", "partition-leader",
           _LEADER_ALONE, "lose"),
-    Claim("acks=all with min.insync.replicas=1 loses once the ISR is the leader alone, and its disk"
-          " forgets", "stop-then-power", {}, "lose"),
-    Claim("acks=all with min.insync.replicas=2 loses nothing when one broker is killed", "kill-one",
+    Claim("acks=all with min.insync.replicas=1 loses records if the ISR is only the leader, and its"
+          " disk loses writes", "stop-then-power", {}, "lose"),
+    Claim("acks=all with min.insync.replicas=2 loses nothing if one broker is killed", "kill-one",
           _TWO, ""),
-    Claim("nor when one after the other is", "kill-in-turn", _TWO, ""),
-    Claim("nor when the leader is cut off", "partition-leader", _TWO, ""),
-    Claim("but when all machines lose power at once, and nobody has synced", "power-all", _TWO,
+    Claim("the same, if brokers are killed one after the other", "kill-in-turn", _TWO, ""),
+    Claim("the same, if the leader is isolated", "partition-leader", _TWO, ""),
+    Claim("the same settings lose records if all machines lose power at once, without sync", "power-all", _TWO,
           "lose"),
-    Claim("which it does not with each batch synced", "power-all", {**_TWO, "fsync": "batch"}, ""),
-    Claim("unclean.leader.election.enable=true loses by kills alone", "kill-in-turn",
+    Claim("they lose nothing then if each batch is synced", "power-all", {**_TWO, "fsync": "batch"}, ""),
+    Claim("unclean.leader.election.enable=true loses records by kills alone", "kill-in-turn",
           {**_TWO, "unclean": True}, "lose"),
-    Claim("the last replica standing loses without ELR, when the others were stopped cleanly",
+    Claim("without ELR, the last replica in the ISR loses records after the others were stopped cleanly",
           "stop-then-power", {**_TWO, "elr": False}, "lose"),
-    Claim("and does not with it (KIP-966)", "stop-then-power", {**_TWO, "elr": True}, ""),
-    Claim("when the others were killed, ELR does not help: a log that was not closed is not"
-          " believed, whoever comes back", "kill-then-power", {**_TWO, "elr": True}, "lose"),
-    Claim("nor does it cover what a leader alone acknowledged: the eligible replica that leads next"
-          " has what was committed", "stop-then-power",
+    Claim("with ELR (KIP-966) it loses nothing", "stop-then-power", {**_TWO, "elr": True}, ""),
+    Claim("ELR does not help if the others were killed, since a log that was not closed cleanly is not"
+          " eligible", "kill-then-power", {**_TWO, "elr": True}, "lose"),
+    Claim("ELR does not protect records that only the leader acknowledged: the next leader has the"
+          " committed records alone", "stop-then-power",
           {**_LEADER_ALONE, **_TWO, "fsync": "batch"}, "lose"),
-    Claim("cutting at the high watermark loses (KIP-101, first case)", "kill-in-turn",
+    Claim("truncation at the high watermark loses records (KIP-101, first case)", "kill-in-turn",
           {**_TWO, **_OLD}, "lose"),
-    Claim("cutting by leader epochs, all else being the same, neither loses nor diverges there",
+    Claim("truncation by leader epochs neither loses nor diverges in the same cell",
           "kill-in-turn", {**_TWO, **_OLD, "truncation": "epoch"}, "", ("lose", "diverge")),
-    Claim("cutting at the high watermark leaves replicas that differ for good (its second case)",
+    Claim("truncation at the high watermark leaves diverged replicas (KIP-101, second case)",
           "power-all", {**_OLD}, "diverge"),
-    Claim("cutting by leader epochs, all else being the same, does not: all come to have the same,"
-          " whatever the disks forgot", "power-all", {**_OLD, "truncation": "epoch"}, "",
+    Claim("truncation by leader epochs does not diverge in the same cell, even if disks lose"
+          " writes", "power-all", {**_OLD, "truncation": "epoch"}, "",
           ("diverge",)),
-    Claim("a producer that is not idempotent duplicates when a leader dies", "kill-in-turn",
+    Claim("a producer without idempotence writes duplicates if a leader dies", "kill-in-turn",
           {**_TWO, "idempotence": False}, "duplicate"),
-    Claim("an idempotent one does not: what is sent again is there once", "kill-in-turn", _TWO, ""),
+    Claim("an idempotent producer writes each resent record once", "kill-in-turn", _TWO, ""),
 )  # fmt: skip

@@ -48,9 +48,9 @@ _ALL = (
         family=Family.VALUES,
         title="reported as written, and gone",
         meaning=(
-            "A value was acknowledged, or sent with acks=0, and is in no replica after the heal; "
-            "without directories: nobody has read it, and a reader has passed over its offset, "
-            "been given another value there, or come to an end below it."
+            "A value was acknowledged, or sent with acks=0, and no replica has it after"
+            " the heal. Without directories: no consumer read it, and a consumer "
+            "skipped its offset, got another value there, or reached an end below it."
         ),
     ),
     HistoryRule(
@@ -58,8 +58,8 @@ _ALL = (
         family=Family.VALUES,
         title="not looked at",
         meaning=(
-            "A value was acknowledged, and was not read, nor was anything read behind it: it may "
-            "still come. No finding; the exit status is 5."
+            "A value was acknowledged, and no consumer read it or a later value: it may"
+            " still come. This is no finding, and the exit status is 5."
         ),
         is_finding=False,
     ),
@@ -68,32 +68,30 @@ _ALL = (
         family=Family.VALUES,
         title="read, and gone",
         meaning=(
-            "A value was read below the high watermark, and is in no replica after the heal, or "
-            "the last reader came to an end below it; or it was read as committed before its "
-            "transaction was asked to commit."
+            "A value was read below the high watermark, and no replica has it after the"
+            " heal, or the last consumer ended below it. Also a value that was read as "
+            "committed before its transaction requested the commit."
         ),
     ),
     HistoryRule(
         name="duplicate",
         family=Family.VALUES,
         title="there twice",
-        meaning="A value is at two offsets: read, acknowledged, or in a log.",
+        meaning=("A value has two offsets: read, acknowledged, or in a log."),
     ),
     HistoryRule(
         name="inconsistent-offsets",
         family=Family.VALUES,
         title="one offset, two values",
-        meaning=(
-            "An offset has had two values, told to producers, read, or in replicas after the heal."
-        ),
+        meaning=("An offset had two values: acknowledged, read, or in replicas after the heal."),
     ),
     HistoryRule(
         name="G1a",
         family=Family.VALUES,
         title="failed or aborted, and there",
         meaning=(
-            "A value is there that was told to have failed, or was read as committed though its "
-            "transaction was aborted."
+            "A failed value is in a log, or a value of an aborted transaction was read "
+            "as committed."
         ),
     ),
     HistoryRule(
@@ -101,49 +99,44 @@ _ALL = (
         family=Family.COMMITS,
         title="committed, and not given",
         meaning=(
-            "A value was told to be committed, or was read as committed, and the last reader of "
-            "what is committed was not given it: it waits below it, at a transaction that was told "
-            "to have ended or that was read before, or it has passed over it. It may be in all "
-            "replicas: its marker is lost, and its transaction is open again, or aborted."
+            "A value was acknowledged as committed, or read as committed, and the last "
+            "read_committed consumer did not get it. That consumer either skipped the "
+            "value, or stops below it at a transaction that had ended. All replicas may"
+            " have the value: its marker is lost, so its transaction is open again or "
+            "aborted."
         ),
     ),
     HistoryRule(
         name="nonmonotonic-poll",
         family=Family.POLLS,
         title="read backwards",
-        meaning=(
-            "A poll begins at or below an offset that the consumer has had, without it having "
-            "been moved."
-        ),
+        meaning=("A poll begins at or below an offset that the consumer had, without a seek."),
     ),
     HistoryRule(
         name="int-nonmonotonic-poll",
         family=Family.POLLS,
         title="read backwards within a poll",
-        meaning="Offsets within one poll do not rise.",
+        meaning=("Offsets within a poll do not increase."),
     ),
     HistoryRule(
         name="poll-skip",
         family=Family.POLLS,
         title="passed over between polls",
-        meaning=(
-            "A consumer passed over an offset between two polls that holds a value which it had "
-            "to be given."
-        ),
+        meaning=("Between two polls a consumer skipped an offset whose value it had to get."),
     ),
     HistoryRule(
         name="int-poll-skip",
         family=Family.POLLS,
         title="passed over within a poll",
-        meaning="One poll passed over an offset that holds a value which it had to be given.",
+        meaning=("Within a poll a consumer skipped an offset whose value it had to get."),
     ),
     HistoryRule(
         name="hw-back",
         family=Family.POLLS,
         title="high watermark went back",
         meaning=(
-            "A consumer was told a lower high watermark in the same leader epoch, or, at the end, "
-            "one that never came back to what it was."
+            "A consumer saw a lower high watermark in the same leader epoch, or at the "
+            "end a high watermark below an earlier value."
         ),
     ),
     HistoryRule(
@@ -151,9 +144,9 @@ _ALL = (
         family=Family.CONSUMERS,
         title="lost for the consumer: committed, and never handled",
         meaning=(
-            "A consumer goes on behind a record, as it has committed, and has not handled it: it "
-            "ended between the two. No finding: it commits before it handles, and the record is "
-            "there."
+            "A consumer continues after a record that it never handled, because it "
+            "ended between commit and handling. This is no finding: it commits before "
+            "it handles, and the record exists."
         ),
         is_finding=False,
     ),
@@ -162,8 +155,9 @@ _ALL = (
         family=Family.CONSUMERS,
         title="given to the consumer again, and handled twice",
         meaning=(
-            "A consumer has handled a record, and again after it was started: it ended before it "
-            "had committed. No finding: it commits after it handles, and the record is there once."
+            "A restarted consumer handled a record again, because it ended before the "
+            "commit. This is no finding: it commits after it handles, and the record "
+            "exists once."
         ),
         is_finding=False,
     ),
@@ -172,23 +166,23 @@ _ALL = (
         family=Family.SENDS,
         title="sent later, and before",
         meaning=(
-            "A process sent a value after another one was acknowledged to it, and it has a lower "
-            "offset."
+            "A process sent a value after an earlier value was acknowledged, and the "
+            "later value has the lower offset."
         ),
     ),
     HistoryRule(
         name="two-leaders",
         family=Family.SENDS,
         title="two leaders",
-        meaning="Two brokers have acknowledged in one leader epoch.",
+        meaning=("Two brokers acknowledged records in the same leader epoch."),
     ),
     HistoryRule(
         name="torn-transaction",
         family=Family.TRANSACTIONS,
         title="half a transaction",
         meaning=(
-            "Of a transaction that was not aborted one value was read as committed, and another "
-            "one is gone."
+            "A value of a transaction that was not aborted was read as committed, and "
+            "another value is missing."
         ),
     ),
     HistoryRule(
@@ -204,8 +198,8 @@ _ALL = (
         family=Family.TRANSACTIONS,
         title="a circle of reads and writes",
         meaning=(
-            "Committed transactions have read each other's values, or written behind each other, "
-            "in a circle. Kafka does not keep writes apart: no finding."
+            "Committed transactions have read each other's values, or written after "
+            "each other, in a circle. Kafka does not isolate writes: no finding."
         ),
         is_finding=False,
     ),
@@ -214,8 +208,8 @@ _ALL = (
         family=Family.TRANSACTIONS,
         title="a circle of writes",
         meaning=(
-            "Committed transactions have written behind each other in a circle. Kafka does not "
-            "keep writes apart: no finding."
+            "Committed transactions have written after each other in a circle. Kafka "
+            "does not isolate writes: no finding."
         ),
         is_finding=False,
     ),
@@ -224,8 +218,8 @@ _ALL = (
         family=Family.DIRECTORIES,
         title="replicas differ",
         meaning=(
-            "Two replicas have other batches below the high watermark of both, by offsets, leader "
-            "epoch, size and checksum."
+            "Two replicas have different batches below the high watermark of both, by "
+            "offsets, leader epoch, size and checksum."
         ),
     ),
     HistoryRule(
@@ -233,15 +227,15 @@ _ALL = (
         family=Family.DIRECTORIES,
         title="a replica ends too early",
         meaning=(
-            "The history says that all is healed, and a replica ends below the high watermark that "
-            "a replica has noted, or that the last reader was told after the heal."
+            "The history says that everything is healed, and a replica ends below a "
+            "recorded high watermark."
         ),
     ),
     HistoryRule(
         name="damaged-replica",
         family=Family.DIRECTORIES,
         title="a replica is damaged",
-        meaning="A replica has what eoctl check finds to be an error.",
+        meaning=("eoctl check finds an error in a replica."),
     ),
 )
 RULES = {each.name: each for each in _ALL}

@@ -79,9 +79,9 @@ def test_pages_name_the_releases() -> None:
     assert OLDEST <= CHECKED <= NEWEST
     assert CHECKED.line in {BrokerVersion(*each) for each in LINES}
     page = (ROOT / "man/eoctl-check.1").read_text()
-    assert f"\nfrom {OLDEST} to {NEWEST}; without a patch level" in page
-    assert f"\nthat of {CHECKED}.\n" in page
-    assert f"these differ from what is said of {CHECKED.line}.\n" in page
+    assert f"\nfrom {OLDEST} to {NEWEST}.\n" in page
+    assert f"\nThe default is {CHECKED}, " in page
+    assert f"these differences from {CHECKED.line} count.\n" in page
 
 
 @pytest.mark.share(5)

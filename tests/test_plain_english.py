@@ -1,0 +1,166 @@
+"""Pages and man pages are plain English: no pattern of `tests.plain_english`, short sentences."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.plain_english import PATTERNS, Sentence, hits, manual, markdown, reading_ease, syllables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ROOT = Path(__file__).parents[1]
+WORDS_MAX = 30
+EASE_MIN = 50
+LINES_MAX = {"docs": 3000, "README.md": 250}
+EASY_PAGES = ("README.md", "docs/incidents.md", "docs/safety.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+)
+MAN_PAGES = tuple(f"man/{page.name}" for page in (ROOT / "man").glob("*.[1-9]"))
+# Kind of text -> its files, and the function that gives their sentences. Code joins here.
+SOURCES: dict[str, tuple[Iterable[str], Callable[[str, str], Iterable[Sentence]]]] = {
+    "pages": (PAGES, markdown),
+    "man": (MAN_PAGES, manual),
+}
+# File -> names and quotations in it that are no English of ours.
+ALLOWED: dict[str, tuple[str, ...]] = {}
+
+
+@cache
+def sentences_of(path: str) -> list[Sentence]:
+    """Return the sentences of a file of `SOURCES`."""
+    (read,) = [read for paths, read in SOURCES.values() if path in paths]
+    return list(read(path, (ROOT / path).read_text()))
+
+
+def all_files() -> list[str]:
+    return sorted(path for paths, _ in SOURCES.values() for path in paths)
+
+
+@pytest.mark.parametrize("path", all_files())
+def test_no_pattern(path: str) -> None:
+    assert hits(sentences_of(path), ALLOWED.get(path, ())) == []
+
+
+@pytest.mark.parametrize("path", all_files())
+def test_no_long_sentence(path: str) -> None:
+    assert [str(each) for each in sentences_of(path) if len(each.words) > WORDS_MAX] == []
+
+
+@pytest.mark.parametrize("path", EASY_PAGES)
+def test_an_operator_reads_it_easily(path: str) -> None:
+    assert reading_ease(sentences_of(path)) >= EASE_MIN
+
+
+def test_pages_are_short() -> None:
+    """Rules are written from code, and are not in the sum."""
+    lines = {
+        "docs": sum(
+            len((ROOT / page).read_text().splitlines())
+            for page in PAGES
+            if page.startswith("docs/")
+        ),
+        "README.md": len((ROOT / "README.md").read_text().splitlines()),
+    }
+    assert {name: count for name, count in lines.items() if count > LINES_MAX[name]} == {}
+
+
+# --- the reading of pages ---------------------------------------------------------------------------
+
+PAGE = """\
+# Who is there
+
+Who reads it once needs `no more`. It is
+[short](x.md), e.g. this; eoctl says so.
+
+    what is there twice
+
+- It was told
+  so.
+
+| a cell | another one. It ends |
+|---|---|
+
+```console
+$ told
+```
+"""
+MANUAL = """\
+.Sh NAME
+.Nm told
+.Sh DESCRIPTION
+It is
+.Fl -told ,
+as foretold.
+.Bl -tag -width Ds
+.It Cm told
+What goes.
+.El
+.Bd -literal
+told
+.Ed
+"""
+
+
+def test_sentences_of_a_page() -> None:
+    found = list(markdown("p", PAGE))
+    assert [(each.line, each.text) for each in found] == [
+        (3, "Who reads it once needs \u2042."),
+        (3, "It is short, e.g. this; eoctl says so."),
+        (8, "It was told so."),
+        (11, "a cell"),
+        (11, "another one."),
+        (11, "It ends"),
+    ]
+    assert [each.is_prose for each in found] == [True] * 3 + [False] * 3
+    assert len(hits(found)) == 4
+
+
+def test_sentences_of_a_manual() -> None:
+    found = list(manual("p", MANUAL))
+    assert [(each.line, each.text) for each in found] == [
+        (4, "It is \u2042, as foretold."),
+        (9, "What goes."),
+    ]
+    assert len(hits(found)) == 2
+
+
+def test_each_pattern_is_one() -> None:
+    """A page that breaks a rule is seen, and names that are allowed are not."""
+    broken = [
+        Sentence("p", 1, text, is_prose=True)
+        for text in ("For who has it.", "It is told.", "Where it is not, go on.")
+    ]
+    assert len(hits(broken)) == 3
+    assert hits(broken[1:2], ["told"]) == []
+    assert all(re.compile(pattern) for pattern in PATTERNS)
+
+
+def test_reading_ease() -> None:
+    easy = [Sentence("p", 1, "The cat sat on the mat.", is_prose=True)]
+    hard = [
+        Sentence(
+            "p",
+            1,
+            "Transactional coordination necessitates comprehensive verification.",
+            is_prose=True,
+        )
+    ]
+    assert reading_ease(easy) > 100
+    assert reading_ease(hard) < 0
+    assert [syllables(word) for word in ("broker", "transaction", "closed", "table", "the")] == [
+        2,
+        3,
+        1,
+        2,
+        1,
+    ]

@@ -91,6 +91,8 @@ OPTIONS_MEANT = {
 
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$")
 _NUMBERS = re.compile(r"is not a valid (integer|int)( range)?$")
+# Of difflib: two letters that are swapped in `--offsets` are near, `--limit` is not `--io-limit`.
+NEAREST_RATIO = 0.83
 MACHINE_FORMATS = ("json", "jsonl", "csv", "msgpack")
 
 
@@ -109,13 +111,19 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
     if kind == "NoSuchOption":
         known = _options_of(context)
         meant = _mended(arguments, exc.option_name, call.partition(" ")[2], known)
-        meant = meant or _nearest(exc.option_name, [each for each in known if each[:2] == "--"])
+        if meant is None and (
+            near := _nearest(exc.option_name, [each for each in known if each[:2] == "--"])
+        ):
+            rest = arguments[len(call.split()) - 1 :]
+            meant = " ".join([call, *(_respelt(each, exc.option_name, near) for each in rest)])
         return UsageError(f"{exc.option_name}: no such option", next_step=meant or help_call)
     if kind == "UnknownCommandError":
         known = list(context.command.commands)
         meant = COMMANDS_MEANT.get(exc.name) if call == "eoctl" else None
         if meant is None and (nearest := _nearest(exc.name, known)):
-            return UsageError(f"{exc.name}: no such command", next_step=f"{call} {nearest}")
+            rest = arguments[arguments.index(exc.name) + 1 :]
+            help_call = " ".join([call, nearest, *map(shlex.quote, rest)])
+            return UsageError(f"{exc.name}: no such command", next_step=help_call)
         if meant is not None:
             rest = arguments[arguments.index(exc.name) + 1 :]
             help_call = _renamed(exc.name, meant, rest)
@@ -125,11 +133,24 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
     if kind == "BadParameter" and param is not None:
         what = _NUMBERS.sub("is not a whole number", exc.message.rstrip("."))
         said = f"{_name(param, context)}: {what}"
+        if call == "eoctl replicas" and param.name == "action" and len(arguments) > 1:
+            # Its first word was left out: the commands around it take directories at once.
+            value = next(each for each in arguments[1:] if not each.startswith("-"))
+            named = _nearest(value, ["compare", "rejoin"])
+            rest = arguments[1:] if named is None else arguments[2:]
+            help_call = " ".join([call, named or "compare", *map(shlex.quote, rest)])
     elif kind == "BadOptionUsage":
         said = f"{exc.option_name}: needs a value"
     elif extra := _EXTRA.match(said):
         said = f"{extra[1]}: not expected here"
     return UsageError(said, next_step=help_call)
+
+
+def _respelt(word: str, wrong: str, right: str) -> str:
+    """Return a word for the shell, with the right name of an option."""
+    name, equals, value = word.partition("=")
+    shown = right if name == wrong else shlex.quote(name)
+    return f"{shown}={shlex.quote(value)}" if equals else shown
 
 
 def _renamed(name: str, meant: str, rest: list[str]) -> str:
@@ -138,6 +159,7 @@ def _renamed(name: str, meant: str, rest: list[str]) -> str:
         meant = "sim"  # its name until it was a directory's state that people asked for
     wrong = [each.partition("=")[0] for each in rest]
     option = next((each for each in wrong if each in OPTIONS_MEANT.get(meant, {})), None)
+    rest = [each for each in rest if not each.startswith("-") or each not in meant.split()]
     words = [*meant.split(), *rest]
     found = None if option is None else _without(words, option, meant)
     return found or " ".join(["eoctl", meant, *map(shlex.quote, rest)])
@@ -213,6 +235,6 @@ def _options_of(context: Any) -> list[str]:
 
 def _nearest(name: str, names: list[str]) -> str | None:
     """The name that was meant, as far as one can tell; what begins alike counts too."""
-    found = get_close_matches(name, names, n=1, cutoff=0.75)
+    found = get_close_matches(name, names, n=1, cutoff=NEAREST_RATIO)
     starts = [each for each in names if len(name) > 3 and each.startswith(name)]
     return next(iter(found or starts), None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
 from storage.dirs.log_dir import StoppedState
-from storage.errors import AccessError, RefusedError
+from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_names import is_below
 from storage.files import fsio
 
@@ -73,9 +73,12 @@ def require_outside(path: str, run: CheckRun) -> None:
     """Refuse a file in a log dir, which a broker would stop at, before anything is read.
 
     Raises:
+        UsageError: it is standard output, which has the rows.
         RefusedError: the file would lie in a log dir.
         AccessError: there is no directory to write it to.
     """
+    if path == "-":
+        raise UsageError("--metrics -: standard output has the rows", next_step="--metrics FILE")
     place = os.path.realpath(Path(path).absolute().parent)
     if not os.path.isdir(place):  # noqa: PTH112 - resolved already
         missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

@@ -6,12 +6,13 @@ import json
 import re
 import shlex
 import shutil
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from eoctl.commands.shared.check_run import CheckRequest, CheckRun, prepared
-from eoctl.commands.shared.check_verdict import top, verdict_of_run
+from eoctl.commands.shared.check_verdict import lines, top, verdict_of_run
 from eoctl.messages import said_line
 from recovery.fsck.verdict import Answer
 from storage.dirs.discovery import select_partition
@@ -55,8 +56,10 @@ def cut(path: Path, count_bytes: int) -> None:
 def top_of(found: DirectoryVerdict) -> list[str]:
     shown = [said_line(each).text for each in top(found, ONE_LINE)]
     assert 3 <= len(shown) <= 6, shown
-    # A command is there to be pasted, and is never cut.
-    assert all(len(each) <= ONE_LINE or each.startswith("Next") for each in shown), shown
+    # A command is there to be pasted, and is never broken; nothing is cut.
+    drawn = [each.text for each in takewhile(lambda each: each.text, lines(found, ONE_LINE))]
+    assert all(len(each) <= ONE_LINE or each.startswith("Next") for each in drawn), drawn
+    assert " ".join(drawn).split() == " ".join(shown).split()
     return shown
 
 

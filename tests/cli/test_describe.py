@@ -247,7 +247,9 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     assert verified == (
         "verified: headers and checksums of all batches; records were not decompressed"
     )
-    assert source.startswith("leader and ISR as of metadata record 208, 2026-11-21T02:59:03.458Z")
+    assert source.startswith(
+        "leader and ISR as of metadata record 208, 2026-11-21 02:59:03.458 UTC"
+    )
 
 
 def test_msgpack(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:

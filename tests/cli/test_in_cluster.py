@@ -101,7 +101,7 @@ def test_where_it_is_from_and_of_when(
     """The newest counts: broker 2's, whatever comes first."""
     found = eoctl(*call, "broker-3", "broker-1", "broker-2", *JSONL)
     notes = notes_of(found)
-    told = f"{SOURCE} 164, 2026-11-21T03:00:18.888Z, in broker-2/{METADATA}"
+    told = f"{SOURCE} 164, 2026-11-21 03:00:18.888 UTC, in broker-2/{METADATA}"
     assert [each for each in notes if each.startswith("leader and ISR")] == [told]
     transactions = "__transaction_state-0, __transaction_state-1"
     assert f"no leader, though a replica's broker runs: {transactions}" in notes
@@ -256,7 +256,7 @@ def test_an_older_copy_that_is_whole_counts(diverged: Path, eoctl: Callable[...,
         assert found.status == status
         notes = notes_of(found)
         assert f"broker-1/{METADATA} counts: older, and whole" in notes
-        assert f"{SOURCE} 115, 2026-11-21T02:59:58.879Z, in broker-1/{METADATA}" in notes
+        assert f"{SOURCE} 115, 2026-11-21 02:59:58.879 UTC, in broker-1/{METADATA}" in notes
         (row,) = rows_of(found, "cluster_partition")
         assert row["leader"] == 1
 
@@ -271,7 +271,7 @@ def test_the_same_copy_counts_for_each_command(
     assert found.status == 5
     notes = notes_of(found)
     assert notes.count(f"broker-1/{METADATA} counts: older, and whole") == 1
-    assert f"{SOURCE} 115, 2026-11-21T02:59:58.879Z, in broker-1/{METADATA}" in notes
+    assert f"{SOURCE} 115, 2026-11-21 02:59:58.879 UTC, in broker-1/{METADATA}" in notes
     assert [row["leader"] for row in rows_of(found, "partition")] == [1, 1]
 
 

@@ -77,7 +77,7 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     assert outcome.text.splitlines() == ["\t".join(Location._fields), "\t".join(map(str, row))]
     assert outcome.errors.splitlines() == [
         "offset 311: producer 40, epoch 0, in a transaction, leader epoch 0",
-        "  key null, at 2026-11-21T02:59:00.645Z",
+        "  key null, at 2026-11-21 02:59:00.645 UTC",
         f"  whose transactional id: eoctl txn describe --producer-id 40 {path.parent}",
     ]
 
@@ -256,7 +256,7 @@ def test_who_wrote_an_offset(golden: Callable[[str], Path]) -> None:
     status, lines = shown.status, shown.lines
     assert status == 0
     assert lines[0] == "offset 100: producer 21, epoch 0, in a transaction, leader epoch 0"
-    assert lines[1] == "  key t4, at 2026-11-21T02:58:20.981Z"
+    assert lines[1] == "  key t4, at 2026-11-21 02:58:20.981 UTC"
     call = lines[2].partition(": ")[2].split()
     assert call[:5] == ["eoctl", "txn", "describe", "--producer-id", "21"]
     shown = on_terminal(*call[1:], streams=("stdout",))

@@ -122,7 +122,7 @@ def test_a_time_beyond_the_end(
 ) -> None:
     done = eoctl("metadata", directory, *options, "--at", "2999-01-01T00:00:00Z", *JSONL)
     assert done.status == 0
-    assert "the last record before it is of 1970-01-01T00:00:00.021Z" in told(done)
+    assert "the last record before it is of 1970-01-01 00:00:00.021 UTC" in told(done)
 
 
 def test_hostile_names(tmp_path: Path, eoctl: Callable[..., Any]) -> None:

@@ -205,12 +205,12 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
             "verified before: headers and checksums of all batches from the recovery point on;"
             " records were not decompressed"
         ),
-        "now is 2026-11-21T03:00:00.000Z (as given)",
+        "now is 2026-11-21 03:00:00 UTC (as given)",
         "this is a plan, nothing was changed: --apply does it",
         (
             "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
             " watermark stay as they are: the next start of the broker recovers 23 partitions,"
-            " 750151 bytes of log and what is appended"
+            " 750,151 bytes of log and what is appended"
         ),
     ]
 

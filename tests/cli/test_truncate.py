@@ -100,7 +100,7 @@ TEXT = "\n".join(
     ]
 )
 NOTES = [
-    "now is 2026-11-21T02:58:59.000Z (the newest checkpoint of the directory)",
+    "now is 2026-11-21 02:58:59 UTC (the newest checkpoint of the directory)",
     (
         "the checkpointed high watermark 311 is a lower bound: after a crash the real one may have been"
         " higher, by what was acknowledged in the last seconds"
@@ -878,7 +878,7 @@ def test_other_options_reach_the_plan(kafka: Path, eoctl: Callable) -> None:
     call = ("truncate", "kafka/txn-0", "--to-offset", "311", "--output", "jsonl")
     expired = eoctl(*call, "--now", "2030-01-01", "--producer-expiry-ms", "1000")
     assert cut(expired) == (311, 329, 311)
-    assert "now is 2030-01-01T00:00:00.000Z (as given)" in notes_of(expired)
+    assert "now is 2030-01-01 00:00:00 UTC (as given)" in notes_of(expired)
     Path("place").mkdir()
     done = eoctl(*call, "--apply", "--backup-dir", "place", "--broker-is-stopped")
     assert done.status == 0, done.errors

@@ -142,5 +142,5 @@ def test_what_hangs_since_when_and_how_to_end_it(kafka: Path) -> None:
     status, lines = shown.status, shown.lines
     assert status == 1
     seen = "\n".join(lines[:10])
-    assert "txn-0: open-1, overdue since 2026-11-21T02:59:00+00:00, 18 offsets" in seen
+    assert "txn-0: open-1, overdue since 2026-11-21 02:59:00 UTC, 18 offsets" in seen
     assert f"eoctl txn complete {kafka} --transactional-id open-1" in seen

@@ -128,13 +128,13 @@ def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[...
     outcome = eoctl("produce", log_dir / "in-0", __file__, *new)
     told = "\n".join(notes_of(outcome))
     log_bytes = (log_dir / f"in-0/{0:020d}.log").stat().st_size
-    assert f"the next start of the broker recovers 1 partition, {log_bytes} bytes of log" in told
+    assert f"the next start of the broker recovers 1 partition, {log_bytes:,} bytes of log" in told
     new = ("--topic-id", "AAECAwQFBgcICQoLDA0OEA", *new[2:])
     call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *COPY)
     told = "\n".join(notes_of(eoctl(*call, *new)))
     logs = [each for each in log_dir.glob("*/*.log") if each.stat().st_size]
     log_bytes = sum(each.stat().st_size for each in logs)
-    assert re.search(rf"recovers \d+ partitions, {log_bytes} bytes of log", told)
+    assert re.search(rf"recovers \d+ partitions, {log_bytes:,} bytes of log", told)
     for topic in ("__transaction_state", "__consumer_offsets"):
         assert told.count(f"{log_dir}: {topic} is made here; a KRaft broker whose cluster") == 1
 

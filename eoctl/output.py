@@ -754,8 +754,8 @@ def _emit_table(report: Report) -> None:
     write_drawn(drawn.text)
     if drawn.left_out:
         count, names = len(drawn.left_out), ", ".join(drawn.left_out)
-        told = f"not shown: {names}; see --columns all"
-        more = f"{count} more column{'s' if count > 1 else ''} not shown; see --columns all"
+        told = f"not shown: {names}; --wide shows them"
+        more = f"{count} more column{'s' if count > 1 else ''} not shown; --wide shows them"
         message(told if len(told) <= width else more)
 
 

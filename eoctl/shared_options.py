@@ -46,6 +46,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
+    "wide": (Annotated[bool, shared_option("--wide", help="Show all columns.")], False),
     "table": (
         Annotated[
             str | None,
@@ -102,7 +103,7 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         names = [each.strip() for each in (shared.get("columns") or "").split(",") if each.strip()]
         look = Look(
             columns=() if names == ["all"] else tuple(names),
-            has_all=names == ["all"],
+            has_all=names == ["all"] or (shared["wide"] and not names),
             table=shared.get("table"),
             is_change=bool(kwargs.get("apply")) or verb in CHANGING_COMMANDS,
             is_csv=kwargs.get("output") == "csv",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 VALUE_CHARS = 50
-SHARED_NOTE = "Also --columns, --table, --utc, --color, --no-pager, -q: see man eoctl."
+SHARED_NOTE = "Also --columns, --wide, --table, --utc, --color, --no-pager, -q: man eoctl."
 _WORDS = re.compile(r"(?:--[\w-]+ (?!-))?(?:'[^']*'|\S)+")  # an option with its value
 PROGRAM = "eoctl"
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

@@ -332,7 +332,7 @@ def test_report_on_a_narrow_terminal() -> None:
     """What does not answer is left out, and a line says so."""
     assert on_a_narrow_terminal(("second", "first")) == (
         f"second  first      third{' ' * 55}\n     1  x\\x1b[31m  {'y' * 60}\n    22  x\n"
-        "not shown: the_fourth; see --columns all\n"
+        "not shown: the_fourth; --wide shows them\n"
     )
 
 
@@ -340,7 +340,7 @@ def test_a_report_whose_columns_all_answer_on_a_narrow_terminal() -> None:
     """Those that have room, from the first on."""
     assert on_a_narrow_terminal() == (
         f"first      second  third{' ' * 55}\nx\\x1b[31m       1  {'y' * 60}\nx              22\n"
-        "not shown: the_fourth; see --columns all\n"
+        "not shown: the_fourth; --wide shows them\n"
     )
 
 

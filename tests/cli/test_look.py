@@ -138,9 +138,10 @@ def test_columns_in_every_format(eoctl: Callable[..., Outcome]) -> None:
     assert dumped[0] == {"kind": "index_entry", "offset": 10}
 
 
-def test_all_columns(eoctl: Callable[..., Outcome]) -> None:
+@pytest.mark.parametrize("option", [("--columns", "all"), ("--wide",)])
+def test_all_columns(option: tuple[str, ...], eoctl: Callable[..., Outcome]) -> None:
     """Whatever the width: where they have no room, each row is written one field a line."""
-    call = ("describe", "clean/txn-0", "clean/txn-1", "--columns", "all")
+    call = ("describe", "clean/txn-0", "clean/txn-1", *option)
     names = eoctl(*call).text.partition("\n")[0].split("\t")
     assert names == eoctl(*call[:3]).text.partition("\n")[0].split("\t")
     shown = on_terminal(*call).text

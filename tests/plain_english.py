@@ -79,7 +79,7 @@ PATTERNS = {
     r"\bholds? (?:\w+ ){0,4}back\b|\bheld back\b": "block",
     r"\bask(?:s|ed|ing)? for\b": "require, request",
     r"\bcourses?\b(?! of course)": "scenario, failure sequence",
-    r"\b(?:re)?play(?:s|ed|ing)? (?:a|an|the|back|in|by)\b|\bplayed\b": "simulate",
+    r"\bplay(?:s|ed|ing)? (?:a|an|the|back|in|by)\b|\b(?<!re)played\b": "simulate",
     r"\bbr(?:ing|ings|ought) (?:in|over)\b": "import",
     r"\bcuts?\b|\bcutting\b": "truncate, split, isolate",
     r"\bmend(?:s|ed|ing)?\b": "repair",

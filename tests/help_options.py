@@ -61,7 +61,7 @@ def with_options(page: str, command: str) -> str:
     page = _with_synopsis(page, {" ".join(each): rows_of_call(each) for each in calls})
     made = [
         _BEGIN,
-        "The words of the help; the description has more.\nFor options of all commands see\n.Xr eoctl 1 .\n",
+        "The help has the same text; the description has more.\nFor options of all commands see\n.Xr eoctl 1 .\n",
     ]
     for words in calls:
         call = " ".join(words)

@@ -299,6 +299,24 @@ def test_a_segment_is_truncated_away(log: Log, follow: Callable[..., Follower]) 
     assert "truncated to offset 3" in messages(notes)
 
 
+def test_a_gap_is_named_at_once(log: Log, follow: Callable[..., Follower]) -> None:
+    """Whoever interrupts it has been warned; at an end by itself it is named once."""
+    log.append(Batch(count=3))
+    follower = follow()
+    assert follower.offsets(3) == [0, 1, 2]
+    log.next_offset += 4
+    log.append(Batch(count=2))
+    assert follower.offsets(5) == [0, 1, 2, 7, 8]
+    follower.says("offsets 3 to 6 (4) are missing")
+    _, notes = follower.end()
+    assert messages(notes).count("offsets 3 to 6") == 1
+    bounded = follow("--until", "9")
+    assert bounded.offsets(5) == [0, 1, 2, 7, 8]
+    status, notes = bounded.end(None)
+    assert status == 5
+    assert messages(notes).count("offsets 3 to 6") == 1
+
+
 def test_the_start_moves_past_it(log: Log, follow: Callable[..., Follower]) -> None:
     """Retention removes what a transaction held back."""
     log.append(Batch(), Batch(pid=2, kind="txn"))

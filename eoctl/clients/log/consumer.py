@@ -300,6 +300,7 @@ class LogConsumer(ABC, Generic[Given]):
         self.consumed = Consumed()
         self.reader: LogWalk[Given] | None = None
         self._told_unknown: set[UnknownTransaction] = set()
+        self.told_gaps: set[Missing] = set()  # while the log was followed
 
     def _hides(self, offset: int) -> bool:
         """Whether an offset is on disk and below a log start that cannot be right (OFS-1)."""
@@ -334,6 +335,13 @@ class LogConsumer(ABC, Generic[Given]):
             if not (each.check_id == "OFS-1" and partition.ignores_log_start)
         )
         return [each for each in cut if each is not None]
+
+    def _tell_gaps(self) -> None:
+        """Name the gaps between the batches so far: who follows a log may never see its end."""
+        for each in self.not_given():
+            if each.check_id == GAP_CHECK_ID and each not in self.told_gaps:
+                self.told_gaps.add(each)
+                self._tell(f"{self.partition.path}: {each}")
 
     def status(self, not_given: Sequence[Missing]) -> int:
         """Exit status of what was read; `not_given` as the method of that name says."""
@@ -495,6 +503,7 @@ class LogConsumer(ABC, Generic[Given]):
             yield from self._pass(reader)
             if self._is_full() or reader.next_offset >= self._options.end.number:
                 return
+            self._tell_gaps()
             yield None
             self._wait(watch, reader)
 

@@ -119,7 +119,7 @@ def _tell_end(consumer: Consumer, options: ConsumeOptions) -> int:
         )
     for each in (*consumer.around, *partition.problems, *partition.notes):
         output.message(str(each))
-    for missing in not_given:
+    for missing in [each for each in not_given if each not in consumer.told_gaps]:
         output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())
     return consumer.status(not_given)
 

@@ -192,7 +192,7 @@ KafkaOutput = Annotated[
     output_option(
         "--output",
         "-o",
-        help="Output format; text is that of kafka-dump-log.",
+        help="Output format; text is as in kafka-dump-log.",
         show_default=TABLE_OR_TEXT,
     ),
 ]
@@ -290,10 +290,8 @@ IndexMaxBytes = Annotated[
     ),
 ]
 # Of what is made for a new cluster.
-ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new one without it.")]
-DirectoryId = Annotated[
-    str | None, option(metavar="ID", help="directory.id; a new one without it.")
-]
+ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new id if omitted.")]
+DirectoryId = Annotated[str | None, option(metavar="ID", help="directory.id; a new id if omitted.")]
 TopicId = Annotated[
     str | None, advanced_option(metavar="ID", help="Topic id for a directory without one.")
 ]
@@ -333,7 +331,7 @@ Jobs = Annotated[
     ),
 ]
 Master = Annotated[
-    str | None, advanced_option(metavar="URL", help="Where Spark runs.", show_default="local[*,4]")
+    str | None, advanced_option(metavar="URL", help="Master of Spark.", show_default="local[*,4]")
 ]
 Conf = Annotated[
     list[str] | None,

@@ -36,45 +36,45 @@ COLUMNS=80 EOCTL_PAGER=cat
 export COLUMNS EOCTL_PAGER
 log=crash/txn-0/00000000000000000000.log
 
-say "A broker was killed (kill -9) while transactions were open; this is its log directory." \
-    "No broker runs here, and nothing below needs one. Will it start again, and what is lost?"
+say "This is the log directory of a broker that was killed (kill -9) with open transactions." \
+    "No broker runs here, and no command below needs a broker. Will it start, and what is lost?"
 show 1 "eoctl check crash -o table"
 
-say "Consumers of txn-0 and txn-1 that read committed records only are stuck. Who holds them, since" \
-    "when, and how does that end?"
+say "read_committed consumers of txn-0 and txn-1 are stuck. Which transactions block them, since" \
+    "when, and how do you end these transactions?"
 show 1 "eoctl txn hanging crash -o table --columns topic,partition,transactional_id,verdict"
 
-say "Which application wrote this, and where does it lie?"
+say "Which application wrote the open transaction, and where is it in the log?"
 show 0 "eoctl locate crash/txn-0 --offset 311 -o table"
 show 0 "eoctl txn describe --producer-id 40 crash -o table"
 
-say "The text of dump-segment is kafka-dump-log's own, line for line: scripts that read it keep working."
+say "dump-segment prints the same lines as kafka-dump-log, so scripts that read them work."
 show 0 "eoctl dump-segment --offsets 311..328 $log"
 
-say "Now a byte of a batch changes, as on a bad disk. What would the next start of the broker cost?"
+say "Now a byte of a batch changes, as on a bad disk. What would the next start of the broker lose?"
 show 0 "printf '\\001' | dd of=$log bs=1 seek=4500 conv=notrunc status=none"
 show 1 "eoctl check crash -o table"
 
-say "246 records and more, for one bad batch of three. There is another way, and it can be taken back:" \
-    "repair compares them, shows the plan of one, and keeps the old bytes beside the log directory."
+say "The start would lose 246 records or more, for a bad batch of three records. repair compares the" \
+    "strategies, shows the plan, and keeps the old bytes next to the log directory. undo restores them."
 show 0 "eoctl repair crash -o table"
 show 0 "eoctl repair crash/txn-0 --strategy salvage --apply -o table"
 show 0 "eoctl undo crash -o table"
 
-say "After a clean stop everything that a broker derives from the logs is there. rebuild derives it" \
-    "from the .log files alone, byte for byte; here a snapshot is lost, and written anew."
+say "rebuild derives indexes and snapshots from the .log files alone, byte for byte as a broker. Here" \
+    "a snapshot is lost, and rebuild writes it again."
 show 0 "eoctl rebuild clean/txn-0 -o table"
 show 0 "rm clean/txn-0/00000000000000000329.snapshot"
 show 1 "eoctl rebuild clean/txn-0 -o table"
 show 0 "eoctl rebuild clean/txn-0 --apply -o table"
 
-say "Lines are appended as an idempotent producer and its broker would: first the plan, then the deed." \
-    "A real broker takes the directory over, and clients read the records."
+say "produce appends lines as an idempotent producer and its broker would. A real broker accepts the" \
+    "directory, and clients read the records."
 show 0 "printf 'one\\ntwo\\n' | eoctl produce clean/plain-0 --now 2026-11-21 --apply -o table"
 show 0 "eoctl consume clean/plain-0 --from 179"
 
-say "What is lost, there twice, or was taken back by transactions? For programs each row is an object."
+say "Which records are lost, duplicated or aborted? For programs each row is an object."
 show 0 "eoctl loss clean --topic txn -o table"
 show 0 "eoctl duplicates clean/many-producers-0 -o table"
 show 0 "eoctl spark-audit --report open -o table clean"
-printf '\n\n# That was all; the copy is removed. More: eoctl --help, the README, and man/.\n'
+printf '\n\n# This is the end of the demo, and the copy is removed. See eoctl --help, the README, and man/.\n'

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs/incidents.md",)
 NOW = "2026-11-21T09:00:00+00:00"
+GAP = "..."  # any lines
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LOG_DIR = re.compile(r"^<!-- ([\w-]+): ([\w./-]+) -->$", re.MULTILINE)
 # Names of journals have the time and four digits drawn at random.
@@ -106,8 +107,16 @@ class Scene:
 
 def matches(seen: list[str], shown: list[str]) -> bool:
     """Whether a page shows what is seen; `...` stands for any lines."""
-    pattern = "\n".join(re.escape(line) if line != "..." else r"[\s\S]*?" for line in shown)
+    pattern = "\n".join(re.escape(line) if line != GAP else r"[\s\S]*?" for line in shown)
     return re.fullmatch(pattern, "\n".join(seen)) is not None
+
+
+def with_gap(seen: list[str], shown: list[str]) -> list[str]:
+    """Return what is seen, with `...` behind and before as many lines as the page shows."""
+    if GAP not in shown:
+        return seen
+    head, tail = shown.index(GAP), shown[::-1].index(GAP)
+    return [*seen[:head], GAP, *seen[len(seen) - tail :]]
 
 
 def as_seen(section: str, scene: Scene) -> str:
@@ -116,6 +125,7 @@ def as_seen(section: str, scene: Scene) -> str:
         lines: list[str] = []
         for call in calls(block):
             seen = scene.run(call.command)
-            lines += [f"$ {call.written}", *(call.shown if matches(seen, call.shown) else seen)]
+            shown = call.shown if matches(seen, call.shown) else with_gap(seen, call.shown)
+            lines += [f"$ {call.written}", *shown]
         section = section.replace(block, "\n".join(lines) + "\n")
     return section

@@ -64,15 +64,15 @@ def command(
         bool, option("--link", help="Second names for .log files of closed segments.")
     ] = False,
     move: Annotated[
-        bool, option("--move", help="As --link; then take the files out of the sources.")
+        bool, option("--move", help="As --link, and then move the files out of the sources.")
     ] = False,
     prefer: Annotated[
         list[str] | None,
-        records_option(metavar="DIR", help="Take copies in it before others; repeatable."),
+        records_option(metavar="DIR", help="Prefer replicas in it; repeatable."),
     ] = None,
     topic_id: Annotated[
         list[str] | None,
-        option(metavar="NAME=ID", help="The id of a topic, where nothing tells; repeatable."),
+        option(metavar="NAME=ID", help="Id of a topic, if no file has it; repeatable."),
     ] = None,
     partitions: Annotated[
         list[str] | None,
@@ -83,7 +83,7 @@ def command(
     ] = False,
     repair: Annotated[
         Strategy | None,
-        option(metavar="as-broker|salvage", help="Mend what is damaged on the way."),
+        option(metavar="as-broker|salvage", help="Repair damage in the copy."),
     ] = None,
     with_security: Annotated[
         bool, option("--with-security", help="Users' SCRAM credentials and ACLs, too.")

@@ -82,7 +82,7 @@ def command(
     java_option: Annotated[
         list[str] | None,
         advanced_option(
-            metavar="OPTION", help="An option of the JVMs, in place of ours; repeatable."
+            metavar="OPTION", help="An option of the JVMs, instead of eoctl's; repeatable."
         ),
     ] = None,
     setting: Annotated[
@@ -94,7 +94,7 @@ def command(
     ] = ClientChoice.LIBRDKAFKA,
     against: Annotated[
         str | None,
-        option(metavar="HOST:PORT", help="Measure brokers that run; topics are made there."),
+        option(metavar="HOST:PORT", help="Measure running brokers; topics are created there."),
     ] = None,
     on_kill: Annotated[
         str | None,

@@ -101,7 +101,7 @@ def command(
     ] = None,
     resume: Annotated[
         str | None,
-        option(metavar="FILE", help="Save results in FILE, and reuse those that still hold."),
+        option(metavar="FILE", help="Save results in FILE, and reuse valid results."),
     ] = None,
     jobs: Jobs = None,
     io_limit: Annotated[

@@ -69,7 +69,7 @@ def command(
         option(
             "--to-topic",
             metavar="TOPIC",
-            help="Copy each partition of this topic to the one of the same number.",
+            help="Copy each partition of this topic to the same number.",
         ),
     ] = None,
     isolation: Annotated[
@@ -80,7 +80,7 @@ def command(
         records_option(
             "--from",
             metavar="WHERE",
-            help="Where a new session starts: earliest, latest, an offset or a time.",
+            help="Start of a new session: earliest, latest, an offset or a time.",
         ),
     ] = "earliest",
     until: Annotated[

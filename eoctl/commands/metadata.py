@@ -67,9 +67,7 @@ def command(
     ] = False,
     acknowledged: Annotated[
         str | None,
-        option(
-            metavar="TOPIC-N:OFFSET", help="Who was in the ISR when that offset was acknowledged."
-        ),
+        option(metavar="TOPIC-N:OFFSET", help="The ISR when that offset was acknowledged."),
     ] = None,
     topic: TopicPatterns = None,
     durability: Annotated[

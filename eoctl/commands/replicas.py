@@ -80,7 +80,7 @@ def command(
     ] = None,
     rule: Annotated[
         RuleName,
-        option(help="rejoin: cut by leader epochs, or by high watermark (only shown)."),
+        option(help="rejoin: truncate by leader epochs, or by high watermark (only shown)."),
     ] = RuleName.EPOCH,
     unclean: Annotated[
         bool, safety_option("--unclean", help="rejoin: even if acknowledged records are lost.")

@@ -72,9 +72,7 @@ def command(
     ] = None,
     key_file: Annotated[
         str | None,
-        advanced_option(
-            metavar="FILE", help="Key of the pseudonyms; it is made if it is not there."
-        ),
+        advanced_option(metavar="FILE", help="Key of the pseudonyms; created if missing."),
     ] = None,
     deep: Annotated[
         bool, option("--deep", help="Decode all records; look for suspected duplicates too.")

@@ -52,13 +52,11 @@ def command(
         argument(metavar="[DIR]...", help="Log dirs of one cluster, or partition directories."),
     ] = None,
     listen: Annotated[
-        str, option(metavar="HOST:PORT", help="Where to listen; port 0: a free one.")
+        str, option(metavar="HOST:PORT", help="Address to listen on; port 0 is a free port.")
     ] = "127.0.0.1:0",
     allow_remote: Annotated[
         bool,
-        safety_option(
-            "--allow-remote", help="Listen where others can reach it; nobody is asked who."
-        ),
+        safety_option("--allow-remote", help="Listen on other addresses; every client can read."),
     ] = False,
     until: Annotated[
         OfferUntil,
@@ -81,11 +79,13 @@ def command(
     ] = False,
     prefer: Annotated[
         str | None,
-        records_option(metavar="DIR", help="Of several copies serve the one in DIR."),
+        records_option(metavar="DIR", help="Serve the replica in DIR."),
     ] = None,
     diverged: Annotated[
         str | None,
-        records_option(metavar="DIR", help="Where copies part, serve the one in DIR to its end."),
+        records_option(
+            metavar="DIR", help="If replicas diverge, serve the replica in DIR to its end."
+        ),
     ] = None,
     follow: Annotated[
         bool,
@@ -99,7 +99,7 @@ def command(
     ] = False,
     schema_dir: options.SchemaDir = None,
     for_seconds: Annotated[
-        float | None, option(min=0, metavar="S", help="Stop after so many seconds.")
+        float | None, option(min=0, metavar="S", help="Stop after S seconds.")
     ] = None,
     offsets_to: Annotated[
         str | None,

@@ -101,7 +101,7 @@ Unclean = Annotated[
 ]
 Elr = Annotated[bool, option("--elr", help="With eligible leader replicas (KIP-966).")]
 Truncation = Annotated[
-    CutBy, option(help="How a follower finds where to cut; hw as before Kafka 0.11.")
+    CutBy, option(help="How a follower finds the truncation offset; hw as before Kafka 0.11.")
 ]
 Fsync = Annotated[FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")]
 
@@ -118,7 +118,7 @@ Rate = Annotated[
         min=0,
         max=1_000_000,
         metavar="N",
-        help="Records a second; 0: each as the one before is answered.",
+        help="Records per second; 0: each after the answer to the last.",
     ),
 ]
 Burst = Annotated[
@@ -137,7 +137,7 @@ TransactionRecords = Annotated[
         min=0,
         max=10_000_000,
         metavar="N",
-        help="So many records belong to a transaction; 0: to none.",
+        help="Records per transaction; 0: no transactions.",
     ),
 ]
 AbortEvery = Annotated[
@@ -146,7 +146,7 @@ AbortEvery = Annotated[
         min=0,
         max=INT32_MAX,
         metavar="N",
-        help="Every N-th transaction is aborted on purpose; 0: none of them.",
+        help="Abort every N-th transaction; 0: none.",
     ),
 ]
 IsolationOption = Annotated[
@@ -154,7 +154,7 @@ IsolationOption = Annotated[
 ]
 WitnessFile = Annotated[
     str,
-    option("--witness", metavar="FILE", help="Save the course, for sim run --replay FILE."),
+    option("--witness", metavar="FILE", help="Save the scenario, for sim run --replay FILE."),
 ]
 
 
@@ -173,7 +173,7 @@ def init(
     truncation: Truncation = CutBy.EPOCH,
     fsync: Fsync = FsyncWhen.NEVER,
     isr_rule: Annotated[
-        IsrBy, option(help="Who is out of sync: by time, or also by records as before Kafka 0.9.")
+        IsrBy, option(help="Rule for the ISR: by time, or also by records as before Kafka 0.9.")
     ] = IsrBy.TIME,
     replica_lag_max_messages: Annotated[
         int, option(min=1, max=INT32_MAX, metavar="N", help="With --isr-rule messages.")
@@ -256,19 +256,17 @@ def run(
         str,
         option(
             metavar="FILE",
-            help="Repeat the course that explore or table saved; DIR is made for it.",
+            help="Repeat the scenario that explore or table saved; DIR is created.",
         ),
     ] = "",
     script: Annotated[
         str,
         option(
             metavar="NAME",
-            help="Play a script of eoctl sim scripts; DIR is made for it.",
+            help="Simulate a scenario of eoctl sim scripts; DIR is created.",
         ),
     ] = "",
-    seed: Annotated[
-        int, option(min=0, max=2**53, metavar="N", help="Another course of events.")
-    ] = 0,
+    seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="Seed of the scenario.")] = 0,
     no_heal: Annotated[
         bool, option("--no-heal", help="End as the last fault leaves it: all brokers are killed.")
     ] = False,
@@ -314,7 +312,9 @@ def check(
     ] = None,
     history: Annotated[
         list[str] | None,
-        option(metavar="FILE", help="A history of a real cluster, see eoctl-history(5); several."),
+        option(
+            metavar="FILE", help="A history of a real cluster, see eoctl-history(5); repeatable."
+        ),
     ] = None,
     directory: Annotated[
         list[str] | None,
@@ -364,7 +364,7 @@ def explore(
         ),
     ] = "kill,power,partition",
     seeds: Annotated[
-        int, option(min=1, max=1_000_000, metavar="N", help="So many courses of events.")
+        int, option(min=1, max=1_000_000, metavar="N", help="Number of scenarios.")
     ] = 200,
     seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="The first of them.")] = 0,
     witness: WitnessFile = "",
@@ -420,32 +420,32 @@ def table(
         str, option(metavar="1|2", help="Only with this min.insync.replicas.")
     ] = "any",
     replication_factor: Annotated[
-        str, option(metavar="1|2|3", help="Only with so many replicas.")
+        str, option(metavar="1|2|3", help="Only with this many replicas.")
     ] = "any",
     unclean: Annotated[
         str,
         option(
-            "--unclean-leader-election", metavar="yes|no", help="Only where it is, or is not, on."
+            "--unclean-leader-election",
+            metavar="yes|no",
+            help="Only with, or without, unclean elections.",
         ),
     ] = "any",
     elr: Annotated[str, option(metavar="yes|no", help="Only with, or without, ELR.")] = "any",
     truncation: Annotated[
         str,
         option(
-            metavar="epoch|hw|any", help="Where followers cut by this; hw as before Kafka 0.11."
+            metavar="epoch|hw|any", help="Only this rule of truncation; hw as before Kafka 0.11."
         ),
     ] = "epoch",
     idempotence: Annotated[
         str, option(metavar="yes|no", help="Only idempotent producers, or only others.")
     ] = "any",
-    fsync: Annotated[
-        str, option(metavar="never|batch", help="Only where logs are synced then.")
-    ] = "any",
+    fsync: Annotated[str, option(metavar="never|batch", help="Only this sync policy.")] = "any",
     faults: Annotated[
         str,
         option(
             metavar="CLASS",
-            help="Only what befalls it: kill-one, kill-in-turn, partition-leader,"
+            help="Only this class of faults: kill-one, kill-in-turn, partition-leader,"
             " kill-then-power, stop-then-power or power-all.",
         ),
     ] = "any",

@@ -68,7 +68,7 @@ def command(
         str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
     ] = None,
     to_format: Annotated[
-        ReportFormat, option(help="What --to writes; delta and iceberg with Spark.")
+        ReportFormat, option(help="Format of --to; delta and iceberg with Spark.")
     ] = ReportFormat.PARQUET,
     report_html: Annotated[
         str | None, option(metavar="FILE", help="Also write the page of eoctl report to this file.")

@@ -52,7 +52,7 @@ def command(
     ] = None,
     gone: Annotated[
         list[int] | None,
-        option(min=0, metavar="ID", help="A broker that does not come back; repeatable."),
+        option(min=0, metavar="ID", help="A broker that does not return; repeatable."),
     ] = None,
     metadata_dir: MetadataDir = None,
     limit: Limit = None,

@@ -66,14 +66,16 @@ def command(
             metavar="TIME", help="Keep everything before the first record at or after this time."
         ),
     ] = None,
-    exact: Annotated[bool, safety_option("--exact", help="Refuse a cut inside a batch.")] = False,
+    exact: Annotated[
+        bool, safety_option("--exact", help="Refuse a target inside a batch.")
+    ] = False,
     assume_hw: Annotated[
         int | None,
         advanced_option(
             min=0,
             max=MAX_OFFSET,
             metavar="N",
-            help="Use this high watermark instead of the checkpointed one.",
+            help="Use this high watermark instead of the checkpoint.",
         ),
     ] = None,
     replica: Annotated[
@@ -82,7 +84,9 @@ def command(
     ] = None,
     all_replicas: Annotated[
         list[str] | None,
-        safety_option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
+        safety_option(
+            metavar="DIR", help="Another replica to truncate too; repeat for each replica."
+        ),
     ] = None,
     single_copy: options.SingleCopy = False,
     coordinator_dir: Annotated[

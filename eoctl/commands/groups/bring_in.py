@@ -81,15 +81,19 @@ def import_offsets(
     group: Annotated[
         list[str] | None,
         records_option(
-            "--group", metavar="GROUP", help="Only this group; or whose offsets these are."
+            "--group",
+            metavar="GROUP",
+            help="Only this group, or the group of a file without a group column.",
         ),
     ] = None,
     outside: Annotated[
-        Outside, option("--outside", help="What becomes of offsets outside of their logs.")
+        Outside, option("--outside", help="Handling of offsets outside their logs.")
     ] = Outside.REFUSE,
     skip_unknown: Annotated[
         bool,
-        records_option("--skip-unknown", help="Leave out partitions that the cluster has not."),
+        records_option(
+            "--skip-unknown", help="Leave out partitions that the cluster does not have."
+        ),
     ] = False,
     consumers_are_stopped: Annotated[
         bool,
@@ -98,7 +102,7 @@ def import_offsets(
     single_copy: options.SingleCopy = False,
     logs: Annotated[
         list[str] | None,
-        advanced_option("--logs", metavar="DIR", help="Log dir with logs to hold offsets against."),
+        advanced_option("--logs", metavar="DIR", help="Log dir with logs to compare offsets with."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: Annotated[

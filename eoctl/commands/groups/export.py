@@ -47,7 +47,7 @@ TopicGlob = Annotated[
 ]
 ToFile = Annotated[str | None, option("--to", metavar="FILE", help="Write to this new file.")]
 NoGroupColumn = Annotated[
-    bool, output_option("--no-group-column", help="Lines without the group; for one group.")
+    bool, output_option("--no-group-column", help="Lines without the group, for one group.")
 ]
 
 

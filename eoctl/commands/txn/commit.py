@@ -97,7 +97,7 @@ def commit(
             min=0,
             max=2,
             metavar="0|1|2",
-            help="transaction.version of who commits; 0 for Flink.",
+            help="transaction.version of the committing system; 0 for Flink.",
             show_default="the producer's",
         ),
     ] = None,

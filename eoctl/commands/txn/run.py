@@ -83,7 +83,7 @@ def run(
         option(
             "--to-topic",
             metavar="TOPIC",
-            help="Write to all partitions of this topic; repeatable: records name theirs.",
+            help="Write to all partitions of this topic; if repeated, records name their topic.",
         ),
     ] = None,
     partitions: options.PartitionsCount = None,
@@ -101,7 +101,7 @@ def run(
         records_option(
             "--from",
             metavar="WHERE",
-            help="Where a new group starts: earliest, latest, an offset or a time.",
+            help="Start of a new group: earliest, latest, an offset or a time.",
         ),
     ] = "earliest",
     isolation: Annotated[

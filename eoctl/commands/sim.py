@@ -358,9 +358,9 @@ def explore(
         str,
         option(
             metavar="KINDS",
-            help="Faults to try: kill, power, partition, stop, kill-one, kill-in-turn, kill-then-power,"
-            " stop-then-power, power-all, partition-leader, rejoin, restart-all, isr-change,"
-            " slow-one, slow-change, first-back or longer-log.",
+            help="Faults to try: kill, power, partition, stop, kill-one, kill-in-turn,"
+            " kill-then-power, stop-then-power, power-all, partition-leader, rejoin,"
+            " restart-all, isr-change, slow-one, slow-change, first-back or longer-log.",
         ),
     ] = "kill,power,partition",
     seeds: Annotated[

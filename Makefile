@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole test-lab digests digests-record check-fast lint rules man-examples fuzz mutants absences kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs yarn-libs clean
+.PHONY: help demo test test-all test-whole test-lab digests digests-record check-fast lint rules man-examples fuzz mutants absences kills explore matrix bench bench-brokers report-demo spark-bundle dist zipapp image audit env kafka-libs older-kafka-libs lake-libs yarn-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -31,7 +31,10 @@ help:
 	echo "make report-demo  reports of the golden directories, with pictures, in .cache/report-demo"
 	echo "make bench   the measurements of docs/performance.md, into .cache/bench.md"
 	echo "make bench-brokers  scenarios of eoctl bench on real brokers, into .cache/bench-brokers.md"
-	echo "make zipapp  dist/eoctl.pyz: one file for hosts that have only Python 3.11 to 3.13"
+	echo "make dist    what is released, from the last commit: sdist, wheel, eoctl.pyz, deb, sums, SBOM"
+	echo "make zipapp  dist/eoctl.pyz alone: one file for hosts that have only Python 3.11 to 3.13"
+	echo "make image   a container image, with buildah or podman"
+	echo "make audit   known weaknesses of the pinned packages, by pip-audit"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make older-kafka-libs  jars of older brokers, which some tests need"
 	echo "make lake-libs  jars of Delta and Iceberg and their Spark, which some tests need"
@@ -153,8 +156,18 @@ bench-brokers: env kafka-libs
 spark-bundle: env
 	$(BIN)/python -m eoctl.spark.bundle
 
-zipapp: env
-	scripts/zipapp.sh
+dist:
+	scripts/dist.sh
+
+zipapp:
+	scripts/dist.sh wheel zipapp
+
+image:
+	scripts/dist.sh wheel zipapp image
+
+# Asks the index of Python's packages whether a pinned version has a known weakness.
+audit:
+	scripts/dist.sh audit
 
 clean:
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info

@@ -1,14 +1,19 @@
-"""Libraries that only some commands need, and the call that installs one where eoctl looks for it.
+"""Libraries that only some commands need, the native kernel, and the calls that install them.
 
-eoctl is on no package index, so its extras have no name that pip could take; and behind pipx or
-`uv tool` the `pip` of the PATH belongs to another Python.
+They go where eoctl looks for them: behind pipx or `uv tool` the `pip` of the PATH belongs
+to another Python.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import shutil
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
 
 # Module -> what the extras in pyproject.toml ask for, in a release that will do.
 REQUIREMENTS = {
@@ -31,3 +36,33 @@ def install_call(*arguments: str) -> str:
     if find_spec("pip") is None:  # uv made this environment
         pip = ["uv", "pip", "install", "--python", sys.executable]
     return shlex.join([*pip, *arguments])
+
+
+def kernel_call() -> str:
+    """Give the call, for a shell, that installs this eoctl again, with its native kernel."""
+    if "PEX" in os.environ:
+        call = "make zipapp"
+    elif (Path(sys.prefix) / "pipx_metadata.json").exists():
+        call = "PIP_NO_CACHE_DIR=1 pipx reinstall eoctl"
+    elif (Path(sys.prefix) / "uv-receipt.toml").exists():
+        call = "uv tool upgrade --reinstall-package eoctl --no-cache eoctl"
+    else:
+        # A wheel in the cache is the one that was built without cargo.
+        again = ["--force-reinstall", "--no-deps", "--no-cache-dir"]
+        call = install_call(*again, *_origin())
+    return call if shutil.which("cargo") else f"install cargo, then: {call}"
+
+
+def _origin() -> list[str]:
+    """Say where eoctl was installed from, as arguments of `pip install`."""
+    try:
+        text = distribution("eoctl").read_text("direct_url.json")
+    except PackageNotFoundError:
+        text = None
+    if text is None:
+        return ["eoctl"]
+    origin = json.loads(text)
+    if "vcs_info" in origin:
+        return [f"{origin['vcs_info']['vcs']}+{origin['url']}"]
+    is_editable = origin.get("dir_info", {}).get("editable", False)
+    return [*(["--editable"] if is_editable else []), origin["url"]]

@@ -31,6 +31,7 @@ BAR_WIDTH = 20
 MIN_RATE_SECONDS = 1.0  # of a part, before its rate says anything
 CLEAR = b"\r\x1b[K"
 SECONDS_MAX = 100 * 3600  # what takes longer is not foretold
+LONG_READ_BYTES = 256 << 20  # of more than that the native kernel spares seconds
 
 
 class Progress:
@@ -113,6 +114,21 @@ def _report_stall(path: str, seconds: float) -> None:
     )
 
 
+def _report_kernel() -> None:
+    """Say that the native kernel is missing, unless the user demands a kernel."""
+    from storage.kernels.select import KERNEL_VARIABLE, native_module
+
+    if os.environ.get(KERNEL_VARIABLE) or native_module() is not None:
+        return
+    from eoctl.libraries import kernel_call
+
+    output.message(
+        "eoctl: the native kernel is not installed. Reading takes about twice the time.\n"
+        f"  try: {kernel_call()}",
+        level="warning",
+    )
+
+
 def is_drawn() -> bool:
     """Whether anybody may see progress."""
     return _Meter.drawn is not None
@@ -174,6 +190,7 @@ class _Line:
         self._elsewhere_bytes = 0
         self._path = ""
         self._is_drawn = False
+        self._is_kernel_reported = False
         self._quiet_since = time.monotonic()
         self._drawn_at = 0.0
         output.clear_before_writing(self._make_room)
@@ -219,9 +236,17 @@ class _Line:
         if sys.stdout.isatty():
             with suppress(EoctlError):  # raised again by who writes the next row
                 output.flush()
+        if not self._is_kernel_reported and self._is_long_read():
+            self._is_kernel_reported = True
+            _report_kernel()
         text = self._text(now, screen_size()[0] - 1)
         self._is_drawn = True  # before: an interrupt mostly comes while it is written
         self._write(b"\r" + text.encode("utf-8", "replace") + b"\x1b[K")
+
+    def _is_long_read(self) -> bool:
+        part = self._parts[-1]
+        total = None if part.unit else part.total_bytes
+        return max(total or 0, self._read_bytes) > LONG_READ_BYTES
 
     def clear(self) -> None:
         """Take the line away."""

@@ -144,7 +144,7 @@ def golden_log_dirs(
 
 def _missing_native() -> str:
     found = native_module()
-    return "" if found is not None else "no eoctl-native: scripts/setup-env.sh makes it with cargo"
+    return "" if found is not None else "no native kernel: scripts/setup-env.sh makes it with cargo"
 
 
 def _missing_browser() -> str:

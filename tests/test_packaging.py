@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
 
 import pytest
 
+from eoctl import __version__
 from eoctl.libraries import REQUIREMENTS as REQUIREMENTS_TOLD
-from eoctl.libraries import install_call
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from eoctl.libraries import install_call, kernel_call
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -30,40 +30,50 @@ PINS = dict(
     for line in (ROOT / "constraints.txt").read_text().splitlines()
     if line and not line.startswith("#")
 )
-NATIVE_PROJECT = tomllib.loads((ROOT / "native/pyproject.toml").read_text())
-NATIVE_BUILD = NATIVE_PROJECT["build-system"]["requires"]
 REQUIREMENTS = [
-    *NATIVE_BUILD,
     *PROJECT["build-system"]["requires"],
     *PROJECT["project"]["dependencies"],
     *(one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra),
 ]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-# What the image is built from, and no more is needed.
-COPIED = [
-    name
-    for line in (ROOT / "Containerfile").read_text().splitlines()
-    if line.startswith("COPY")
-    for name in line.split()[1:-1]
+NATIVE = tomllib.loads((ROOT / "native/Cargo.toml").read_text())
+PINNED = ["constraints.txt", "native/constraints.txt", "scripts/dist-tools.txt"]
+# What is packed of the sources, by MANIFEST.in and by setuptools.
+PACKED = [
+    *("eoctl", "recovery", "storage", "native", "man", "pyproject.toml", "constraints.txt"),
+    *("README.md", "LICENSE", "MANIFEST.in"),
 ]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of a copy of the sources: building writes beside them."""
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source archive of a copy of the sources: building writes beside them."""
     source = tmp_path_factory.mktemp("source")
-    skipped = shutil.ignore_patterns("__pycache__")
-    for name in COPIED:
+    skipped = shutil.ignore_patterns("__pycache__", "target", "Cargo.lock", "*.so")
+    for name in PACKED:
         copy = shutil.copy if (ROOT / name).is_file() else partial(shutil.copytree, ignore=skipped)
         copy(ROOT / name, source / name)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import setuptools; setuptools.setup()", "--quiet",
+         "sdist", "--dist-dir", source / "dist"],
+        cwd=source, check=True, timeout=300, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    (archive,) = (source / "dist").iterdir()
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the source archive, built without cargo."""
     target = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-         "--no-index", "--disable-pip-version-check", "--wheel-dir", target, source],
+         "--no-index", "--disable-pip-version-check", "--wheel-dir", target, sdist],
         check=True, timeout=300, stdin=subprocess.DEVNULL,
+        env={**os.environ, "PATH": "/usr/bin:/bin", "CARGO": "/nonexistent", "RUSTC": "/nonexistent"},
     )  # fmt: skip
     (wheel,) = target.glob("*.whl")
-    assert re.fullmatch(r"eoctl-[\d.]+-py3-none-any\.whl", wheel.name)
+    assert re.fullmatch(r"eoctl-[\d.]+-cp311-abi3-\w+\.whl", wheel.name)
     return wheel
 
 
@@ -73,9 +83,12 @@ def wheel_names(wheel: Path) -> list[str]:
         return archive.namelist()
 
 
-def test_the_image_is_built_from_what_the_one_file_is() -> None:
-    (line,) = re.findall(r"cp -R (.*) \"", (ROOT / "scripts/zipapp.sh").read_text())
-    assert {*line.split()} == {*COPIED} - {"constraints.txt"}
+def test_the_source_archive_holds_the_kernel_and_no_tests(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    rust = {str(path.relative_to(ROOT)) for path in (ROOT / "native/src").glob("*.rs")}
+    assert {*rust, "native/Cargo.toml", "pyproject.toml", "LICENSE"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "bench/", "native/target"))]
 
 
 def test_the_wheel_holds_our_packages_and_nothing_else(wheel_names: list[str]) -> None:
@@ -99,55 +112,6 @@ def test_the_wheel_holds_the_man_pages_and_the_license(wheel_names: list[str]) -
     assert f"{info}.dist-info/licenses/LICENSE" in wheel_names
 
 
-# --- installed where nothing else is --------------------------------------------------------------
-
-
-def _in_an_environment(wheel: Path, home: Path) -> list[str]:
-    """Install the wheel with what it needs, and no more, into a new environment."""
-    subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True, timeout=120)
-    subprocess.run(
-        [home / "venv/bin/python", "-m", "pip", "install", "--quiet", "--no-input",
-         "--no-compile", "--disable-pip-version-check", "--constraint", ROOT / "constraints.txt", wheel],
-        check=True, timeout=300, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return [str(home / "venv/bin/eoctl")]
-
-
-def _as_one_file(_wheel: Path, home: Path) -> list[str]:
-    environment = {**os.environ, "BIN": str(Path(sys.executable).parent), "PYTHONS": "here"}
-    subprocess.run(
-        [ROOT / "scripts/zipapp.sh", home / "eoctl.pyz"],
-        env=environment, check=True, timeout=300, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return [getattr(sys, "_base_executable", sys.executable), str(home / "eoctl.pyz")]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@pytest.mark.parametrize("install", [_in_an_environment, _as_one_file])
-def test_it_runs_where_nothing_else_is(
-    install: Callable[[Path, Path], list[str]],
-    wheel: Path,
-    golden: Callable[[str], Path],
-    tmp_path: Path,
-) -> None:
-    program = install(wheel, tmp_path)
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [*program, *arguments],
-            cwd=golden("kafka-4.3.1") / "clean", stdin=subprocess.DEVNULL,
-            # PEX_ROOT: a start of the one file unpacks it.
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PEX_ROOT": str(tmp_path / "pex")},
-            capture_output=True, text=True, check=True, timeout=120,
-        )  # fmt: skip
-        return done.stdout
-
-    assert run("--version").startswith(f"eoctl {PROJECT['project']['version']}\n")
-    assert "producerId: 40 " in run("recover-state", "txn-0")
-    assert run("consume", "txn-0", "--from", "309", "--max-messages", "1") == "successor\n"
-
-
 @pytest.mark.parametrize("requirement", REQUIREMENTS)
 def test_every_requirement_is_pinned(requirement: str) -> None:
     name = re.split(r"[<>=!~\[; ]", requirement)[0]
@@ -155,17 +119,36 @@ def test_every_requirement_is_pinned(requirement: str) -> None:
     assert name.lower().replace("_", "-") in pinned
 
 
-def test_constraints_are_names_and_versions_only() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+@pytest.mark.parametrize("file", PINNED)
+def test_pins_are_names_and_versions_only(file: str) -> None:
+    lines = (ROOT / file).read_text().splitlines()
     pins = [line for line in lines if not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin) for pin in pins)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+]*", pin) for pin in pins)
     assert pins == sorted(pins, key=str.lower)
 
 
+def test_the_crates_of_the_kernel_are_pinned() -> None:
+    pins = dict(
+        line.split("==")
+        for line in (ROOT / "native/constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    for name, wanted in NATIVE["dependencies"].items():
+        given = wanted if isinstance(wanted, str) else wanted["version"]
+        assert given == f"={pins[name]}"
+
+
+def test_one_version_and_one_rust() -> None:
+    """The version is that of the package, its commands and its kernel; so is the Rust it needs."""
+    assert PROJECT["project"]["version"] == __version__ == NATIVE["package"]["version"]
+    (kernel,) = PROJECT["tool"]["setuptools-rust"]["ext-modules"]
+    assert kernel["target"] == NATIVE["lib"]["name"]
+    assert kernel["rust-version"] == f">={NATIVE['package']['rust-version']}"
+
+
 def test_the_environment_has_the_pinned_versions() -> None:
-    # The extra `fuzz` is there only after `make fuzz`, what compiles only where cargo is.
-    optional = [*PROJECT["project"]["optional-dependencies"]["fuzz"], *NATIVE_BUILD]
-    absent = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in optional}
+    # The extra `fuzz` is there only after `make fuzz`.
+    absent = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in EXTRAS["fuzz"]}
     pins = {name: pin for name, pin in PINS.items() if name not in absent}
     assert {name: version(name) for name in pins} == pins
 
@@ -185,3 +168,42 @@ def test_a_library_is_installed_where_this_program_looks_for_it(
     pip = [sys.executable, "-m", "pip", "install"]
     uv = ["uv", "pip", "install", "--python", sys.executable]
     assert told == [*(pip if has_pip else uv), "a>=1,<2", "b[c]"]
+
+
+KERNEL_CALLS = {
+    "pipx_metadata.json": "PIP_NO_CACHE_DIR=1 pipx reinstall eoctl",
+    "uv-receipt.toml": "uv tool upgrade --reinstall-package eoctl --no-cache eoctl",
+}
+
+
+@pytest.mark.parametrize("has_cargo", [True, False])
+@pytest.mark.parametrize("file", KERNEL_CALLS)
+def test_the_kernel_is_installed_by_the_tool_that_installed_eoctl(
+    file: str, *, has_cargo: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / file).touch()
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda name: f"/{name}" if has_cargo else None)
+    assert kernel_call() == ("" if has_cargo else "install cargo, then: ") + KERNEL_CALLS[file]
+
+
+@pytest.mark.parametrize(
+    ("origin", "told"),
+    [
+        (None, ["eoctl"]),
+        ({"url": "file:///src", "dir_info": {}}, ["file:///src"]),
+        ({"url": "file:///src", "dir_info": {"editable": True}}, ["--editable", "file:///src"]),
+        ({"url": "https://x/y.git", "vcs_info": {"vcs": "git"}}, ["git+https://x/y.git"]),
+        ({"url": "file:///e.tar.gz", "archive_info": {}}, ["file:///e.tar.gz"]),
+    ],
+)
+def test_pip_takes_the_kernel_from_where_eoctl_came_from(
+    origin: dict[str, object] | None, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = None if origin is None else json.dumps(origin)
+    monkeypatch.setattr(
+        "eoctl.libraries.distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
+    )
+    monkeypatch.setattr("shutil.which", lambda name: f"/{name}")
+    again = ["--force-reinstall", "--no-deps", "--no-cache-dir"]
+    assert shlex.split(kernel_call())[4:] == [*again, *told]

@@ -1,4 +1,4 @@
-"""The kernels in native code: what `numpy_kernel` and `record_table` give, by eoctl-native."""
+"""The kernels in native code: what `numpy_kernel` and `record_table` give, by eoctl_native."""
 
 from __future__ import annotations
 

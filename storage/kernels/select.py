@@ -1,8 +1,8 @@
 """Which kernel this process uses: `pure` (plain Python, always there), `numpy` or `native`.
 
-`native` is the distribution eoctl-native, compiled from the folder native/. The fastest that is
-there is used; `EOCTL_KERNEL=pure|numpy|native` demands one. Below a certain size every reader is
-plain whatever is said, because a small file must not pay for an import.
+`native` is the module eoctl_native, compiled from the folder native/ if cargo is present when eoctl
+is installed. The fastest one is used; `EOCTL_KERNEL=pure|numpy|native` demands one. Below a certain
+size every reader is plain whatever is said, because a small file must not pay for an import.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
 NATIVE_INTERFACE = 4  # of its functions; one of another number is none of ours
-# The kernel's file as it is sent to a Python that has no eoctl-native, in a directory of its path.
+# The kernel's file as it is sent to a Python without it, in a directory of its path.
 SENT_KERNEL = "eoctl-kernel.so"
 
 KernelName = Literal["pure", "numpy", "native"]
@@ -60,7 +60,7 @@ class Printed(Protocol):
 
 
 class Native(Protocol):
-    """The functions of eoctl-native; native/src/lib.rs says what they do."""
+    """The functions of the native kernel; native/src/lib.rs says what they do."""
 
     __version__: str
 
@@ -177,8 +177,8 @@ def select_kernel() -> KernelName:
     if demanded == "native":
         if native_module() is None:
             raise KernelError(
-                f"{KERNEL_VARIABLE}=native: no eoctl-native for this version is installed",
-                next_step=f"pip install ./native (needs cargo), or unset {KERNEL_VARIABLE}",
+                f"{KERNEL_VARIABLE}=native: eoctl was installed without its native kernel",
+                next_step=f"install cargo, then eoctl again, or unset {KERNEL_VARIABLE}",
             )
         return "native"
     if demanded:
@@ -211,10 +211,7 @@ def native_module() -> Native | None:
 
 def native_file() -> str | None:
     """Return the file of the native kernel, to be sent elsewhere; None: another one is used."""
-    module = cast("ModuleType | None", load_native())
-    # A wheel has the compiled module within a package of its name.
-    compiled = getattr(module, NATIVE_MODULE, module)
-    return getattr(compiled, "__file__", None)
+    return getattr(load_native(), "__file__", None)
 
 
 def _sent_module() -> ModuleType:

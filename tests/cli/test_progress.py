@@ -132,6 +132,38 @@ def test_nothing_is_drawn_for_half_a_second(kafka: Path, tmp_path: Path) -> None
     assert lines_drawn(on_terminal("describe", "kafka/plain-0", cwd=tmp_path)) == []
 
 
+# A large read is one of 100 kB, and there is no native kernel.
+WITHOUT_KERNEL = """
+from eoctl import progress
+from storage.kernels import select
+progress.QUIET_SECONDS = progress.EVERY_SECONDS = 0
+progress.LONG_READ_BYTES = 100_000
+select.native_module = lambda: None
+from eoctl.start import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_told"),
+    [
+        (("check", "kafka", "--now", "0"), True),
+        (("describe", "kafka/plain-0"), False),  # small
+        (("describe", "kafka/rolled-0", "-q"), False),
+    ],
+)
+@pytest.mark.parametrize("demanded", ["", "numpy"])
+def test_a_large_read_says_once_that_the_native_kernel_is_missing(
+    call: tuple[str, ...], *, is_told: bool, demanded: str, kafka: Path, tmp_path: Path
+) -> None:
+    program = (sys.executable, "-c", WITHOUT_KERNEL)
+    environment = {"EOCTL_KERNEL": demanded}
+    shown = on_terminal(*call, cwd=tmp_path, width=200, environment=environment, program=program)
+    told = COLORS.sub("", shown.raw).count("the native kernel is not installed")
+    assert told == (is_told and not demanded), shown.raw
+    assert shown.raw.count("--force-reinstall") == told
+
+
 class Told:
     """Keeps what a watcher is told."""
 

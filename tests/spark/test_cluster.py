@@ -177,7 +177,7 @@ print("kernels", kernels_of(spark.master(sys.argv[1]).getOrCreate()))
 def test_executors_say_which_kernel_they_use(
     cluster: Cluster, tmp_path: Path, master: str, demanded: str
 ) -> None:
-    """The native one, which is sent to a Python that has no eoctl-native."""
+    """The native one, which is sent to a Python without it."""
     (tmp_path / "script.py").write_text(KERNELS)
     environment, python = dict(cluster.environment), cluster.environment["PYSPARK_PYTHON"]
     settings = list(SETTINGS)

@@ -44,10 +44,11 @@ die() { echo "$0: $*" >&2; exit 1; }
 need() { command -v "$1" >/dev/null || die "$1 is missing: $2"; }
 
 make_tools() {
-    key=$(sha256sum "$source/scripts/dist-tools.txt")
+    python=$(scripts/require-tool.sh venv)
+    key=$("$python" -V; sha256sum <"$source/scripts/dist-tools.txt")
     [ "$(cat .cache/dist-tools/made 2>/dev/null)" != "$key" ] || return 0
     rm -rf .cache/dist-tools
-    "$(scripts/require-tool.sh venv)" -m venv .cache/dist-tools
+    "$python" -m venv .cache/dist-tools
     "$tools/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps \
         --requirement "$source/scripts/dist-tools.txt" </dev/null
     echo "$key" >.cache/dist-tools/made
@@ -166,8 +167,9 @@ step_image() {
     builder=$(command -v buildah || command -v podman) || die "buildah or podman is missing"
     image=$dist/eoctl-$version-$machine.oci.tar
     rm -f "$image"
-    mkdir "$work/image" && cp "$(wheel)" "$source/constraints.txt" "$source/Containerfile" "$work/image"
-    "$builder" build --timestamp "$SOURCE_DATE_EPOCH" --tag "eoctl:$version" "$work/image"
+    [ -f "$dist/eoctl.pyz" ] || die "$dist has no eoctl.pyz: add the step zipapp"
+    mkdir "$work/image" && cp "$dist/eoctl.pyz" "$source/Containerfile" "$work/image"
+    "$builder" build --pull=missing --timestamp "$SOURCE_DATE_EPOCH" --tag "eoctl:$version" "$work/image"
     "$builder" push "eoctl:$version" "oci-archive:$image:eoctl:$version"
 }
 

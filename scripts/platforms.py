@@ -61,7 +61,7 @@ def main() -> None:
         path = Path(directory) / f"python-{version}.json"
         found = complete_platform(machine, int(glibc.partition(".")[2]), version)
         path.write_text(json.dumps(found, indent=1))
-        print(path)  # noqa: T201
+        print(path)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 # Module -> what the extras in pyproject.toml ask for, in a release that will do.
 REQUIREMENTS = {
@@ -50,7 +50,7 @@ def kernel_call() -> str:
         # A wheel in the cache is the one that was built without cargo.
         again = ["--force-reinstall", "--no-deps", "--no-cache-dir"]
         call = install_call(*again, *_origin())
-    return call if shutil.which("cargo") else f"install cargo, then: {call}"
+    return call if which("cargo") else f"install cargo, then: {call}"
 
 
 def _origin() -> list[str]:

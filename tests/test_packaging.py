@@ -183,7 +183,7 @@ def test_the_kernel_is_installed_by_the_tool_that_installed_eoctl(
 ) -> None:
     (tmp_path / file).touch()
     monkeypatch.setattr("sys.prefix", str(tmp_path))
-    monkeypatch.setattr("shutil.which", lambda name: f"/{name}" if has_cargo else None)
+    monkeypatch.setattr("eoctl.libraries.which", lambda name: f"/{name}" if has_cargo else None)
     assert kernel_call() == ("" if has_cargo else "install cargo, then: ") + KERNEL_CALLS[file]
 
 
@@ -204,6 +204,6 @@ def test_pip_takes_the_kernel_from_where_eoctl_came_from(
     monkeypatch.setattr(
         "eoctl.libraries.distribution", lambda _: SimpleNamespace(read_text=lambda _: text)
     )
-    monkeypatch.setattr("shutil.which", lambda name: f"/{name}")
+    monkeypatch.setattr("eoctl.libraries.which", lambda name: f"/{name}")
     again = ["--force-reinstall", "--no-deps", "--no-cache-dir"]
     assert shlex.split(kernel_call())[4:] == [*again, *told]

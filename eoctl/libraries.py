@@ -43,7 +43,7 @@ def kernel_call() -> str:
     if "PEX" in os.environ:
         call = "make zipapp"
     elif (Path(sys.prefix) / "pipx_metadata.json").exists():
-        call = "PIP_NO_CACHE_DIR=1 pipx reinstall eoctl"
+        call = "UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 pipx reinstall eoctl"  # by uv, if that is there
     elif (Path(sys.prefix) / "uv-receipt.toml").exists():
         call = "uv tool upgrade --reinstall-package eoctl --no-cache eoctl"
     else:

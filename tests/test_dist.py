@@ -156,7 +156,8 @@ def test_the_source_archive(
         "PIPX_BIN_DIR": str(tmp_path / "bin"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin"),
         "PIPX_MAN_DIR": str(tmp_path / "man"), "PIPX_DEFAULT_PYTHON": sys.executable,
         "UV_CACHE_DIR": str(tmp_path / "uv-cache"), "PIP_NO_CACHE_DIR": "1",
-        "UV_PYTHON_DOWNLOADS": "never",
+        # The certificates of this machine. pipx calls uv, if uv is there.
+        "UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1",
     }  # fmt: skip
     archive = _only(dist, "*.tar.gz")
     if tool == "pip":

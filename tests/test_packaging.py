@@ -171,7 +171,7 @@ def test_a_library_is_installed_where_this_program_looks_for_it(
 
 
 KERNEL_CALLS = {
-    "pipx_metadata.json": "PIP_NO_CACHE_DIR=1 pipx reinstall eoctl",
+    "pipx_metadata.json": "UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 pipx reinstall eoctl",
     "uv-receipt.toml": "uv tool upgrade --reinstall-package eoctl --no-cache eoctl",
 }
 

@@ -90,14 +90,14 @@ def _within_bounds(time_ms: int, text: str) -> int:
 
 
 def format_time_ms(time_ms: int) -> str:
-    """UTC, in a sentence: `2026-11-21 04:38:00.250 UTC`; out of range comes as the number.
+    """UTC, in a sentence: `2026-11-21 04:38:00.250 UTC`; what no calendar has says so.
 
     `parse_time_ms` reads it back. Milliseconds are there unless they are 0.
     """
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        return str(time_ms)
+        return f"outside of the calendar ({time_ms:,} ms)"
     fraction = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} UTC"
 

@@ -92,10 +92,8 @@ def broken(text: Line, width: int) -> Iterator[Line]:
 
 
 def tell_done(lines: Iterable[Line], output: OutputFormat) -> None:
-    """Write what was done; stderr has had the command that undoes it, as soon as it could."""
-    for each in lines:
-        if is_for_people(output) or not each.text.startswith("Undo "):
-            tell_answer([each], output)
+    """Write what was done."""
+    tell_answer(lines, output)
 
 
 def tell(lines: Iterable[Line]) -> None:

@@ -376,7 +376,9 @@ def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[
     yield Said("Free", f"{text}, see the list" if found else "no file can be removed")
 
 
-FOLDED_COLUMNS = ("directories", "first", "changes")
+FOLDED_COLUMNS = Columns(
+    ("directories", "changes", "first"), answers=("changes", "directories", "first")
+)
 
 
 def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
@@ -399,7 +401,7 @@ def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
         words = "; ".join(f"{action} {', '.join(names)}" for action, names in parts.items())
         alike.setdefault(words, []).append(directory)
     for words, paths in alike.items():
-        yield len(paths), paths[0], words
+        yield len(paths), words, paths[0]
 
 
 class ReclaimableFiles(NamedTuple):

@@ -97,7 +97,7 @@ def command(
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
     run = _DescribeRun(found, Clusters(found.log_dirs, metadata))
     is_single = len(found.selected) == 1
-    seen = _Seen(run.descriptions())
+    seen = _Seen(run)
     rows: Iterator[Any] = iter(seen)
     with while_read(lambda: run.status):
         if is_single:
@@ -129,30 +129,39 @@ def command(
 class _Seen:
     """Gives summaries of partitions, and says then what they come to."""
 
-    def __init__(self, descriptions: Iterator[Description]) -> None:
-        self._descriptions = descriptions
+    def __init__(self, run: _DescribeRun) -> None:
+        self._run = run
         self._count = self._log_bytes = self._open_count = 0
         self._names: dict[str, list[str]] = {}  # of partitions that are not ok, by verdict
 
     def __iter__(self) -> Iterator[PartitionDescription]:
-        for each in self._descriptions:
+        for each in self._run.descriptions():
             found = each.summary
+            unread = each.is_bad or each.is_unreadable or found.log_end_offset is None
             self._count += 1
             self._log_bytes += found.log_bytes or 0
             self._open_count += found.open_transactions_count or 0
-            if found.verdict is not VerdictKind.OK:
+            if found.verdict is VerdictKind.OK and unread:
+                self._names.setdefault("not read whole", []).append(_name(found))
+            elif found.verdict is not VerdictKind.OK:
                 self._names.setdefault(found.verdict or "unreadable", []).append(_name(found))
             yield found
 
     def lines(self) -> Iterator[Said]:
         """Say how many partitions there are, which are damaged, and what is open."""
         what = f"{counted(self._count, 'partition')}, {size_text(self._log_bytes)}"
-        yield Said("Found", what if self._names else f"{what}, all ok")
+        is_ok = not (self._names or self._run.status)
+        yield Said("Found", f"{what}, all ok" if is_ok else what)
         for verdict, names in self._names.items():
             is_note = verdict in (VerdictKind.SUSPICIOUS, VerdictKind.PREALLOCATED)
             label, grave = ("Note", Severity.NOTE) if is_note else ("Damage", Severity.ERROR)
             words = f"{verdict.replace('_', ' ')}: {listing(names, 'partitions')}"
             yield Said(label, words, grave.rank)
+        if absent := self._run.absent_count:
+            words = f"{counted(absent, 'partition')} of the metadata, not in these directories"
+            yield Said("Absent", words, Severity.ERROR.rank)
+        if unread := self._run.problems_count:
+            yield Said("Unread", f"{counted(unread, 'place')}, see below", Severity.ERROR.rank)
         if self._open_count:
             yield Said("Open", counted(self._open_count, "transaction"))
 
@@ -224,6 +233,7 @@ class _DescribeRun:
         self.notes += map(str, found.problems)
         absent = lost_partitions(found.whole, clusters)
         self.notes += map(str, absent)
+        self.absent_count, self.problems_count = len(absent), len(found.problems)
         self.is_bad = self.is_bad or bool(absent)
         self.notes += notes_in_use(found.log_dirs)
 

@@ -125,7 +125,8 @@ def producer_lines(
     """Say how many producer ids a broker keeps, in how much heap, and where most of them are."""
     live, known = total.live_count, total.entries_count
     partitions = number_of(partitions_count, "partition")
-    text = f"{live:,} live producer ids of {known:,}, in {partitions}"
+    ids = number_of(total.producers_count, "producer id")
+    text = f"{live:,} live entries of {known:,} of {ids}, in {partitions}"
     yield Said("Heap", f"{size_text(total.heap_bytes)} for {text}")
     if total.open_transactions_count:
         text = number_of(total.open_transactions_count, "transaction")

@@ -241,7 +241,8 @@ def compared_lines(
     """Tell what is damaged, what each strategy loses, and how to go on."""
     room = width - LABEL_WIDTH
     if not compared.rows:
-        yield said_line(Said("Plan", fitting([f"nothing: {nothing}"], room)))
+        text = f"nothing: {nothing}" if nothing else f"nothing can be repaired: {NO_WAY_BACK}"
+        yield said_line(Said("Plan", text, 0 if nothing else Severity.ERROR.rank))
         return
     names = list(dict.fromkeys(each.partition for each in compared.rows))
     found = f"{len(names)} of {counted(total_count, 'partition')} to repair"

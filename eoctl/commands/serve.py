@@ -13,7 +13,7 @@ from eoctl import options, output, progress
 from eoctl.clients.log.log_walk import DamageError
 from eoctl.declared import argument, option, records_option, safety_option
 from eoctl.face.columns import duration_text, printable, size_text
-from eoctl.messages import first_of
+from eoctl.messages import counted, first_of
 from eoctl.options import OfferUntil, OnDamage
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.progress import Progress
@@ -22,6 +22,8 @@ from eoctl.serve.state.catalogue import Catalogue, ServeRules
 from eoctl.serve.state.members import CommitFile, Members
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.placement import not_understood_of
+from recovery.records.read_options import has_schema_values
+from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import discover, is_foreign
 from storage.errors import (
     EXIT_ACCESS,
@@ -244,22 +246,28 @@ def verify(catalogue: Catalogue) -> None:
 
 
 def decode_all(catalogue: Catalogue, schemas: Schemas) -> None:
-    """Decode the values that are served, of topics that are not the broker's own."""
-    from eoctl.clients.log.consumer import ConsumeOptions, Consumer
-    from eoctl.clients.text.schemas import SCHEMAS_TOPIC
+    """Decode the values that clients are given, of topics that are not the brokers' own."""
+    from eoctl.clients.log.consumer import ConsumeOptions, Consumer, End, EndKind
 
+    rules = catalogue.rules
     for each in catalogue.partitions():
-        topic, _ = each.key
-        if topic.startswith("__") or topic == SCHEMAS_TOPIC:
+        if not has_schema_values(each.key[0]):
             continue
         try:
-            path = each.log.partition.path
-            consumer = Consumer(path, ConsumeOptions(skip_corrupt=True), lambda _: None)
+            offered = each.log.bounds()
+            wanted = ConsumeOptions(
+                end=End(EndKind.OFFSET, offered.end_offset),
+                isolation=Isolation.READ_COMMITTED
+                if rules.is_committed_only
+                else Isolation.READ_UNCOMMITTED,
+                skip_corrupt=rules.skips_damage,
+            )
+            consumer = Consumer(each.log.partition.path, wanted, lambda _: None)
             consumer.start()
             for given in consumer.records():
                 if given is not None:
                     schemas.count(given.lists().values)
-        except (AccessError, DamageError) as exc:
+        except (AccessError, DamageError) as exc:  # clients meet it at the same place
             catalogue.tell_once(str(exc))
 
 
@@ -389,10 +397,6 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
         rules=options.rules,
         tell=lambda _: None,
     )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _names_of(rows: Sequence[ServedRow]) -> str:
@@ -559,10 +563,10 @@ class _Run:
         name = f" ({printable(client.name)})" if client.name else ""
         seconds = duration_text(round((time.monotonic() - client.began_s) * 1000))
         many = len(client.partitions)
-        of_what = f" of {_counted(many, 'partition')}" if many else ""
+        of_what = f" of {counted(many, 'partition')}" if many else ""
         end = f"; cut off: {client.problem}" if client.problem else ""
         output.message(
-            f"client {client.address}{name}: {_counted(client.requests_count, 'request')},"
+            f"client {client.address}{name}: {counted(client.requests_count, 'request')},"
             f" {size_text(client.sent_bytes)}{of_what}, {seconds}{end}",
             address=client.address,
             client_id=client.name,
@@ -575,12 +579,12 @@ class _Run:
         damage = sum(
             each.log.damaged_count for each in self._catalogue.partitions() if each.is_open
         )
-        met = f"; {_counted(damage, 'damaged place')} met" if damage else ""
+        met = f"; {counted(damage, 'damaged place')} met" if damage else ""
         away = 0 if self._server is None else self._server.turned_away_count
-        more = f"; {_counted(away, 'client')} turned away" if away else ""
+        more = f"; {counted(away, 'client')} turned away" if away else ""
         return (
             f"served {size_text(self._sent_bytes)} over"
-            f" {_counted(self._clients_count, 'connection')}{more}{met}"
+            f" {counted(self._clients_count, 'connection')}{more}{met}"
         )
 
     @property

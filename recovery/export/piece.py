@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from recovery.export.files import TargetFile, make_dirs, output_errors
 from recovery.export.plan import DECODED_COLUMNS, ExportFormat
 from recovery.records.columns import RecordReader
-from recovery.records.read_options import ReadCounts, UndecodableError
+from recovery.records.read_options import ReadCounts, UndecodableError, has_schema_values
 from storage.dirs.offset_ledger import OffsetSpan
 from storage.dirs.state_file import read_as
 from storage.files.fsio import FileSystem
@@ -332,11 +332,14 @@ class Decode(Protocol):
 
 
 class _DecodedColumns:
-    """Adds JSON of keys and values, and counts the values that stay bytes."""
+    """Adds JSON of keys and values, and counts the values (or keys) that stay bytes."""
 
-    def __init__(self, names: Sequence[str], decode: Decode) -> None:
+    def __init__(self, names: Sequence[str], decode: Decode | None) -> None:
+        """`decode`: None for a topic whose values have no schemas."""
         self._names = names
         self._decode = decode
+        # Keys count only where they alone are asked for.
+        self._counted = "value_json" if "value_json" in names else "key_json"
         self.decoded_count = 0
         self.undecoded: Counter[str] = Counter()
 
@@ -354,15 +357,15 @@ class _DecodedColumns:
     def _json_of(self, found: Any, name: str) -> bytes | None:
         """Return JSON, or nothing. A key without the wire format is no failure."""
         data = found.as_py()
-        if data is None:
+        if data is None or self._decode is None:
             return None
-        is_value = name == "value_json"
+        is_counted = name == self._counted
         try:
             text = self._decode(data)
         except UndecodableError as exc:
-            self.undecoded[str(exc)] += is_value
+            self.undecoded[str(exc)] += is_counted
             return None
-        self.decoded_count += is_value
+        self.decoded_count += is_counted
         return text
 
 
@@ -398,7 +401,8 @@ def export_piece(
     batches: Iterator[pa.RecordBatch] = iter(reader)
     decoded = None
     if decode is not None:
-        decoded = _DecodedColumns(options.file_columns, decode)
+        is_decoded = has_schema_values(piece.split.place.topic)
+        decoded = _DecodedColumns(options.file_columns, decode if is_decoded else None)
         batches = map(decoded.add_to, batches)
     first = next(batches, None)
     with output_errors(path):

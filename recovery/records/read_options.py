@@ -43,6 +43,7 @@ RECORD_COLUMNS = (
     "codec",
 )
 DEFAULT_BATCH_BYTES = 16 << 20
+SCHEMAS_TOPIC = "_schemas"  # kafkastore.topic of Schema Registry
 
 
 class ReadOptions(NamedTuple):
@@ -67,6 +68,11 @@ class ReadOptions(NamedTuple):
     to_time_ms: int | None = None
     batch_bytes: int = DEFAULT_BATCH_BYTES
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
+
+
+def has_schema_values(topic: str) -> bool:
+    """Whether values may be in the wire format: not in topics of brokers or of the registry."""
+    return not topic.startswith("__") and topic != SCHEMAS_TOPIC
 
 
 class UndecodableError(Exception):

@@ -442,3 +442,22 @@ def test_beside_a_broker(eoctl: Callable[..., Any], writable: Callable[[str, str
     assert row["stopped"] == "live"
     assert f"in use by process {holder.pid}" in outcome.errors
     assert outcome.status == 0
+
+
+def test_all_ok_is_said_of_what_is_whole(
+    kafka: Path, eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A partition that is gone, one that cannot be read: the first line says it, as the status does."""
+    whole = eoctl("describe", kafka)
+    assert (whole.status, "24 partitions, 2.6" in whole.errors) == (0, True)
+    assert "MiB, all ok" in whole.errors
+    shutil.rmtree(kafka / "plain-1")
+    log = kafka / "txn-0" / f"{0:020d}.log"
+    log.unlink()
+    log.symlink_to(tmp_path / "nowhere")
+    done = eoctl("describe", kafka)
+    answers = done.errors.splitlines()[-5:]
+    assert done.status == 1
+    assert not any("all ok" in each for each in answers)
+    assert any(each.startswith("Absent  1 partition") for each in answers), answers
+    assert any("txn-0" in each for each in answers), answers

@@ -961,3 +961,11 @@ def test_a_salvage_tells_whose_outcome_changes(
     run = eoctl("repair", path, "--strategy", "salvage")
     words = f"the outcome of 5 records changes from {before} to {outcomes[second]}"
     assert words in run.errors
+
+
+def test_what_cannot_be_repaired_is_said_with_its_reason(kafka: Path, eoctl: Callable) -> None:
+    shutil.rmtree(kafka / "plain-1")
+    done = eoctl("repair", kafka)
+    assert done.status == 5
+    (answer,) = [line for line in done.errors.splitlines() if line.startswith("Plan")]
+    assert answer.startswith("Plan    nothing can be repaired: what is missing cannot be made")

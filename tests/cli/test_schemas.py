@@ -382,3 +382,25 @@ def test_serve_counts_what_can_be_decoded(shop: Any, eoctl: Callable[..., Any]) 
     assert refused.status == 2
     assert "--decode counts what --verify reads" in refused.errors
     assert "--verify --decode" in refused.errors
+
+
+def test_what_is_not_offered_is_not_decoded(
+    shop: Any, eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Behind damage that stops clients; internal topics and the registry's own count nowhere."""
+    log_dir, _, _ = shop
+    log = log_dir / "orders-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    call = ("serve", log_dir, "--for-seconds", 0, "--verify", "--decode", "-o", "jsonl")
+    for more, count in ((), 7), (("--on-damage", "skip"), 7):
+        done = eoctl(*call, *more)
+        notes = [json.loads(line).get("message") for line in done.errors.splitlines()]
+        decoded = [each for each in notes if each and "stay" in each and "bytes:" in each]
+        assert sum(int(each.split()[0]) for each in decoded) + 3 == count - 1, notes
+    exported = eoctl("export", log_dir, "--to", tmp_path / "out", "--decode")
+    assert "3 values by schema; 3 others stay bytes" in " ".join(exported.errors.split())
+    keys = ("--columns", "offset,key_json")
+    done = eoctl("export", log_dir / "orders-0", "--to", tmp_path / "keys", "--decode", *keys)
+    assert "0 values by schema; 7 others stay bytes" in " ".join(done.errors.split())

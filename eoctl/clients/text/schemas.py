@@ -27,7 +27,7 @@ from uuid import UUID
 from eoctl.clients.text.record_text import JsonBytes
 from eoctl.libraries import REQUIREMENTS, install_call
 from eoctl.messages import counted
-from recovery.records.read_options import UndecodableError
+from recovery.records.read_options import SCHEMAS_TOPIC, UndecodableError
 from storage.errors import AccessError, UsageError
 from storage.file_names import parse_partition_name
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     Decode = Callable[[bytes], Any]
 
-SCHEMAS_TOPIC = "_schemas"  # kafkastore.topic of the registry
 MAGIC, HEADER_BYTES = 0, 5
 VARINT_BYTES = 10  # at most
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -291,7 +290,7 @@ def _stored_in(directory: str) -> Iterator[tuple[StoredSchema, int]]:
                     references=references,
                 )
                 version = said["version"]
-                if not isinstance(version, int) or not _is_sound(found):
+                if type(version) is not int or not _is_sound(found):
                     continue
                 yield found, version
             except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
@@ -304,7 +303,7 @@ def _is_sound(schema: StoredSchema) -> bool:
     texts += [each for name, subject, _ in schema.references for each in (name, subject)]
     numbers = [schema.id, *(version for _, _, version in schema.references)]
     return all(isinstance(each, str) for each in texts) and all(
-        isinstance(each, int) for each in numbers
+        type(each) is int for each in numbers
     )
 
 
@@ -332,7 +331,7 @@ def _named_numbers(value: Any) -> Any:
 
 def _checked_json(data: bytes) -> bytes:
     """Return JSON as it is, on one line: numbers keep their digits. Raises ValueError."""
-    json.loads(data.decode("utf-8"), parse_constant=_refused)
+    json.loads(data.decode("utf-8"), parse_constant=_refused, parse_int=str, parse_float=str)
     return data.replace(b"\r", b" ").replace(b"\n", b" ")  # within strings they are escaped
 
 

@@ -124,8 +124,7 @@ def _file_columns() -> tuple[str, ...]:
 def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
     answer = appended.answer
     if not appended.changes:
-        if appended.error is None:
-            yield said_line(Said("Plan", f"nothing: there is nothing to {answer.verbs[0]}"))
+        yield said_line(Said("Plan", f"nothing: {_nothing(appended)}"))
         return
     does = [f"{answer.verbs[0]} {each}" for each in answer.does]
     yield said_line(Said("Plan", fitting(does or ["only files are recovered"], room)))
@@ -141,9 +140,8 @@ def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
 
 def _done_lines(appended: AppendedRows, journal: AppendJournal, room: int) -> Iterator[Line]:
     answer, closed = appended.answer, journal.journal
-    if closed is None:
-        if appended.error is None:
-            yield said_line(Said("Done", f"nothing: there was nothing to {answer.verbs[0]}"))
+    if closed is None or not (answer.does or appended.recoveries):
+        yield said_line(Said("Done", f"nothing: {_nothing(appended)}"))
         return
     does = [f"{answer.verbs[1]} {each}" for each in answer.does]
     yield said_line(Said("Done", fitting(does or ["only files were recovered"], room)))
@@ -152,6 +150,12 @@ def _done_lines(appended: AppendedRows, journal: AppendJournal, room: int) -> It
     yield from _cut_line(appended, "Lost")
     command = call_text(["eoctl", "undo", closed.path])
     yield said_line(Said("Undo", command if closed.has_backup else "no: it kept no backup"))
+
+
+def _nothing(appended: AppendedRows) -> str:
+    if appended.error is not None:
+        return "the error below came first"
+    return f"there is nothing to {appended.answer.verbs[0]}"
 
 
 def _stop_line(appended: AppendedRows) -> Iterator[Line]:

@@ -10,8 +10,8 @@ from recovery.begin.adopted_topics import Lack
 from recovery.begin.records import (
     TopicStart,
     bootstrap_steps,
-    encode_beginning,
     encode_identity,
+    first_values,
     identity_steps,
 )
 from recovery.begin.survey import file_steps, removal_steps, taken_files
@@ -208,12 +208,12 @@ def adoption_steps(
         is_moved: files of the sources go at last.
 
     Raises:
-        AccessError: a file cannot be read. RefusedError: as `encode_beginning`.
+        AccessError: a file cannot be read. RefusedError: as `first_values`.
     """
     log_dir = absolute_path(adoption.log_dir)
     starts = adoption.starts
-    content = encode_beginning(
-        adoption.node, adoption.version, starts, timestamp_ms=timestamp_ms,
+    values = first_values(
+        adoption.node, adoption.version, starts,
         next_producer_id=adoption.next_producer_id, more=adoption.more,
     )  # fmt: skip
     directories = {
@@ -221,7 +221,7 @@ def adoption_steps(
         for topic in starts
         for number in sorted(topic.leader_epochs)
     }
-    steps: list[Step] = [*bootstrap_steps(log_dir, content)]
+    steps: list[Step] = [*bootstrap_steps(log_dir, adoption.version, values, timestamp_ms)]
     # All directories first: their names are then made durable at once.
     steps += (make_step(path, "a partition") for path, _ in directories.values())
     taken = {each.key: each for each in adoption.taken}

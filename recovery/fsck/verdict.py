@@ -15,7 +15,7 @@ from recovery.fsck.start_cut import WHOLE_DIRECTORY
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from recovery.start.prediction import EMPTIES, REPLACES
-from storage.dirs.log_dir import StoppedState
+from storage.dirs.log_dir import StoppedState, only_begins
 from storage.file_names import (
     METADATA_TOPIC,
     DirState,
@@ -428,9 +428,9 @@ def _known_meta(facts: NodeFacts) -> MetaProperties | None:
 
 
 def _begins(facts: NodeFacts) -> bool:
-    """Whether its controller has no metadata log yet, and begins with bootstrap.checkpoint."""
+    """Whether its controller has no metadata log yet, and begins with what was written for it."""
     image = facts.image
-    has_log = any(row.topic == METADATA_TOPIC for row in facts.rows)
+    has_log = any(row.topic == METADATA_TOPIC and not only_begins(row.path) for row in facts.rows)
     has_bootstrap = any(each.has_bootstrap for each in facts.log_dirs)
     return has_bootstrap and not has_log and image is not None and not image.end_offset
 

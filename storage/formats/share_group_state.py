@@ -16,7 +16,8 @@ stateBatches           []      yes                yes
   firstOffset          int64
   lastOffset           int64
   deliveryState        int8                                        0 available 2 acknowledged
-                                                                   4 archived
+                                                                   3 archiving: on its way to a
+                                                                   dead letter queue 4 archived
   deliveryCount        int16
 
 4.0 wrote snapshotEpoch as uint16 and had none of the tagged field and the timestamps, under the
@@ -34,6 +35,8 @@ from storage.formats.coordinator_record import CoordinatorRecord, RecordType
 from storage.formats.message import NEVER, Field, MessageSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from storage.formats.varint import BytesLike
 
 SNAPSHOT_TYPE = 0
@@ -111,10 +114,15 @@ def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorR
 
 
 def describe_record(
-    offset: int, key: BytesLike | None, value: BytesLike | None
+    offset: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    *,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
     """What kafka-dump-log with --share-group-state-decoder prints: (key text, payload text).
 
+    `on_tags` as in `coordinator_record.describe_record`.
     CorruptError (COO-1): there is no key, where the tool dies.
     """
-    return records.describe_record(RECORD_TYPES, offset, key, value)
+    return records.describe_record(RECORD_TYPES, offset, key, value, on_tags=on_tags)

@@ -13,6 +13,7 @@ from recovery.begin.records import (
     encode_identity,
     first_values,
     identity_steps,
+    metadata_dir_steps,
 )
 from recovery.begin.survey import file_steps, removal_steps, taken_files
 from recovery.changes.plans.plan import (
@@ -221,9 +222,12 @@ def adoption_steps(
         for topic in starts
         for number in sorted(topic.leader_epochs)
     }
-    steps: list[Step] = [*bootstrap_steps(log_dir, adoption.version, values, timestamp_ms)]
     # All directories first: their names are then made durable at once.
-    steps += (make_step(path, "a partition") for path, _ in directories.values())
+    steps: list[Step] = [
+        *metadata_dir_steps(log_dir, adoption.version),
+        *(make_step(path, "a partition") for path, _ in directories.values()),
+        *bootstrap_steps(log_dir, adoption.version, values, timestamp_ms),
+    ]
     taken = {each.key: each for each in adoption.taken}
     removals: list[Step] = []
     sources: list[PlanSource] = []

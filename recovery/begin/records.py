@@ -357,13 +357,27 @@ def beginning_steps(beginning: NewLogDir, *, timestamp_ms: int) -> list[Step]:
         RefusedError: as `first_values`.
     """
     values = first_values(beginning.node, beginning.version, beginning.topics)
+    log_dir, version, voter = beginning.log_dir, beginning.version, beginning.voter
+    # All directories first: their names are then made durable at once.
     return [
-        *bootstrap_steps(
-            beginning.log_dir, beginning.version, values, timestamp_ms, beginning.voter
-        ),
-        *partition_steps(beginning.log_dir, beginning.topics),
+        *metadata_dir_steps(log_dir, version, voter),
+        *partition_dir_steps(log_dir, beginning.topics),
+        *bootstrap_steps(log_dir, version, values, timestamp_ms, voter),
+        *topic_id_steps(log_dir, beginning.topics),
         *identity_steps(beginning.log_dir, encode_identity(beginning.node, beginning.version)),
     ]
+
+
+def metadata_dir_steps(
+    log_dir: str, version: BrokerVersion, voter: Voter | None = None
+) -> Iterator[Step]:
+    """Plan the directory of the metadata log, where a controller begins with a snapshot in it."""
+    if version >= BEGINS_WITH_SNAPSHOT or voter is not None:
+        yield make_step(str(_metadata_dir(log_dir)), "the metadata log")
+
+
+def _metadata_dir(log_dir: str) -> Path:
+    return Path(absolute_path(log_dir), f"{METADATA_TOPIC}-0")
 
 
 def bootstrap_steps(
@@ -378,18 +392,15 @@ def bootstrap_steps(
     Since 4.4 that is a snapshot of the metadata log at offset 0. Before, there was one only for the
     voters of a dynamic quorum, and the records were in `bootstrap.checkpoint`.
     """
-    parent = Path(absolute_path(log_dir))
-    directory = parent / f"{METADATA_TOPIC}-0"
     in_snapshot = version >= BEGINS_WITH_SNAPSHOT
     what = "topics and settings that the controller begins with"
     if in_snapshot or voter is not None:
-        yield make_step(str(directory), "the metadata log")
         content = encode_bootstrap(values if in_snapshot else (), timestamp_ms, voter)
         reason = what if in_snapshot else "the voters of the quorum"
-        yield replace_step(str(directory / BEGINNING_NAME), content, reason)
+        yield replace_step(str(_metadata_dir(log_dir) / BEGINNING_NAME), content, reason)
     if not in_snapshot:
         content = encode_bootstrap(values, timestamp_ms)
-        yield replace_step(str(parent / BOOTSTRAP_NAME), content, what)
+        yield replace_step(str(Path(absolute_path(log_dir), BOOTSTRAP_NAME)), content, what)
 
 
 def identity_steps(log_dir: str, content: bytes) -> Iterator[Step]:
@@ -398,17 +409,21 @@ def identity_steps(log_dir: str, content: bytes) -> Iterator[Step]:
     yield replace_step(path, content, "a broker starts where it is, so it comes last")
 
 
-def partition_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
-    """Plan an empty directory with the topic's id for each partition."""
+def _partition_dirs(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[tuple[str, bytes]]:
     parent = Path(absolute_path(log_dir))
-    ids = {
-        str(parent / f"{topic.name}-{number}"): topic.topic_id
-        for topic in topics
-        for number in topic.leader_epochs
-    }
-    # All directories first: their names are then made durable at once.
-    for path in ids:
+    for topic in topics:
+        for number in topic.leader_epochs:
+            yield str(parent / f"{topic.name}-{number}"), topic.topic_id
+
+
+def partition_dir_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
+    """Plan an empty directory for each partition."""
+    for path, _ in _partition_dirs(log_dir, topics):
         yield make_step(path, "a partition")
-    for path, topic_id in ids.items():
+
+
+def topic_id_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
+    """Plan the file with its topic's id for each partition."""
+    for path, topic_id in _partition_dirs(log_dir, topics):
         content = encode_partition_metadata(PartitionMetadata(0, topic_id))
         yield replace_step(f"{path}/{PARTITION_METADATA_NAME}", content, "the id of its topic")

@@ -274,7 +274,7 @@ def node_notes(
 def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
     """Put together what the options say. UsageError, RefusedError: they cannot be carried out."""
     version = version_of(options.broker_version)
-    topics = _topics(options)
+    topics = _topics(options, version)
     node = identity_of(options.cluster_id, options.node_id, options.directory_id)
     return NewLogDir(
         log_dir=path,
@@ -332,7 +332,7 @@ def identity_of(cluster_id: str | None, node_id: int, directory_id: str | None) 
     return NodeIdentity(cluster_id or new_topic_id(), node_id, parsed)
 
 
-def _topics(options: InitOptions) -> list[TopicStart]:
+def _topics(options: InitOptions, version: BrokerVersion) -> list[TopicStart]:
     counts = _counts(options.topics)
     internal = INTERNAL_TOPICS if options.has_internal_topics else {}
     for name, (count, _) in internal.items():
@@ -340,7 +340,7 @@ def _topics(options: InitOptions) -> list[TopicStart]:
     total = sum(counts.values())
     if total > MAX_PARTITIONS:
         raise UsageError(f"{total} partitions: at most {MAX_PARTITIONS} in one log dir")
-    settings = _settings(options.configs, counts)
+    settings = _settings(options.configs, counts, version)
     return [
         TopicStart(
             name=name,
@@ -383,7 +383,9 @@ def _require_apart(names: Mapping[str, int]) -> None:
             )
 
 
-def _settings(configs: Sequence[str], counts: Mapping[str, int]) -> dict[str, dict[str, str]]:
+def _settings(
+    configs: Sequence[str], counts: Mapping[str, int], version: BrokerVersion
+) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for text in configs:
         topic, has_topic, rest = text.partition(":")
@@ -398,6 +400,6 @@ def _settings(configs: Sequence[str], counts: Mapping[str, int]) -> dict[str, di
                 f"--config {text}: {topic} is none of the topics",
                 next_step=f"--topic {topic}" if topic else "name a topic before the colon",
             )
-        require_topic_setting(key, value)
+        require_topic_setting(key, value, version)
         found.setdefault(topic, {})[key] = value
     return found

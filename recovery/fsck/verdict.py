@@ -211,6 +211,7 @@ class NodeFacts(NamedTuple):
         image: of its cluster; None: without metadata.
         release_problems: why the release that is assumed is none for these log dirs.
         gaps: what of the whole call was not looked at, in words.
+        refused: what the release that was asked for ends at.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -220,6 +221,7 @@ class NodeFacts(NamedTuple):
     image: ClusterImage | None
     release_problems: tuple[Obstacle, ...] = ()
     gaps: tuple[str, ...] = ()
+    refused: tuple[Obstacle, ...] = ()
 
 
 class Held(NamedTuple):
@@ -320,6 +322,7 @@ def node_start(facts: NodeFacts) -> NodeStart:
     """Tell whether a node starts."""
     meta = _known_meta(facts)
     refusals, doubts = _of_findings(facts)
+    refusals += facts.refused
     offline = _offline(facts)
     lost_dirs = {each.path for each in facts.log_dirs} & set(offline)
     others = _not_given(facts, lost_dirs)

@@ -21,6 +21,7 @@ patch level stands for the last patch release of its line; each fact below begin
   3.8    kraft.version records, quorum-state version 1                   KIP-853
   3.9    kraft.version 1 can be set: a dynamic quorum                    KIP-853
   4.0    no ZooKeeper; metadata.version 7 is the lowest                  KIP-833, KAFKA-18601
+  4.1    segment.bytes of a topic is 1 MiB at least, or no log is loaded   LogConfig, LogManager
   4.4    a new cluster begins with a snapshot of its metadata log        StorageTool, Formatter
   4.4    the metadata log's indexes keep their room at a clean stop      KafkaRaftLog
 """
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rules.findings import Severity
+from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.errors import UsageError
 from storage.file_names import META_PROPERTIES_NAME, REMOTE_INDEX_CACHE_NAME, DirState
 from storage.formats import cluster_metadata as records
@@ -92,6 +94,7 @@ STRAYS_WHEN_LOADED = (3, 7, 1)
 DYNAMIC_QUORUM = (3, 8)
 DYNAMIC_VOTERS = (3, 9)
 WITHOUT_ZOOKEEPER = (4, 0)
+LARGER_SEGMENTS = (4, 1)
 BEGINS_WITH_SNAPSHOT = (4, 4)
 
 METADATA_VERSION = "metadata.version"
@@ -227,6 +230,27 @@ def unsupported_features(features: Mapping[str, int], version: BrokerVersion | N
         levels = supported_levels(name, version)
         if levels is not None and features[name] not in levels:
             found.append(f"{name} {features[name]}")
+    return found
+
+
+SEGMENT_BYTES, MIN_SEGMENT_BYTES = "segment.bytes", 1 << 20
+
+
+def refused_settings(
+    configs: Mapping[tuple[int, str], Mapping[str, str]], version: BrokerVersion
+) -> dict[tuple[str, str], str]:
+    """Find settings of topics with which a release loads no log at all, as it did not take them.
+
+    Returns what to say of each, by topic and name.
+    """
+    if version < LARGER_SEGMENTS:
+        return {}
+    found = {}
+    for (kind, topic), settings in sorted(configs.items()):
+        value = settings.get(SEGMENT_BYTES, "") if kind == TOPIC_RESOURCE else ""
+        if value.isdecimal() and int(value) < MIN_SEGMENT_BYTES:
+            text = f"{SEGMENT_BYTES}={value} of {topic}: at least {MIN_SEGMENT_BYTES}"
+            found[topic, SEGMENT_BYTES] = text
     return found
 
 

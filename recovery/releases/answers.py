@@ -129,6 +129,8 @@ def _unknown(found: Survey) -> str:
 def _drops(found: Survey, version: BrokerVersion) -> Iterator[Reason]:
     if found.bootstrap is not None and version < releases.BOOTSTRAP_CHECKPOINT:
         yield _of_place("bootstrap.checkpoint, and all topics in it", found.bootstrap)
+    if found.beginning is not None and releases.passes_over_beginning(version):
+        yield _of_place("what its controller begins with, and all topics in it", found.beginning)
     yield from _groups(found, version)
     if version < releases.LENIENT_COORDINATORS:
         for place in found.newer_transactions.values():

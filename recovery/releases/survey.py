@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.grounds.broker_version import LINES, BrokerVersion
+from recovery.checks.grounds.broker_version import LINES, BrokerVersion, passes_over_beginning
 from recovery.checks.grounds.collector import Collector
 from recovery.checks.grounds.kraft_release import CANNOT_LOAD, ReleaseCheck
 from storage.dirs.cluster_image import (
@@ -17,6 +17,7 @@ from storage.dirs.cluster_image import (
     load_snapshot,
     replay_control,
 )
+from storage.dirs.log_dir import only_begins
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import (
@@ -32,6 +33,7 @@ from storage.formats.control_record import parse_control_key
 from storage.formats.coordinator_record import parse_prefix
 from storage.formats.quorum_state import NAME as QUORUM_STATE_NAME
 from storage.formats.quorum_state import parse_quorum_state
+from storage.formats.share_group_state import DeliveryState
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 SHARE_GROUP_TOPIC = "__share_group_state"
 COORDINATOR_TOPICS = (GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_TOPIC)
-ARCHIVING = 3  # delivery state of a record on its way to a dead letter queue
 RELEASES = tuple(BrokerVersion(*each) for each in LINES)
 
 
@@ -91,6 +92,7 @@ class Survey:
         ranges: access rules whose host is a range of addresses.
         settings: the last record of each setting of a topic.
         quorum_state: a `quorum-state` of version 1.
+        beginning: the metadata directory that has no log yet, only what a controller begins with.
         bootstrap: the `bootstrap.checkpoint` that is all there is of the metadata.
         problems: what could not be read, in words.
     """
@@ -110,6 +112,7 @@ class Survey:
         self.ranges: dict[str, Place] = {}
         self.settings: dict[tuple[str, str], Place] = {}
         self.quorum_state: Place | None = None
+        self.beginning: Place | None = None
         self.bootstrap: Place | None = None
         self.problems: list[str] = []
 
@@ -154,6 +157,13 @@ class _MetadataSurvey:
             for version, collector in found.collectors.items()
         }
         self._known: set[tuple[str, int, int]] = set()
+        if partition is not None and only_begins(partition.path):
+            found.beginning = Place(partition.path)
+            self._checks = {
+                version: check
+                for version, check in self._checks.items()
+                if not passes_over_beginning(version)
+            }
         self.image = ClusterImage()
 
     def run(self) -> None:
@@ -349,4 +359,4 @@ _LAST_CLASSIC_TYPE = 2
 def _has_archiving(key: bytes, value: bytes) -> bool:
     record = share_group_state.parse_record(key, value)
     batches = (record.value or {}).get("stateBatches") or ()
-    return any(each["deliveryState"] == ARCHIVING for each in batches)
+    return any(each["deliveryState"] == DeliveryState.ARCHIVING for each in batches)

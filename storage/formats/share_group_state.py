@@ -28,6 +28,7 @@ Valid if and only if the COO and MSG rules hold for one of the layouts.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from storage.formats import coordinator_record as records
@@ -38,6 +39,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from storage.formats.varint import BytesLike
+
+
+class DeliveryState(IntEnum):
+    """State of records of a share group; ACQUIRED is never stored (RecordState)."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3  # on its way to a dead letter queue; since share.version 2
+    ARCHIVED = 4
+
 
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1

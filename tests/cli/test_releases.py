@@ -204,5 +204,15 @@ def test_what_older_releases_drop(tmp_path: Path, golden: Golden, eoctl: Cli) ->
     assert "all groups and offsets in" in by_release["3.3"]
 
 
+def test_a_log_that_has_not_begun(tmp_path: Path, eoctl: Cli) -> None:
+    """Brokers of 3.3, 3.4, 3.5 and 4.3 started there, and had no topic; the others ended."""
+    assert eoctl("init", tmp_path / "k", "--topic", "t", "--apply").status == 0
+    rows, _ = told(eoctl, tmp_path / "k")
+    starts = [each for each in ALL if rows[each]["starts"] == "yes"]
+    assert starts == [*ALL[: ALL.index("3.6")], "4.3", "4.4"]
+    assert all("all topics in it" in rows[each]["drops"] for each in starts[:-1])
+    assert rows["4.4"]["drops"] == ""
+
+
 def test_nothing_is_given(eoctl: Cli) -> None:
     assert eoctl("releases").status == 2

@@ -23,6 +23,7 @@ patch level stands for the last patch release of its line; each fact below begin
   4.0    no ZooKeeper; metadata.version 7 is the lowest                  KIP-833, KAFKA-18601
   4.1    segment.bytes of a topic is 1 MiB at least, or no log is loaded   LogConfig, LogManager
   4.4    a new cluster begins with a snapshot of its metadata log        StorageTool, Formatter
+         (without a log 4.3, and 3.5 and before, pass over that snapshot; the others end at it)
   4.4    the metadata log's indexes keep their room at a clean stop      KafkaRaftLog
 """
 
@@ -157,6 +158,11 @@ _SINCE_3_0: Levels = (((3, 0), 0),)
 # Highest record type of `__consumer_offsets`. 3.5 to 3.9 know more with their new coordinator,
 # which nobody has unless it is configured.
 GROUP_RECORD_TYPES: Levels = (((2, 8), 2), ((4, 0), 16), ((4, 1), 23))
+
+
+def passes_over_beginning(version: BrokerVersion) -> bool:
+    """Whether a release starts without what the snapshot of a log that has not begun says."""
+    return version.line < (3, 6) or (version.major, version.minor) == (4, 3)
 
 
 def parse_broker_version(text: str) -> BrokerVersion:

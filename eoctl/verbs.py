@@ -70,6 +70,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "locate": "Find an offset, a time, a key or a position.",
         "recover-state": "Show the producer state that a broker would recover.",
         "producers": "Count producer ids, and estimate their heap.",
+        "releases": "Tell which releases of Kafka start here, and what they drop.",
     },
     "Write": {
         "init": "Create a log directory with topics, ready for a broker.",

@@ -62,6 +62,9 @@ META_PROPERTIES_NAME = "meta.properties"
 
 
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
+# The snapshot in `__cluster_metadata-0` that a controller begins with: since 4.4 with its records,
+# before with the voters of a dynamic quorum alone.
+BEGINNING_NAME = f"{0:020d}-{0:010d}.checkpoint"
 
 
 LEADER_EPOCHS_NAME = "leader-epoch-checkpoint"

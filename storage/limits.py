@@ -5,6 +5,7 @@ from __future__ import annotations
 from storage.errors import TruncatedError
 
 INT16_MAX = 2**15 - 1
+UINT16_MAX = 2**16 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 

@@ -89,6 +89,9 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks.contents", "recovery.checks.grounds", "recovery.checks.log_dirs",
         "recovery.replay", "recovery.rules", "recovery.summaries",
     },
+    "recovery.releases": {
+        "recovery.checks.grounds", "recovery.rules",
+    },
     "recovery.transactions": {
         "recovery.changes.plans", "recovery.cluster", "recovery.replay",
     },

@@ -173,6 +173,9 @@ def _name(found: PartitionDescription) -> str:
 def _sentences(found: PartitionDescription) -> Iterator[str]:
     """Say of one partition what is in it, and what a consumer is given of it."""
     name = _name(found)
+    if found.log_end_offset is None and not found.segments_count:
+        yield f"{name}: no segment yet"
+        return
     if found.log_end_offset is None:
         yield f"{name}: the log end is unknown, because the last .log could not be read to its end"
         return

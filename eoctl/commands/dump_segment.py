@@ -70,6 +70,10 @@ def command(
     show_secrets: Annotated[
         bool, output_option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
     ] = False,
+    kafka_release: Annotated[
+        str | None,
+        output_option(metavar="X.Y", help="Print the words of this release: 4.3, or 4.4."),
+    ] = None,
     offsets: Offsets = None,
     times: Times = None,
     producer_id: Annotated[
@@ -101,16 +105,19 @@ def command(
     """
     from eoctl.dump.selection import (
         KAFKA_MAX_MESSAGE_BYTES,
+        NAMES_STATUS,
         Decoder,
         DumpOptions,
         Selection,
         parse_decoder_class,
+        tool_release,
     )
     from eoctl.options import parse_offsets, parse_times
     from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
     if raw:
         pass_escapes()
+    release = tool_release(kafka_release)
     selection = Selection(
         offsets=parse_offsets(offsets),
         times_ms=parse_times(times),
@@ -150,6 +157,7 @@ def command(
         value_decoder=parse_decoder_class(value_decoder_class or "StringDecoder"),
         selection=selection,
         show_secrets=show_secrets,
+        names_status=release >= NAMES_STATUS,
         jobs=process_count(jobs),
     )
     all_paths = [*(paths or []), *_listed(files or [])]

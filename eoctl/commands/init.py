@@ -18,18 +18,25 @@ from recovery.begin.records import (
     NewLogDir,
     NodeIdentity,
     TopicStart,
+    Voter,
     beginning_steps,
     require_begins,
     require_free,
 )
 from recovery.changes.plans.plan import absolute_path, make_plan
-from recovery.checks.grounds.broker_version import CHECKED, BrokerVersion, parse_broker_version
+from recovery.checks.grounds.broker_version import (
+    CHECKED,
+    DYNAMIC_VOTERS,
+    BrokerVersion,
+    is_before,
+    parse_broker_version,
+)
 from storage.dirs.topic_settings import require_topic_setting
-from storage.errors import FormatError, UsageError
+from storage.errors import FormatError, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_uuid
-from storage.limits import INT32_MAX
+from storage.limits import INT32_MAX, UINT16_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +66,13 @@ def command(
     broker_version: Annotated[
         str | None,
         option(metavar="X.Y", help="The release that will start there, from 3.3 on."),
+    ] = None,
+    standalone: Annotated[
+        str | None,
+        option(
+            metavar="NAME://HOST:PORT",
+            help="A dynamic quorum: this node is its only voter, and listens there.",
+        ),
     ] = None,
     no_internal_topics: Annotated[
         bool,
@@ -93,6 +107,7 @@ def command(
         directory_id=directory_id,
         configs=tuple(config or ()),
         broker_version=broker_version,
+        standalone=standalone,
         has_internal_topics=not no_internal_topics,
     )
     return run_change(init_command(path, wanted, is_kept=change.is_kept), change, output)
@@ -101,6 +116,9 @@ def command(
 # -- from the options of `init` to a plan
 
 
+LISTENER = re.compile(
+    r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})"
+)
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -113,6 +131,7 @@ class InitOptions(NamedTuple):
     directory_id: str | None = None
     configs: tuple[str, ...] = ()
     broker_version: str | None = None
+    standalone: str | None = None
     has_internal_topics: bool = True
 
 
@@ -206,6 +225,7 @@ def _planned(path: str, options: InitOptions, *, is_kept: bool) -> Planned:
                 beginning.version,
                 is_cluster_shown=is_kept or options.cluster_id is not None,
                 is_drawn_again=not is_kept,
+                voter=beginning.voter,
             )
         ],
         answer=lambda: PlanAnswer(
@@ -221,6 +241,7 @@ def node_notes(
     *,
     is_cluster_shown: bool,
     is_drawn_again: bool,
+    voter: Voter | None = None,
 ) -> Iterator[str]:
     """Tell who a log dir will be of.
 
@@ -230,12 +251,19 @@ def node_notes(
         version: of the broker that will start there.
         is_cluster_shown: the cluster's id was given, or is kept.
         is_drawn_again: the plan is only shown, and the next call draws other ids.
+        voter: of a dynamic quorum.
     """
     yield (
         f"{f'cluster {node.cluster_id}' if is_cluster_shown else 'a new cluster'}, for Kafka"
         f" {version}; server.properties: node.id={node.node_id}, process.roles=broker,controller,"
         f" log.dirs={absolute_path(path)}"
     )
+    if voter is not None:
+        yield (
+            "a dynamic quorum: controller.quorum.bootstrap.servers="
+            f"{f'[{voter.host}]' if ':' in voter.host else voter.host}:{voter.port} in"
+            " server.properties, and no controller.quorum.voters"
+        )
     if is_drawn_again:
         yield (
             "ids that were not given are drawn when it is made, and then shown; a plan that is"
@@ -246,12 +274,36 @@ def node_notes(
 def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
     """Put together what the options say. UsageError, RefusedError: they cannot be carried out."""
     version = version_of(options.broker_version)
-    topics = _topics(options)
+    topics = _topics(options, version)
+    node = identity_of(options.cluster_id, options.node_id, options.directory_id)
     return NewLogDir(
         log_dir=path,
-        node=identity_of(options.cluster_id, options.node_id, options.directory_id),
+        node=node,
         version=version,
         topics=tuple(topics),
+        voter=None if options.standalone is None else _voter(options.standalone, node, version),
+    )
+
+
+def _voter(text: str, node: NodeIdentity, version: BrokerVersion) -> Voter:
+    """Who the quorum is made of. UsageError: no listener; RefusedError: the release has none."""
+    matched = LISTENER.fullmatch(text)
+    if matched is None or not 0 < int(matched["port"]) <= UINT16_MAX:
+        raise UsageError(
+            f"--standalone {text}: no listener of a controller",
+            next_step="as in its advertised.listeners: CONTROLLER://127.0.0.1:9093",
+        )
+    if is_before(version, DYNAMIC_VOTERS):
+        raise RefusedError(
+            f"Kafka {version} has no dynamic quorum",
+            next_step="--broker-version with 3.9 or later, or no --standalone",
+        )
+    return Voter(
+        node_id=node.node_id,
+        directory_id=node.directory_id,
+        listener=matched["name"],
+        host=matched["host"].strip("[]"),
+        port=int(matched["port"]),
     )
 
 
@@ -280,7 +332,7 @@ def identity_of(cluster_id: str | None, node_id: int, directory_id: str | None) 
     return NodeIdentity(cluster_id or new_topic_id(), node_id, parsed)
 
 
-def _topics(options: InitOptions) -> list[TopicStart]:
+def _topics(options: InitOptions, version: BrokerVersion) -> list[TopicStart]:
     counts = _counts(options.topics)
     internal = INTERNAL_TOPICS if options.has_internal_topics else {}
     for name, (count, _) in internal.items():
@@ -288,7 +340,7 @@ def _topics(options: InitOptions) -> list[TopicStart]:
     total = sum(counts.values())
     if total > MAX_PARTITIONS:
         raise UsageError(f"{total} partitions: at most {MAX_PARTITIONS} in one log dir")
-    settings = _settings(options.configs, counts)
+    settings = _settings(options.configs, counts, version)
     return [
         TopicStart(
             name=name,
@@ -331,7 +383,9 @@ def _require_apart(names: Mapping[str, int]) -> None:
             )
 
 
-def _settings(configs: Sequence[str], counts: Mapping[str, int]) -> dict[str, dict[str, str]]:
+def _settings(
+    configs: Sequence[str], counts: Mapping[str, int], version: BrokerVersion
+) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for text in configs:
         topic, has_topic, rest = text.partition(":")
@@ -346,6 +400,6 @@ def _settings(configs: Sequence[str], counts: Mapping[str, int]) -> dict[str, di
                 f"--config {text}: {topic} is none of the topics",
                 next_step=f"--topic {topic}" if topic else "name a topic before the colon",
             )
-        require_topic_setting(key, value)
+        require_topic_setting(key, value, version)
         found.setdefault(topic, {})[key] = value
     return found

@@ -257,13 +257,17 @@ def decoder_of_path(path: str) -> Decoder | None:
     return TOPIC_DECODERS.get(topic)
 
 
-def contents_of(record: LogRecord, options: DumpOptions) -> tuple[str | None, str | None]:
+def contents_of(
+    record: LogRecord, options: DumpOptions, on_tags: Callable[[list[int]], object] | None = None
+) -> tuple[str | None, str | None]:
     """Key and payload of a data record as the tool prints them; None is left out.
+
+    `on_tags` is told of tagged fields that are not known, and so not printed.
 
     Raises:
         FormatError: the decoder cannot start on it (a coordinator record without a key).
     """
-    decoded = decode_internal(record, options.decoder, show_secrets=options.show_secrets)
+    decoded = decode_internal(record, options.decoder, options, on_tags)
     if decoded is not None:
         return decoded
     return (
@@ -273,13 +277,21 @@ def contents_of(record: LogRecord, options: DumpOptions) -> tuple[str | None, st
 
 
 def decode_internal(
-    record: LogRecord, decoder: Decoder | None, *, show_secrets: bool = False
+    record: LogRecord,
+    decoder: Decoder | None,
+    options: DumpOptions,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None] | None:
     """Key and payload of an internal topic's record, None when `decoder` is not for one."""
     if decoder is Decoder.OFFSETS:
         from storage.formats.consumer_offsets import describe_record
     elif decoder is Decoder.TRANSACTION_LOG:
-        from storage.formats.transaction_state import describe_record
+        from storage.formats import transaction_state
+
+        return transaction_state.describe_record(
+            record.offset, record.key, record.value,
+            on_tags=on_tags, names_status=options.names_status,
+        )  # fmt: skip
     elif decoder is Decoder.SHARE_GROUP_STATE:
         from storage.formats.share_group_state import describe_record
     elif decoder is Decoder.REMOTE_LOG_METADATA:
@@ -288,11 +300,12 @@ def decode_internal(
         from storage.formats import cluster_metadata
 
         return cluster_metadata.describe_record(
-            record.offset, record.key, record.value, redact=not show_secrets
-        )
+            record.offset, record.key, record.value,
+            redact=not options.show_secrets, on_tags=on_tags,
+        )  # fmt: skip
     else:
         return None
-    return describe_record(record.offset, record.key, record.value)
+    return describe_record(record.offset, record.key, record.value, on_tags=on_tags)
 
 
 def decode_plain(data: bytes | None, decoder: ValueDecoder) -> str | None:
@@ -603,7 +616,9 @@ class LinePrinter:
         if not self.options.print_data_log or batch.header.is_control:
             return text
         try:
-            key, payload = contents_of(record, self.options)
+            key, payload = contents_of(
+                record, self.options, self.session.tags_of(self.segment.path, batch.pos, record)
+            )
         except FormatError as exc:
             self.session.problem(exc.located(self.segment.path, batch.pos))
             return text

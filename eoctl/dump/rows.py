@@ -142,7 +142,8 @@ def record_row(
         row |= {"key": record.key, "value": record.value}
         row["headers"] = [{"key": each.key_text, "value": each.value} for each in record.headers]
         try:
-            decoded = decode_internal(record, decoder, show_secrets=session.options.show_secrets)
+            on_tags = session.tags_of(path, batch.pos, record)
+            decoded = decode_internal(record, decoder, session.options, on_tags)
         except FormatError as exc:
             session.problem(exc.located(path, batch.pos))
             decoded = None

@@ -73,6 +73,24 @@ class Selection(NamedTuple):
 KAFKA_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 
 
+# Releases whose words of kafka-dump-log are known: the newest counts if none is asked for.
+TOOL_RELEASES = ((4, 3), (4, 4))
+NAMES_STATUS = (4, 4)  # transactionStatus by name (KAFKA-20712)
+
+
+def tool_release(option: str | None) -> tuple[int, ...]:
+    """The release whose words are printed. UsageError: they are not known."""
+    known = {".".join(map(str, each)): each for each in TOOL_RELEASES}
+    if option is None:
+        return TOOL_RELEASES[-1]
+    if option not in known:
+        raise UsageError(
+            f"--kafka-release {option}: its kafka-dump-log is not known",
+            next_step=f"one of {', '.join(known)}",
+        )
+    return known[option]
+
+
 class Decoder(StrEnum):
     """What the keys and values of a log's records are."""
 
@@ -110,6 +128,7 @@ class DumpOptions(NamedTuple):
     value_decoder: ValueDecoder = ValueDecoder.STRING
     selection: Selection = Selection()
     show_secrets: bool = False
+    names_status: bool = True  # of transactions, as since 4.4; before it was a number
     jobs: int = 1
 
     def end_pos(self, file_bytes: int) -> int:

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl import output
 from recovery.rules.findings import Severity
-from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    CorruptError,
+)
 from storage.kernels.protocol import Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from eoctl.dump.selection import DumpOptions
     from storage.errors import EoctlError, FormatError
+    from storage.log.segment import LogRecord
 
 Pairs = dict[int, int]
 PairList = list[tuple[int, int]]
@@ -34,6 +42,7 @@ class DumpSession:
         self.failed_count = 0
         self.invalid_count = 0
         self.unreadable_count = 0
+        self._told_tags: set[tuple[str, int]] = set()
 
     # -- what is wrong
 
@@ -44,6 +53,22 @@ class DumpSession:
         if severity_of(error.check_id) is not Severity.NOTE:
             self.invalid_count += 1
         output.error(error)
+
+    def tags_of(self, path: str, pos: int, record: LogRecord) -> Callable[[list[int]], None]:
+        """Return what says that a record has tagged fields that no text shows; once for each."""
+
+        def tell(tags: list[int]) -> None:
+            for tag in tags:
+                if (path, tag) not in self._told_tags:
+                    self._told_tags.add((path, tag))
+                    message = (
+                        f"tagged field {tag} of the record at offset {record.offset} is not known,"
+                        " and not shown"
+                    )
+                    error = CorruptError(message, check_id="COO-5", pos=pos)
+                    self.problem(error.located(path, pos))
+
+        return tell
 
     def failed(self, error: EoctlError) -> None:
         """Report a file that could not be dumped at all."""

@@ -368,6 +368,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             " --times 2026-11-20..2026-11-21",
         ),
     ),
+    "releases": (
+        Example("Before an upgrade or a downgrade", "eoctl releases /var/lib/kafka"),
+        Example("Does 4.3 start?", "eoctl releases /var/lib/kafka --broker-version 4.3"),
+    ),
     "producers": (
         Example("Count producer ids and their heap", f"eoctl producers {_DIR}"),
         Example(

@@ -10,9 +10,10 @@ from recovery.begin.adopted_topics import Lack
 from recovery.begin.records import (
     TopicStart,
     bootstrap_steps,
-    encode_beginning,
     encode_identity,
+    first_values,
     identity_steps,
+    metadata_dir_steps,
 )
 from recovery.begin.survey import file_steps, removal_steps, taken_files
 from recovery.changes.plans.plan import (
@@ -208,12 +209,12 @@ def adoption_steps(
         is_moved: files of the sources go at last.
 
     Raises:
-        AccessError: a file cannot be read. RefusedError: as `encode_beginning`.
+        AccessError: a file cannot be read. RefusedError: as `first_values`.
     """
     log_dir = absolute_path(adoption.log_dir)
     starts = adoption.starts
-    content = encode_beginning(
-        adoption.node, adoption.version, starts, timestamp_ms=timestamp_ms,
+    values = first_values(
+        adoption.node, adoption.version, starts,
         next_producer_id=adoption.next_producer_id, more=adoption.more,
     )  # fmt: skip
     directories = {
@@ -221,9 +222,12 @@ def adoption_steps(
         for topic in starts
         for number in sorted(topic.leader_epochs)
     }
-    steps: list[Step] = [*bootstrap_steps(log_dir, content)]
     # All directories first: their names are then made durable at once.
-    steps += (make_step(path, "a partition") for path, _ in directories.values())
+    steps: list[Step] = [
+        *metadata_dir_steps(log_dir, adoption.version),
+        *(make_step(path, "a partition") for path, _ in directories.values()),
+        *bootstrap_steps(log_dir, adoption.version, values, timestamp_ms),
+    ]
     taken = {each.key: each for each in adoption.taken}
     removals: list[Step] = []
     sources: list[PlanSource] = []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.journals.backups import SpentTargetError
 from recovery.changes.journals.listing import require_finished
 from recovery.changes.plans.plan import absolute_path, make_step, replace_step
 from recovery.checks.grounds.broker_version import (
+    BEGINS_WITH_SNAPSHOT,
     BOOTSTRAP_CHECKPOINT,
     DIRECTORY_IDS,
     METADATA_TRANSACTIONS,
@@ -20,9 +21,11 @@ from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import RefusedError, UsageError, os_errors, pasted
 from storage.file_names import (
+    BEGINNING_NAME,
     BOOTSTRAP_NAME,
     LOCK_FILE_NAME,
     META_PROPERTIES_NAME,
+    METADATA_TOPIC,
     PARTITION_METADATA_NAME,
 )
 from storage.files import fsio
@@ -63,38 +66,73 @@ if TYPE_CHECKING:
 # Readers take batches of up to 8 MiB (KafkaRaftClient.MAX_BATCH_SIZE_BYTES).
 BATCH_RECORDS = 1000
 BOOTSTRAP_EPOCH = 0
+DYNAMIC_KRAFT_VERSION = 1  # of kraft.version: voters are in the log, and can change
 
 
-def encode_bootstrap(values: Sequence[bytes], timestamp_ms: int) -> bytes:
-    """The content of a `bootstrap.checkpoint` with these records.
+class Voter(NamedTuple):
+    """The only voter of a dynamic quorum (KIP-853), and where it listens for controllers."""
+
+    node_id: int
+    directory_id: bytes
+    listener: str
+    host: str
+    port: int
+
+
+def encode_bootstrap(
+    values: Sequence[bytes], timestamp_ms: int, voter: Voter | None = None
+) -> bytes:
+    """The content of a `bootstrap.checkpoint`, or of a snapshot to begin with.
 
     Args:
         values: of metadata records, as `cluster_metadata.encode_record` gives them.
         timestamp_ms: of all records.
+        voter: of a dynamic quorum; None: the voters are in server.properties.
     """
-    return b"".join(_batches(values, timestamp_ms))
+    return b"".join(_batches(values, timestamp_ms, voter))
 
 
-def _batches(values: Sequence[bytes], timestamp_ms: int) -> Iterator[bytes]:
+def _batches(values: Sequence[bytes], timestamp_ms: int, voter: Voter | None) -> Iterator[bytes]:
     header = {"version": CURRENT_VERSION, "lastContainedLogTimestamp": 0}
-    yield _control_batch(ControlRecordType.SNAPSHOT_HEADER, header, 0, timestamp_ms)
-    offset = 1
+    opening = [(ControlRecordType.SNAPSHOT_HEADER, header), *_quorum(voter)]
+    yield _control_batch(opening, 0, timestamp_ms)
+    offset = len(opening)
     for start in range(0, len(values), BATCH_RECORDS):
         part = values[start : start + BATCH_RECORDS]
         records = [encode_fields(0, number, None, each) for number, each in enumerate(part)]
         yield _batch(records, offset, timestamp_ms)
         offset += len(part)
     footer = {"version": CURRENT_VERSION}
-    yield _control_batch(ControlRecordType.SNAPSHOT_FOOTER, footer, offset, timestamp_ms)
+    yield _control_batch([(ControlRecordType.SNAPSHOT_FOOTER, footer)], offset, timestamp_ms)
+
+
+def _quorum(voter: Voter | None) -> Iterator[tuple[ControlRecordType, dict[str, Any]]]:
+    """What a snapshot says of a dynamic quorum (RecordsSnapshotWriter)."""
+    if voter is None:
+        return
+    yield (
+        ControlRecordType.KRAFT_VERSION,
+        {"version": CURRENT_VERSION, "kRaftVersion": DYNAMIC_KRAFT_VERSION},
+    )
+    endpoint = {"name": voter.listener, "host": voter.host, "port": voter.port}
+    levels = {"minSupportedVersion": 0, "maxSupportedVersion": DYNAMIC_KRAFT_VERSION}
+    known = {
+        "voterId": voter.node_id,
+        "voterDirectoryId": voter.directory_id,
+        "endpoints": [endpoint],
+        "kRaftVersionFeature": levels,
+    }
+    yield ControlRecordType.KRAFT_VOTERS, {"version": CURRENT_VERSION, "voters": [known]}
 
 
 def _control_batch(
-    control_type: ControlRecordType, message: dict[str, int], offset: int, timestamp_ms: int
+    messages: Sequence[tuple[ControlRecordType, dict[str, Any]]], offset: int, timestamp_ms: int
 ) -> bytes:
-    key = encode_control_key(control_type)
-    value = encode_control_message(control_type, message)
-    record = encode_fields(0, 0, key, value)
-    return _batch([record], offset, timestamp_ms, attributes=CONTROL_MASK)
+    records = [
+        encode_fields(0, number, encode_control_key(kind), encode_control_message(kind, message))
+        for number, (kind, message) in enumerate(messages)
+    ]
+    return _batch(records, offset, timestamp_ms, attributes=CONTROL_MASK)
 
 
 def _batch(
@@ -175,22 +213,20 @@ def encode_identity(node: NodeIdentity, version: BrokerVersion) -> bytes:
     )
 
 
-def encode_beginning(
+def first_values(
     node: NodeIdentity,
     version: BrokerVersion,
     topics: Iterable[TopicStart],
     *,
-    timestamp_ms: int,
     next_producer_id: int | None = None,
     more: Iterable[bytes] = (),
-) -> bytes:
-    """The content of `bootstrap.checkpoint`.
+) -> list[bytes]:
+    """The values of the metadata records that a cluster begins with.
 
     Args:
         node: that has all partitions.
         version: of the broker that will start there.
         topics: with their partitions.
-        timestamp_ms: of the records.
         next_producer_id: above all that a broker has given out; None: it begins at 0.
         more: values of records that come last.
 
@@ -209,7 +245,7 @@ def encode_beginning(
             f" {version} takes {MAX_RECORDS_AT_ONCE} to begin with",
             next_step="--broker-version with 3.6 or later, or fewer partitions",
         )
-    return encode_bootstrap(values, timestamp_ms)
+    return values
 
 
 def _features(version: BrokerVersion) -> Iterator[bytes]:
@@ -268,6 +304,7 @@ class NewLogDir(NamedTuple):
     node: NodeIdentity
     version: BrokerVersion
     topics: tuple[TopicStart, ...]
+    voter: Voter | None = None
 
 
 def require_free(log_dir: str) -> None:
@@ -317,22 +354,53 @@ def beginning_steps(beginning: NewLogDir, *, timestamp_ms: int) -> list[Step]:
     Until that is there, no broker starts on a half of it.
 
     Raises:
-        RefusedError: as `encode_beginning`.
+        RefusedError: as `first_values`.
     """
-    content = encode_beginning(
-        beginning.node, beginning.version, beginning.topics, timestamp_ms=timestamp_ms
-    )
+    values = first_values(beginning.node, beginning.version, beginning.topics)
+    log_dir, version, voter = beginning.log_dir, beginning.version, beginning.voter
+    # All directories first: their names are then made durable at once.
     return [
-        *bootstrap_steps(beginning.log_dir, content),
-        *partition_steps(beginning.log_dir, beginning.topics),
+        *metadata_dir_steps(log_dir, version, voter),
+        *partition_dir_steps(log_dir, beginning.topics),
+        *bootstrap_steps(log_dir, version, values, timestamp_ms, voter),
+        *topic_id_steps(log_dir, beginning.topics),
         *identity_steps(beginning.log_dir, encode_identity(beginning.node, beginning.version)),
     ]
 
 
-def bootstrap_steps(log_dir: str, content: bytes) -> Iterator[Step]:
-    """Plan what the controller begins with."""
-    path = str(Path(absolute_path(log_dir), BOOTSTRAP_NAME))
-    yield replace_step(path, content, "topics and settings that the controller begins with")
+def metadata_dir_steps(
+    log_dir: str, version: BrokerVersion, voter: Voter | None = None
+) -> Iterator[Step]:
+    """Plan the directory of the metadata log, where a controller begins with a snapshot in it."""
+    if version >= BEGINS_WITH_SNAPSHOT or voter is not None:
+        yield make_step(str(_metadata_dir(log_dir)), "the metadata log")
+
+
+def _metadata_dir(log_dir: str) -> Path:
+    return Path(absolute_path(log_dir), f"{METADATA_TOPIC}-0")
+
+
+def bootstrap_steps(
+    log_dir: str,
+    version: BrokerVersion,
+    values: Sequence[bytes],
+    timestamp_ms: int,
+    voter: Voter | None = None,
+) -> Iterator[Step]:
+    """Plan what the controller begins with, where a release looks for it (Formatter).
+
+    Since 4.4 that is a snapshot of the metadata log at offset 0. Before, there was one only for the
+    voters of a dynamic quorum, and the records were in `bootstrap.checkpoint`.
+    """
+    in_snapshot = version >= BEGINS_WITH_SNAPSHOT
+    what = "topics and settings that the controller begins with"
+    if in_snapshot or voter is not None:
+        content = encode_bootstrap(values if in_snapshot else (), timestamp_ms, voter)
+        reason = what if in_snapshot else "the voters of the quorum"
+        yield replace_step(str(_metadata_dir(log_dir) / BEGINNING_NAME), content, reason)
+    if not in_snapshot:
+        content = encode_bootstrap(values, timestamp_ms)
+        yield replace_step(str(Path(absolute_path(log_dir), BOOTSTRAP_NAME)), content, what)
 
 
 def identity_steps(log_dir: str, content: bytes) -> Iterator[Step]:
@@ -341,17 +409,21 @@ def identity_steps(log_dir: str, content: bytes) -> Iterator[Step]:
     yield replace_step(path, content, "a broker starts where it is, so it comes last")
 
 
-def partition_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
-    """Plan an empty directory with the topic's id for each partition."""
+def _partition_dirs(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[tuple[str, bytes]]:
     parent = Path(absolute_path(log_dir))
-    ids = {
-        str(parent / f"{topic.name}-{number}"): topic.topic_id
-        for topic in topics
-        for number in topic.leader_epochs
-    }
-    # All directories first: their names are then made durable at once.
-    for path in ids:
+    for topic in topics:
+        for number in topic.leader_epochs:
+            yield str(parent / f"{topic.name}-{number}"), topic.topic_id
+
+
+def partition_dir_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
+    """Plan an empty directory for each partition."""
+    for path, _ in _partition_dirs(log_dir, topics):
         yield make_step(path, "a partition")
-    for path, topic_id in ids.items():
+
+
+def topic_id_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
+    """Plan the file with its topic's id for each partition."""
+    for path, topic_id in _partition_dirs(log_dir, topics):
         content = encode_partition_metadata(PartitionMetadata(0, topic_id))
         yield replace_step(f"{path}/{PARTITION_METADATA_NAME}", content, "the id of its topic")

@@ -65,7 +65,7 @@ class _IndexFile(ABC):
     def _judge_tail(self, data: bytes, tail_pos: int) -> None:
         is_entry = len(data) - tail_pos >= self.entry.itemsize
         has_tail = is_entry and not data[tail_pos:].strip(b"\0")
-        if has_tail and (self._circumstances.is_clean or not self._is_active):
+        if has_tail and (self._circumstances.is_trimmed or not self._is_active):
             self._add(
                 "IDX-5",
                 "zeros behind the entries: a broker takes the index for full",
@@ -266,7 +266,7 @@ class TimeIndexCheck(_IndexFile):
             else:
                 self._wrong("TIM-3", entry, "the entry's offset is beyond every batch of the .log")
         is_behind = self._max_ms > self._last_ms
-        if is_behind and (not self._is_active or self._circumstances.is_clean):
+        if is_behind and (not self._is_active or self._circumstances.is_trimmed):
             self._add(
                 "TIM-4",
                 "the last entry is older than the youngest batch",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from storage.dirs.cluster_image import TORN_TAIL, load_bootstrap_image, load_cluster_image
 from storage.dirs.discovery import Selected, discover
+from storage.dirs.log_dir import only_begins
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
@@ -40,7 +41,8 @@ class Clusters:
             if log_dir.has_bootstrap:
                 self._bootstraps.setdefault(_cluster_id(log_dir), []).append(log_dir.path)
             for each in log_dir.partitions:
-                if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
+                is_live = each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE
+                if is_live and not only_begins(each.path):
                     found = self._candidates.setdefault(_cluster_id(log_dir), [])
                     found.append(Selected(each, log_dir))
 
@@ -208,6 +210,8 @@ def metadata_copies(selected: Iterable[Selected]) -> tuple[list[MetadataCopy], l
     for each in selected:
         name = each.partition.name
         if name.topic != METADATA_TOPIC or name.state is not DirState.LIVE:
+            continue
+        if only_begins(each.partition.path):
             continue
         meta = None if each.log_dir is None else each.log_dir.meta
         try:

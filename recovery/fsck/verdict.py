@@ -15,7 +15,7 @@ from recovery.fsck.start_cut import WHOLE_DIRECTORY
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from recovery.start.prediction import EMPTIES, REPLACES
-from storage.dirs.log_dir import StoppedState
+from storage.dirs.log_dir import StoppedState, only_begins
 from storage.file_names import (
     METADATA_TOPIC,
     DirState,
@@ -211,6 +211,7 @@ class NodeFacts(NamedTuple):
         image: of its cluster; None: without metadata.
         release_problems: why the release that is assumed is none for these log dirs.
         gaps: what of the whole call was not looked at, in words.
+        refused: what the release that was asked for ends at.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -220,6 +221,7 @@ class NodeFacts(NamedTuple):
     image: ClusterImage | None
     release_problems: tuple[Obstacle, ...] = ()
     gaps: tuple[str, ...] = ()
+    refused: tuple[Obstacle, ...] = ()
 
 
 class Held(NamedTuple):
@@ -320,6 +322,7 @@ def node_start(facts: NodeFacts) -> NodeStart:
     """Tell whether a node starts."""
     meta = _known_meta(facts)
     refusals, doubts = _of_findings(facts)
+    refusals += facts.refused
     offline = _offline(facts)
     lost_dirs = {each.path for each in facts.log_dirs} & set(offline)
     others = _not_given(facts, lost_dirs)
@@ -428,9 +431,9 @@ def _known_meta(facts: NodeFacts) -> MetaProperties | None:
 
 
 def _begins(facts: NodeFacts) -> bool:
-    """Whether its controller has no metadata log yet, and begins with bootstrap.checkpoint."""
+    """Whether its controller has no metadata log yet, and begins with what was written for it."""
     image = facts.image
-    has_log = any(row.topic == METADATA_TOPIC for row in facts.rows)
+    has_log = any(row.topic == METADATA_TOPIC and not only_begins(row.path) for row in facts.rows)
     has_bootstrap = any(each.has_bootstrap for each in facts.log_dirs)
     return has_bootstrap and not has_log and image is not None and not image.end_offset
 

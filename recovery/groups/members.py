@@ -7,6 +7,7 @@ type     kind      what it says
 6        consumer  epoch of the target assignment (12: share, 20: streams)
 7        consumer  what a member shall have
 8        consumer  what a member has now (14: share, 22: streams)
+23       streams   the topology, by its epoch; the group says which one of them was validated
 A tombstone takes away what a record said. The other types change neither members nor states.
 
 The state is the one that a coordinator has when it has loaded the records: members are kept, and
@@ -28,7 +29,9 @@ from storage.formats.partition_metadata import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-STABLE = 0  # MemberState of a member that has what it should have
+# MemberState of a member that has what it should have; of streams groups the states count from 1.
+STABLE = 0
+STABLE_WITH_TASKS = 1
 
 
 class GroupKind(StrEnum):
@@ -48,12 +51,13 @@ class RecordNumbers(NamedTuple):
     target: int
     current: int
     planned: int = 0
+    topology: int = 0
 
 
 LAYOUTS = {
     GroupKind.CONSUMER: RecordNumbers(group=3, member=5, target=6, current=8, planned=7),
     GroupKind.SHARE: RecordNumbers(group=11, member=10, target=12, current=14),
-    GroupKind.STREAMS: RecordNumbers(group=17, member=19, target=20, current=22),
+    GroupKind.STREAMS: RecordNumbers(group=17, member=19, target=20, current=22, topology=23),
 }
 KIND_OF = {number: kind for kind, numbers in LAYOUTS.items() for number in numbers if number}
 
@@ -102,6 +106,8 @@ class GroupState:
         protocol_type: of a classic group; "" if it has only committed offsets.
         protocol: how partitions are assigned, as the members agreed.
         epoch: generation, or group epoch; None: nothing is recorded.
+        topology_epoch: of a streams group; None: it has no topology.
+        validated_topology_epoch: the one whose topics were found to be there; -1: none.
         state_timestamp_ms: since when a classic group is in its state.
     """
 
@@ -112,18 +118,20 @@ class GroupState:
     protocol: str | None = None
     epoch: int | None = None
     target_epoch: int | None = None
+    topology_epoch: int | None = None
+    validated_topology_epoch: int = -1
     state_timestamp_ms: int | None = None
     members: dict[str, Member] = field(default_factory=dict)
 
     @property
-    def state(self) -> str | None:
-        """The name of the state, once the records are loaded; None: not known."""
+    def state(self) -> str:
+        """The name of the state, once the records are loaded (ConsumerGroup, StreamsGroup)."""
         if not self.members:
             return "Empty"
         if self.kind in {GroupKind.CLASSIC, GroupKind.SHARE}:
             return "Stable"
-        if self.kind is GroupKind.STREAMS:
-            return None  # its topics decide too
+        if self.kind is GroupKind.STREAMS and self.topology_epoch != self.validated_topology_epoch:
+            return "NotReady"
         if (self.epoch or 0) > (self.target_epoch or 0):
             return "Assigning"
         is_done = all(each.is_stable and each.epoch == self.target_epoch
@@ -147,6 +155,9 @@ class GroupState:
             self._become(kind)
         if number == numbers.group:
             self.epoch = value["epoch"]
+            self.validated_topology_epoch = value.get("validatedTopologyEpoch", -1)
+        elif number == numbers.topology:
+            self.topology_epoch = value["epoch"]
         elif number == numbers.target:
             self.target_epoch = value["assignmentEpoch"]
         else:
@@ -160,6 +171,8 @@ class GroupState:
     def _forget(self, numbers: RecordNumbers, number: int, key: Mapping[str, Any]) -> None:
         if number == numbers.group:
             self._become(GroupKind.CLASSIC)
+        elif number == numbers.topology:
+            self.topology_epoch = None
         elif number == numbers.member:
             self.members.pop(key["memberId"], None)
         elif number == numbers.planned and key["memberId"] in self.members:
@@ -169,6 +182,7 @@ class GroupState:
         self.kind = kind
         self.protocol_type, self.protocol = "", None
         self.epoch = self.target_epoch = self.state_timestamp_ms = None
+        self.topology_epoch, self.validated_topology_epoch = None, -1
         self.members = {}
 
     def _take_classic(self, value: Mapping[str, Any] | None) -> None:
@@ -211,8 +225,8 @@ def _describe(member: Member, value: Mapping[str, Any]) -> None:
 
 def _place(member: Member, value: Mapping[str, Any]) -> None:
     member.epoch = value["memberEpoch"]
-    member.is_stable = value["state"] == STABLE
     tasks = value.get("activeTasks")
+    member.is_stable = value["state"] == (STABLE if tasks is None else STABLE_WITH_TASKS)
     if tasks is not None:
         member.assigned = tuple(
             Assigned(each["subtopologyId"], tuple(each["partitions"])) for each in tasks

@@ -12,7 +12,6 @@ from recovery.rebuild.derive import leader_epochs
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild.older_brokers import older_reason
 from recovery.replay.recover_state import EntryState, compare_entries
-from storage.dirs.log_dir import StoppedState
 from storage.errors import AccessError, FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats import offset_index, time_index, txn_index
@@ -119,7 +118,7 @@ def _differences(
     preallocate: bool,
 ) -> Iterator[FileDifference]:
     active = f"{rebuilt.segments[-1].end.base_offset:020d}" if rebuilt.segments else ""
-    is_clean = partition.stopped is StoppedState.CLEAN  # a start takes zeros for entries (IDX-5)
+    is_clean = partition.is_trimmed  # a start takes zeros for entries (IDX-5)
     for name in sorted(wanted.keys() | disk.keys()):
         entry = disk.get(name)
         data = partition.read_file(entry) if entry is not None else None
@@ -236,7 +235,7 @@ def _has_wrong_zeros(partition: Partition, rebuilt: Rebuilt, name: str, data: by
     if data is None or found.kind not in (FileKind.INDEX, FileKind.TIMEINDEX):
         return False
     is_active = found.offset == rebuilt.segments[-1].end.base_offset
-    if is_active and partition.stopped is not StoppedState.CLEAN:
+    if is_active and not partition.is_trimmed:
         return False
     module = offset_index if found.kind is FileKind.INDEX else time_index
     used_bytes: int = module.logical_entry_count(data) * module.ENTRY_BYTES

@@ -205,6 +205,14 @@ FORMATS = (
         test="test_records.py",
     ),
     Rule(
+        check_id="COO-5",
+        title="The tagged fields of a coordinator's or of a metadata record are known.",
+        severity=Severity.NOTE,
+        broker="passes over those that it does not know",
+        kafka="the generated readers of messages (KIP-482)",
+        test="test_records.py",
+    ),
+    Rule(
         check_id="CTL-1",
         title=(
             "The key of a control record has at least 4 bytes and a version that is not negative."

@@ -52,7 +52,10 @@ INDEXES = (
         severity=Severity.NOTE,
         broker="trims or rebuilds it",
         command="eoctl rebuild {} --apply",
-        excuse="An error after a clean stop, where zeros would be taken for entries.",
+        excuse=(
+            "An error after a clean stop, where zeros would be taken for entries; none in the "
+            "metadata log, which is recovered at each start."
+        ),
         kafka="AbstractIndex.trimToValidSize",
         test="planted/indexes.py",
     ),

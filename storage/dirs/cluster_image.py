@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
-from storage.file_names import BOOTSTRAP_NAME
+from storage.file_names import BEGINNING_NAME, BOOTSTRAP_NAME, METADATA_TOPIC
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import MESSAGES as CONTROL_MESSAGES
 from storage.formats.control_record import (
@@ -103,6 +103,7 @@ class BrokerImage(NamedTuple):
     cordoned_log_dirs: tuple[bytes, ...] = ()  # given no new replicas (KIP-1066)
     incarnation_id: bytes = ZERO_UUID  # drawn at each start of the broker
     endpoints: tuple[Endpoint, ...] = ()
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level that it knows
 
 
 class ControllerImage(NamedTuple):
@@ -111,6 +112,7 @@ class ControllerImage(NamedTuple):
     controller_id: int
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level that it knows
 
 
 class ClusterImage:
@@ -350,12 +352,19 @@ class ClusterImage:
             cordoned_log_dirs=tuple(data.get("cordonedLogDirs") or ()),
             incarnation_id=data["incarnationId"],
             endpoints=_endpoints(data),
+            features=_features(data),
         )
 
     def _register_controller(self, data: dict[str, Any]) -> None:
         self.controllers[data["controllerId"]] = ControllerImage(
-            data["controllerId"], data["incarnationId"], _endpoints(data)
+            controller_id=data["controllerId"],
+            incarnation_id=data["incarnationId"],
+            endpoints=_endpoints(data),
+            features=_features(data),
         )
+
+    def _unregister_controller(self, data: dict[str, Any]) -> None:
+        self.controllers.pop(data["controllerId"], None)
 
     def _unregister_broker(self, data: dict[str, Any]) -> None:
         self.brokers.pop(data["brokerId"], None)
@@ -411,6 +420,7 @@ class ClusterImage:
         records.UNFENCE_BROKER: _unfence_broker,
         records.BROKER_REGISTRATION_CHANGE: _registration_change,
         records.REGISTER_CONTROLLER: _register_controller,
+        records.UNREGISTER_CONTROLLER: _unregister_controller,
         records.CLEAR_ELR: _clear_elr,
     }
 
@@ -422,6 +432,14 @@ def _directories(directories: list[bytes] | tuple[bytes, ...], count: int) -> tu
 
 def _endpoints(data: dict[str, Any]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(each["name"], each["host"], each["port"]) for each in data["endPoints"])
+
+
+def _features(data: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
+    found = (
+        (each["name"], each["minSupportedVersion"], each["maxSupportedVersion"])
+        for each in data["features"]
+    )
+    return tuple(sorted(found))  # a snapshot has them in another order than the log
 
 
 class MetadataLog(Protocol):
@@ -525,17 +543,19 @@ def unread_of(partition: MetadataLog, read: MetadataBatches) -> Iterator[Problem
 
 
 def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
-    """Replay the `bootstrap.checkpoint` of a log dir; None unless it is whole and has topics.
+    """Replay what a log dir begins with; None unless it is whole and has topics.
 
-    A controller starts from it where there is no metadata log yet. One that only has features,
-    as most have, says nothing about topics; who took it for the cluster would miss all of them.
+    A controller starts from it where there is no metadata log yet: a `bootstrap.checkpoint`, or
+    since 4.4 a snapshot of offset 0. One that only has features, as most have, says nothing about
+    topics; who took it for the cluster would miss all of them.
     """
-    path = str(Path(log_dir, BOOTSTRAP_NAME))
-    image = load_snapshot(path, 0)
-    if image is None or not image.topics:
-        return None
-    image.path = path
-    return image
+    for place in (BOOTSTRAP_NAME, f"{METADATA_TOPIC}-0/{BEGINNING_NAME}"):
+        path = str(Path(log_dir, place))
+        image = load_snapshot(path, 0)
+        if image is not None and image.topics:
+            image.path = path
+            return image
+    return None
 
 
 def load_snapshot(path: str, end_offset: int) -> ClusterImage | None:

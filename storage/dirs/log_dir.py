@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import (
+    BEGINNING_NAME,
     BOOTSTRAP_NAME,
     CLEAN_SHUTDOWN_NAME,
     CLEANER_NAME,
@@ -33,6 +34,7 @@ from storage.file_names import (
     LOCK_FILE_NAME,
     LOG_START_NAME,
     META_PROPERTIES_NAME,
+    METADATA_TOPIC,
     RECOVERY_POINT_NAME,
     REMOTE_INDEX_CACHE_NAME,
     SET_ASIDE,
@@ -98,6 +100,15 @@ class OtherEntry(NamedTuple):
     file: FileName
 
 
+def only_begins(path: str) -> bool:
+    """Whether a `__cluster_metadata-0` has no log yet, only what a controller begins with."""
+    try:
+        names = {each.name for each in Path(path).iterdir()}
+    except OSError:
+        return False
+    return BEGINNING_NAME in names and not any(each.endswith(".log") for each in names)
+
+
 Problem = FormatError | AccessError
 Offsets = dict[TopicPartition, int]
 
@@ -133,8 +144,10 @@ class LogDir(NamedTuple):
 
     @property
     def has_bootstrap(self) -> bool:
-        """A `bootstrap.checkpoint` is there."""
-        return any(each.file.name == BOOTSTRAP_NAME and not each.is_dir for each in self.others)
+        """What a controller begins with is there: it lies beside its log, or in place of it."""
+        return any(
+            each.file.name == BOOTSTRAP_NAME and not each.is_dir for each in self.others
+        ) or any(only_begins(each.path) for each in self.partitions_of(METADATA_TOPIC))
 
     def high_watermark(self, partition: PartitionDir) -> int | None:
         """Checkpointed high watermark; None when there is none for this directory."""

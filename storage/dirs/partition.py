@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
 from storage.dirs.acknowledged import acknowledged, claimed_end, find_remote_range
-from storage.dirs.log_dir import PartitionDir, StoppedState, read_log_dir, stopped_of
+from storage.dirs.log_dir import PartitionDir, StoppedState, only_begins, read_log_dir, stopped_of
 from storage.dirs.offset_ledger import MAX_GAPS, Cleanup, OffsetSpan, not_given, united
 from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, EoctlError, FormatError
@@ -178,6 +178,15 @@ class Partition:
     def stopped(self) -> StoppedState:
         """How the broker left this directory."""
         return stopped_of(self.log_dir, self.directory)
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether the stop trimmed the indexes of the last segment, as a clean one does.
+
+        Not those of the metadata log: since 4.4 they keep their room, and the time index lacks what
+        the roll or the close of another log adds (KafkaRaftLog). Each start rebuilds them anyway.
+        """
+        return self.stopped is StoppedState.CLEAN and self.topic != METADATA_TOPIC
 
     @property
     def is_set_aside(self) -> bool:
@@ -671,10 +680,10 @@ class RangeRead:
 def own_image(log_dir: LogDir) -> ClusterImage | None:
     """Return what the metadata log of a log dir says; None: it has none, or none to be read.
 
-    Where there is none yet, its `bootstrap.checkpoint` counts.
+    Where there is none yet, what a controller begins with counts.
     """
     for each in log_dir.partitions_of(METADATA_TOPIC):
-        if each.name.state is DirState.LIVE:
+        if each.name.state is DirState.LIVE and not only_begins(each.path):
             try:
                 return _load_image(each.path, list_partition(each.path).log_bytes)
             except AccessError:

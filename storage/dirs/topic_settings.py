@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # `server.properties` lies in between and is not known here: where a setting comes from Kafka's
 # defaults, a broker may have had another.
 #
-# `SETTINGS` is Kafka 4.3.1's table (LogConfig, ServerTopicConfigSynonyms) but for what is for its
+# `SETTINGS` is Kafka 4.4.0's table (LogConfig, ServerTopicConfigSynonyms) but for what is for its
 # own tests only.
 
 
@@ -70,6 +70,7 @@ SETTINGS: dict[str, TopicSetting] = {
     "compression.type": TopicSetting("producer", ("compression.type",)),
     "compression.zstd.level": TopicSetting("3", ("compression.zstd.level",)),
     "delete.retention.ms": TopicSetting("86400000", ("log.cleaner.delete.retention.ms",)),
+    "errors.deadletterqueue.group.enable": TopicSetting("false"),
     "file.delete.delay.ms": TopicSetting("60000", ("log.segment.delete.delay.ms",)),
     "flush.messages": TopicSetting("9223372036854775807", ("log.flush.interval.messages",)),
     "flush.ms": TopicSetting(
@@ -83,6 +84,9 @@ SETTINGS: dict[str, TopicSetting] = {
     "max.compaction.lag.ms": TopicSetting(
         "9223372036854775807", ("log.cleaner.max.compaction.lag.ms",)
     ),
+    "max.decompressed.message.bytes": TopicSetting(
+        str(INT32_MAX - 8), ("max.decompressed.message.bytes",)
+    ),
     "max.message.bytes": TopicSetting("1048588", ("message.max.bytes",)),
     "message.timestamp.after.max.ms": TopicSetting(
         "3600000", ("log.message.timestamp.after.max.ms",)
@@ -95,6 +99,8 @@ SETTINGS: dict[str, TopicSetting] = {
     "min.compaction.lag.ms": TopicSetting("0", ("log.cleaner.min.compaction.lag.ms",)),
     MIN_INSYNC_REPLICAS: TopicSetting("1", (MIN_INSYNC_REPLICAS,)),
     "preallocate": TopicSetting("false", ("log.preallocate",)),
+    "remote.copy.lag.bytes": TopicSetting("-1", ("log.remote.copy.lag.bytes",)),
+    "remote.copy.lag.ms": TopicSetting("0", ("log.remote.copy.lag.ms",)),
     "remote.log.copy.disable": TopicSetting("false"),
     "remote.log.delete.on.disable": TopicSetting("false"),
     "remote.storage.enable": TopicSetting("false"),
@@ -218,7 +224,7 @@ def _long(low: int) -> Numbers:
     return Numbers(low, INT64_MAX)
 
 
-# As Kafka 4.3.1 has them (LogConfig.configDefCopy), but for those that only its own tests set.
+# As Kafka 4.4.0 has them (LogConfig.configDefCopy), but for those that only its own tests set.
 SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
     "cleanup.policy": Choices(("delete", "compact"), is_list=True),
     "compression.gzip.level": _int(-1, 9),
@@ -226,6 +232,7 @@ SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
     "compression.type": Choices(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
     "compression.zstd.level": _int(-131_072, 22),
     "delete.retention.ms": _long(0),
+    "errors.deadletterqueue.group.enable": _BOOLEAN,
     "file.delete.delay.ms": _long(0),
     "flush.messages": _long(1),
     "flush.ms": _long(1),
@@ -235,6 +242,7 @@ SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
     "local.retention.bytes": _long(-2),
     "local.retention.ms": _long(-2),
     "max.compaction.lag.ms": _long(1),
+    "max.decompressed.message.bytes": _int(1, INT32_MAX - 8),
     "max.message.bytes": _int(0),
     "message.timestamp.after.max.ms": _long(0),
     "message.timestamp.before.max.ms": _long(0),
@@ -243,6 +251,8 @@ SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
     "min.compaction.lag.ms": _long(0),
     "min.insync.replicas": _int(1),
     "preallocate": _BOOLEAN,
+    "remote.copy.lag.bytes": _long(-1),
+    "remote.copy.lag.ms": _long(-1),
     "remote.log.copy.disable": _BOOLEAN,
     "remote.log.delete.on.disable": _BOOLEAN,
     "remote.storage.enable": _BOOLEAN,
@@ -256,9 +266,35 @@ SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
 }
 
 
-def require_topic_setting(name: str, value: str) -> None:
-    """See that a broker knows a setting and takes its value. Raises UsageError."""
+# Settings that older releases do not have: the first one that has them.
+SETTINGS_SINCE: dict[str, tuple[int, ...]] = {
+    "message.timestamp.after.max.ms": (3, 6),
+    "message.timestamp.before.max.ms": (3, 6),
+    "compression.gzip.level": (3, 8),
+    "compression.lz4.level": (3, 8),
+    "compression.zstd.level": (3, 8),
+    "remote.log.copy.disable": (3, 9),
+    "remote.log.delete.on.disable": (3, 9),
+    "errors.deadletterqueue.group.enable": (4, 4),
+    "max.decompressed.message.bytes": (4, 4),
+    "remote.copy.lag.bytes": (4, 4),
+    "remote.copy.lag.ms": (4, 4),
+}
+
+
+def require_topic_setting(name: str, value: str, release: tuple[int, ...] | None = None) -> None:
+    """See that a broker of a release, None the newest, knows a setting and takes its value.
+
+    Raises:
+        UsageError: it does not.
+    """
     kind = SETTING_VALUES.get(name)
+    since = SETTINGS_SINCE.get(name, ())
+    if release is not None and release < since:
+        raise UsageError(
+            f"{name}: no setting of a topic before Kafka {'.'.join(map(str, since))}",
+            next_step="leave it out, or name a later --broker-version",
+        )
     if kind is None:
         raise UsageError(
             f"{name}: no setting of a topic", next_step=f"one of {', '.join(SETTING_VALUES)}"

@@ -33,12 +33,13 @@ from storage.formats.message import (
     encode,
     json_string,
     to_json,
+    unknown_tags,
 )
 from storage.formats.varint import encode_uvarint, parse_uvarint
 from storage.limits import INT16_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from storage.formats.varint import BytesLike
 
@@ -353,6 +354,7 @@ RECORDS: dict[int, MessageSchema] = {
         _FEATURES,
     ),
     28: MessageSchema("ClearElrRecord", Field("topicName", "string")),
+    29: MessageSchema("UnregisterControllerRecord", Field("controllerId", "int32")),
 }
 
 
@@ -385,6 +387,7 @@ ABORT_TRANSACTION = 25
 REMOVE_DELEGATION_TOKEN = 26
 REGISTER_CONTROLLER = 27
 CLEAR_ELR = 28
+UNREGISTER_CONTROLLER = 29
 
 
 def _record_name(schema: MessageSchema) -> str:
@@ -451,12 +454,18 @@ def encode_record(api_key: int, version: int, data: dict[str, Any]) -> bytes:
 
 
 def describe_record(
-    offset: int, key: BytesLike | None, value: BytesLike | None, *, redact: bool = True
+    offset: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    *,
+    redact: bool = True,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[None, str]:
     """What kafka-dump-log with --cluster-metadata-decoder prints: (no key, payload text).
 
     Never raises for bad bytes: the payload then says what is wrong. As the tool, it shows a record
-    of a version that is too new if it can be read as the newest known one.
+    of a version that is too new if it can be read as the newest known one. `on_tags` is told of
+    tagged fields that the schemas lack, which are not in the text.
     """
     del key  # the tool does not look at it either
     try:
@@ -464,6 +473,8 @@ def describe_record(
         record = _parse(value, header)
     except FormatError as error:
         return None, f"Error at {offset}, skipping. {error.message}"
+    if on_tags is not None and (tags := unknown_tags(record.data)):
+        on_tags(tags)
     schema = RECORDS[record.api_key]
     data = redacted(record) if redact else record.data
     text = to_json(schema, schema.nearest_version(record.version), data)

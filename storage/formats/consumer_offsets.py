@@ -44,7 +44,7 @@ from storage.formats.message import (
 from storage.limits import require_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from storage.formats.coordinator_record import CoordinatorRecord
     from storage.formats.varint import BytesLike
@@ -333,6 +333,8 @@ _RECORD_TYPES = (
         Field("metadataHash", "int64"),
         Field("validatedTopologyEpoch", "int32", tag=0, default=-1),
         Field("lastAssignmentConfigs", "[]struct?", tag=1, fields=_KEY_VALUE),
+        Field("storedDescriptionTopologyEpoch", "int32", tag=2, default=-1),
+        Field("failedDescriptionTopologyEpoch", "int32", tag=3, default=-1),
     ),
     _record(18, "StreamsGroupPartitionMetadata", _GROUP_KEY, _PARTITION_METADATA),
     _record(
@@ -515,15 +517,22 @@ def encode_offset_value(value: OffsetCommit) -> bytes:
 
 
 def describe_record(
-    offset: int, key: BytesLike | None, value: BytesLike | None
+    offset: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    *,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
     """What kafka-dump-log with --offsets-decoder prints: (key text, payload text).
 
     Types 9, 18 and 24, which 4.3.1 calls unknown, are shown as the releases that write them do.
+    `on_tags` as in `coordinator_record.describe_record`.
 
     CorruptError (COO-1): there is no key, where the tool dies.
     """
-    return records.describe_record(RECORD_TYPES, offset, key, value, data_json=_data_json)
+    return records.describe_record(
+        RECORD_TYPES, offset, key, value, data_json=_data_json, on_tags=on_tags
+    )
 
 
 def _data_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ Valid if and only if (the MSG rules of `message` apply to the bodies):
   COO-1  there is a key
   COO-2  the type is known
   COO-3  the value's version is known
+  COO-5  the tagged fields of the value are known (Kafka passes over others)
 
 Kafka looks neither at bytes that follow a body nor (COO-2) at records of a type it does not know.
 Development releases changed some schemas without a new version. Where that happened, `RecordType`
@@ -26,7 +27,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError
-from storage.formats.message import MessageSchema, decode, encode, kafka_reason, to_json
+from storage.formats.message import (
+    MessageSchema,
+    decode,
+    encode,
+    kafka_reason,
+    to_json,
+    unknown_tags,
+)
 from storage.limits import require_bytes
 
 if TYPE_CHECKING:
@@ -166,10 +174,12 @@ def describe_record(
     value: BytesLike | None,
     *,
     data_json: Callable[[MessageSchema, int, dict[str, Any]], str] = value_json,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
     """What kafka-dump-log prints for a record: (text of the key, text of the payload or None).
 
     A record that cannot be read gives the tool's sentence about it as its key, and no payload.
+    Tagged fields that the schemas lack are not in the text, as with the tool; `on_tags` is told.
 
     Raises:
         CorruptError: COO-1, with the words the tool dies with.
@@ -207,6 +217,8 @@ def describe_record(
         return _error_text(offset, reason), None
     except FormatError as error:
         return _error_text(offset, _read_reason(version, "value", error)), None
+    if on_tags is not None and (tags := unknown_tags(fields)):
+        on_tags(tags)
     return key_text, f'{{"version":"{version}","data":{data_json(schema, version, fields)}}}'
 
 

@@ -714,6 +714,17 @@ def decode_lenient(
     return value, next_pos
 
 
+def unknown_tags(value: Any) -> list[int]:
+    """The tagged fields that the schemas lack, of a decoded message and all structs in it."""
+    if isinstance(value, dict):
+        found = [tag for tag, _ in value.get(UNKNOWN_TAGS, ())]
+        for name, each in value.items():
+            if name != UNKNOWN_TAGS and isinstance(each, dict | list):
+                found += unknown_tags(each)
+        return found
+    return [tag for each in value if isinstance(each, dict) for tag in unknown_tags(each)]
+
+
 def encode(schema: MessageSchema, version: int, value: dict[str, Any]) -> bytes:
     """Write a message as Kafka does. A field that is left out has its default.
 

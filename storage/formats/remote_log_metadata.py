@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError
 from storage.formats import cluster_metadata as frame
-from storage.formats.message import Field, MessageSchema, json_uuid
+from storage.formats.message import Field, MessageSchema, json_uuid, unknown_tags
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from storage.formats.varint import BytesLike
 
 SEGMENT = 0
@@ -124,11 +126,16 @@ def encode_record(record: RemoteLogRecord) -> bytes:
 
 
 def describe_record(
-    offset: int, key: BytesLike | None, value: BytesLike | None
+    offset: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    *,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[None, str]:
     """What kafka-dump-log with --remote-log-metadata-decoder prints: (no key, payload text).
 
-    Never raises for bad bytes: the payload then says what is wrong.
+    Never raises for bad bytes: the payload then says what is wrong. `on_tags` is told of tagged
+    fields that the schemas lack, which are not in the text.
     """
     del key  # the tool does not look at it either
     try:
@@ -136,6 +143,8 @@ def describe_record(
             raise CorruptError(NULL_VALUE_REASON, check_id="FRM-1", pos=0)
         record = _parse(value, frame.parse_header(value))
         text = _DESCRIBERS[record.api_key](record.data)
+        if on_tags is not None and (tags := unknown_tags(record.data)):
+            on_tags(tags)
     except FormatError as error:
         text = f"Error at offset {offset}, skipping. {error.message}"
     return None, text

@@ -16,7 +16,8 @@ stateBatches           []      yes                yes
   firstOffset          int64
   lastOffset           int64
   deliveryState        int8                                        0 available 2 acknowledged
-                                                                   4 archived
+                                                                   3 archiving: on its way to a
+                                                                   dead letter queue 4 archived
   deliveryCount        int16
 
 4.0 wrote snapshotEpoch as uint16 and had none of the tagged field and the timestamps, under the
@@ -27,6 +28,7 @@ Valid if and only if the COO and MSG rules hold for one of the layouts.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from storage.formats import coordinator_record as records
@@ -34,7 +36,20 @@ from storage.formats.coordinator_record import CoordinatorRecord, RecordType
 from storage.formats.message import NEVER, Field, MessageSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from storage.formats.varint import BytesLike
+
+
+class DeliveryState(IntEnum):
+    """State of records of a share group; ACQUIRED is never stored (RecordState)."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3  # on its way to a dead letter queue; since share.version 2
+    ARCHIVED = 4
+
 
 SNAPSHOT_TYPE = 0
 UPDATE_TYPE = 1
@@ -111,10 +126,15 @@ def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorR
 
 
 def describe_record(
-    offset: int, key: BytesLike | None, value: BytesLike | None
+    offset: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    *,
+    on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
     """What kafka-dump-log with --share-group-state-decoder prints: (key text, payload text).
 
+    `on_tags` as in `coordinator_record.describe_record`.
     CorruptError (COO-1): there is no key, where the tool dies.
     """
-    return records.describe_record(RECORD_TYPES, offset, key, value)
+    return records.describe_record(RECORD_TYPES, offset, key, value, on_tags=on_tags)

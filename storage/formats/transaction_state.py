@@ -35,9 +35,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from storage.errors import UnsupportedError
 from storage.formats import coordinator_record as records
 from storage.formats.coordinator_record import CoordinatorRecord, RecordType
-from storage.formats.message import NEVER, Field, MessageSchema
+from storage.formats.message import NEVER, Field, MessageSchema, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from storage.formats.varint import BytesLike
 
 KEY = MessageSchema("TransactionLogKey", Field("transactionalId", "string"), flexible_since=NEVER)
@@ -60,6 +62,17 @@ VALUE = MessageSchema(
     Field("clientTransactionVersion", "int16", since=1, tag=2, default=0),
     highest_version=1,
     flexible_since=1,
+)
+
+# What kafka-dump-log shows since 4.4.
+_NAMED_VALUE = MessageSchema(
+    VALUE.name,
+    *(
+        each._replace(type="string") if each.name == "transactionStatus" else each
+        for each in VALUE.fields
+    ),
+    highest_version=VALUE.highest_version,
+    flexible_since=VALUE.flexible_since,
 )
 
 TRANSACTION_TYPE = 0
@@ -104,16 +117,21 @@ class TransactionState(NamedTuple):
     @property
     def status(self) -> TransactionStatus:
         """The status as one of the known ones. UnsupportedError: COO-4."""
-        try:
-            return TransactionStatus(self.transaction_status)
-        except ValueError:
-            raise UnsupportedError(
-                f"unknown transaction status {self.transaction_status}",
-                check_id="COO-4",
-                pos=0,
-                expected="0..7",
-                found=str(self.transaction_status),
-            ) from None
+        return known_status(self.transaction_status)
+
+
+def known_status(number: int) -> TransactionStatus:
+    """The status of a number. UnsupportedError: COO-4."""
+    try:
+        return TransactionStatus(number)
+    except ValueError:
+        raise UnsupportedError(
+            f"unknown transaction status {number}",
+            check_id="COO-4",
+            pos=0,
+            expected="0..7",
+            found=str(number),
+        ) from None
 
 
 def parse_key(key: BytesLike) -> str:
@@ -261,10 +279,29 @@ def _encode_plainly(state: TransactionState) -> bytes:
 
 
 def describe_record(
-    offset: int, key: BytesLike | None, value: BytesLike | None
+    offset: int,
+    key: BytesLike | None,
+    value: BytesLike | None,
+    *,
+    on_tags: Callable[[list[int]], object] | None = None,
+    names_status: bool = True,
 ) -> tuple[str | None, str | None]:
     """What kafka-dump-log with --transaction-log-decoder prints: (key text, payload text).
 
+    `on_tags` as in `coordinator_record.describe_record`. `names_status`: as since 4.4, by name;
+    before it was the number.
     CorruptError (COO-1): there is no key, where the tool dies.
     """
-    return records.describe_record(RECORD_TYPES, offset, key, value)
+    return records.describe_record(
+        RECORD_TYPES, offset, key, value,
+        data_json=_named_json if names_status else records.value_json, on_tags=on_tags,
+    )  # fmt: skip
+
+
+def _named_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> str:
+    """As `to_json`; a status that is not known is its number, as a text."""
+    del schema
+    number = fields["transactionStatus"]
+    known = number in TransactionStatus._value2member_map_
+    name = TransactionStatus(number).label if known else str(number)
+    return to_json(_NAMED_VALUE, version, fields | {"transactionStatus": name})

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from recovery.groups.offset_files import csv_line
 from tests import groups
 from tests.changes import rows_of
-from tests.kafka import client
+from tests.kafka import client, jars
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.group_tool import consumer_groups, output_of
 
@@ -225,7 +225,12 @@ def test_groups_go_on_in_a_copy_of_another_cluster(tmp_path: Path, eoctl: Cli) -
             client.commit_offsets(
                 broker.bootstrap, group, {("t", n): offset for n, offset in offsets.items()}
             )
-    assert eoctl("init", target, "--topic", "t:2", "--apply").status == 0
+    assert (
+        eoctl(
+            "init", target, "--topic", "t:2", "--broker-version", jars.release(), "--apply"
+        ).status
+        == 0
+    )
     for number in range(2):
         call = ("copy", source / f"t-{number}", target / f"t-{number}", "--isolation",
                 "read_committed", "--apply")  # fmt: skip

@@ -166,7 +166,8 @@ _NOT_LOADED = ("epochs-negative", "epochs-words")
 
 def one_log_dir(states: dict[str, LoadState], out: Path, eoctl: Callable[..., Any]) -> Path:
     """Make a log dir whose topic s has a partition for each state."""
-    assert eoctl("init", out, "--topic", f"s:{len(states)}", "--no-internal-topics", "--apply",
+    assert eoctl("init", out, "--topic", f"s:{len(states)}", "--no-internal-topics", "--broker-version",
+        jars.release(), "--apply",
                  "--config", "s:segment.index.bytes=16384", "--no-backup",
                  "--i-accept-the-loss").status == 0  # fmt: skip
     points, starts = [], []

@@ -1,4 +1,4 @@
-"""What `init` and `adopt` make for older releases, under real brokers of these: all of it is served."""
+"""What `init` and `adopt` make for other releases, under real brokers of these: all is served."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.broker
 
 
 def use_brokers_of(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start brokers of an older release from here on; tools stay those of today."""
+    """Start brokers of another release from here on; tools stay those of today."""
     if reason := missing_release(release):
         pytest.skip(reason)
 

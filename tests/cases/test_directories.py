@@ -470,7 +470,7 @@ def test_a_stray_directory_that_ends_a_start(tmp_path: Path, eoctl: Callable[...
     log.write_bytes(log.read_bytes() + bytes(1000))
     outcome = on_terminal("check", "-q", str(one), str(two))
     assert outcome.status == 1
-    assert "Kafka 4.3.1 will NOT start" in outcome.text
+    assert "Kafka 4.4.0 will NOT start" in outcome.text
     assert f"Move {stray} away." in outcome.text
     (one / ".kafka_cleanshutdown").unlink()
     assert on_terminal("check", "-q", str(one), str(two)).status == 0

@@ -77,7 +77,7 @@ def test_a_clean_node_starts_and_loses_nothing(kafka: Path) -> None:
     assert not found.cuts
     assert not found.missing
     shown = top_of(found)
-    assert shown[0] == "Start   Kafka 4.3.1 will start, as far as its files tell, and cuts nothing"
+    assert shown[0] == "Start   Kafka 4.4.0 will start, as far as its files tell, and cuts nothing"
     assert shown[1] == "Lost    nothing: no damaged batch, none missing below the high watermarks"
     assert shown[2].startswith("Blocked txn-0 stops at 311 of 329 since 2026-11-2")
     assert shown[2].endswith(", 1 more; not late")
@@ -129,7 +129,7 @@ def test_what_it_dies_of_comes_first(kafka: Path) -> None:
     found = verdict(kafka)
     assert found.answer is Answer.NO
     first = top_of(found)[0]
-    assert first.startswith("Start   Kafka 4.3.1 will NOT start: ")
+    assert first.startswith("Start   Kafka 4.4.0 will NOT start: ")
     assert "abc.log" in first
     assert call_of(found)[:2] == ("eoctl", "repair")
 
@@ -231,7 +231,7 @@ def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
     assert gone.acknowledged_count == len(records)  # the high watermark is the end
     assert gone.is_least
     shown = top_of(found)
-    assert shown[0] == "Start   Kafka 4.3.1 will start, and takes away what follows"
+    assert shown[0] == "Start   Kafka 4.4.0 will start, and takes away what follows"
     assert shown[1].startswith(
         f"Cuts    at least {len(records)} records of plain, all acknowledged"
     )
@@ -294,7 +294,7 @@ def test_on_terminal_and_in_a_pipe(killed: Path, eoctl: Callable[..., Any]) -> N
     flip(killed / "plain-0" / LOG, 2000)
     screen = on_terminal("check", "-q", "killed")
     assert screen.status == 1
-    assert screen.lines[0].startswith("Start   Kafka 4.3.1 will start, and takes away")
+    assert screen.lines[0].startswith("Start   Kafka 4.4.0 will start, and takes away")
     end = next(n for n, each in enumerate(screen.lines) if each.startswith("not shown"))
     assert all(len(each) <= ONE_LINE for each in screen.lines[:end])
     assert "clean   21 partitions without a finding" in screen.text

@@ -55,6 +55,18 @@ def test_groups_of_a_real_directory(kafka: Path, eoctl: Cli) -> None:
     assert difference(before, tree_of(kafka)) == []
 
 
+def test_groups_of_kafka_4_4(golden: Callable[[str], Path], eoctl: Cli) -> None:
+    """As kafka-groups and kafka-streams-groups said of a broker that was started there."""
+    log_dirs = [golden("kafka-4.4.0") / "killed" / each for each in ("one", "two")]
+    found = listed(eoctl, *log_dirs)
+    assert {name: (row["type"], row["state"]) for name, row in found.items()} == {
+        "accepting": ("Share", "Empty"), "rejecting": ("Share", "Empty"),
+        "classic": ("Classic", "Empty"), "next-generation": ("Consumer", "Empty"),
+        "in-transaction": ("Classic", "Empty"),
+        "counting": ("Streams", "Stable"), "counting-refused": ("Streams", "Stable"),
+    }  # fmt: skip
+
+
 def test_where_an_offset_may_lie(kafka: Path, eoctl: Cli) -> None:
     (kafka / "log-start-offset-checkpoint").write_text("0\n1\ntrimmed 0 10\n")
     groups.commit(kafka, "app", "plain", 0, 10**6)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.dirs.cluster_image import load_bootstrap_image
+from storage.dirs.cluster_image import load_bootstrap_image, load_snapshot
+from storage.file_names import BEGINNING_NAME
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS, parse_meta_properties
 from storage.formats.partition_metadata import parse_partition_metadata, parse_uuid
 from tests.changes import rows_of
@@ -72,8 +73,9 @@ def test_what_is_made(eoctl: Cli) -> None:
         ("a.b", 2, True), ("c", 1, True),
     ]  # fmt: skip
     assert names("kafka") == [
-        ".lock", "a.b-0", "a.b-1", "bootstrap.checkpoint", "c-0", "meta.properties",
+        ".lock", "__cluster_metadata-0", "a.b-0", "a.b-1", "c-0", "meta.properties",
     ]  # fmt: skip
+    assert names("kafka/__cluster_metadata-0") == [BEGINNING_NAME]
     meta = parse_meta_properties(Path("kafka/meta.properties").read_bytes())
     assert (meta.version, meta.cluster_id, meta.node_id) == (1, "mine", 3)
     image = load_bootstrap_image("kafka")
@@ -103,6 +105,7 @@ def test_older_releases(release: str, has_directory_id: bool, version: int, eoct
     assert done.status == 0, done.errors
     meta = parse_meta_properties(Path("k/meta.properties").read_bytes())
     assert (meta.directory_id is not None) == has_directory_id
+    assert not Path("k/__cluster_metadata-0").exists()
     dumped = eoctl("dump-segment", "k/bootstrap.checkpoint", "--cluster-metadata-decoder")
     assert f'"type":"PARTITION_RECORD","version":{version},' in dumped.text
     assert eoctl("check", "k", "--broker-version", release).status == 0
@@ -129,6 +132,42 @@ def test_nothing_more_is_asked_for_there(eoctl: Cli) -> None:
     assert "has partitions 0, 1" in eoctl("produce", "k/t-2", "lines").errors
 
 
+@pytest.mark.parametrize("release", ["3.9", "4.3", "4.4"])
+def test_a_dynamic_quorum(release: str, eoctl: Cli) -> None:
+    """The voter is in a snapshot of offset 0; before 4.4 the rest is in bootstrap.checkpoint."""
+    listener = "CONTROLLER://[::1]:9093"
+    words = ("--standalone", listener, "--broker-version", release, "--node-id", "4")
+    done = eoctl("init", "k", "--topic", "t", *words, "--apply")
+    assert done.status == 0, done.errors
+    assert "controller.quorum.bootstrap.servers=[::1]:9093 in server.properties" in done.errors
+    snapshot = load_snapshot(f"k/__cluster_metadata-0/{BEGINNING_NAME}", 0)
+    assert snapshot is not None
+    assert snapshot.voters == (4,)
+    meta = parse_meta_properties(Path("k/meta.properties").read_bytes())
+    assert snapshot.voter_directories == {4: meta.directory_id}
+    assert Path("k/bootstrap.checkpoint").exists() is (release != "4.4")
+    assert ("t" in snapshot.topics) is (release == "4.4")
+    checked = eoctl("check", "k", "--deep", "--broker-version", release)
+    assert checked.status == 0, checked.text
+    assert "0 errors, 0 warnings, 0 notes" in checked.errors
+    journal = next(Path("k.eoctl").iterdir())
+    assert eoctl("undo", journal).status == 0
+    assert names("k") == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("--standalone 127.0.0.1:9093", 2, "no listener of a controller"),
+        ("--standalone CONTROLLER://h:0", 2, "no listener of a controller"),
+        ("--standalone CONTROLLER://h:9093 --broker-version 3.8", 4, "has no dynamic quorum"),
+    ],
+)
+def test_no_dynamic_quorum(words: str, status: int, said: str, eoctl: Cli) -> None:
+    outcome = eoctl("init", "k", *words.split())
+    assert (outcome.status, said in outcome.errors) == (status, True), outcome.errors
+
+
 def test_features_alone_are_no_topics(eoctl: Cli) -> None:
     """As every formatted log dir has them: they say nothing about the topics of a cluster."""
     assert eoctl("init", "k", ALONE, "--apply").status == 0
@@ -143,7 +182,8 @@ def test_a_metadata_log_counts_for_more(golden: Callable[[str], Path], eoctl: Cl
     from tests.kafka.broker import copy_log_dir
 
     copy_log_dir(golden("kafka-4.3.1") / "clean", Path("clean"))
-    assert eoctl("init", "k", "--topic", "plain:9", ALONE, "--apply").status == 0
+    older = ("--broker-version", "4.3")
+    assert eoctl("init", "k", "--topic", "plain:9", ALONE, *older, "--apply").status == 0
     Path("clean/bootstrap.checkpoint").write_bytes(Path("k/bootstrap.checkpoint").read_bytes())
     Path("lines").write_text("a\n")
     assert "the topic has partitions 0" in eoctl("produce", "clean/plain-8", "lines").errors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.file_names import BOOTSTRAP_NAME, META_PROPERTIES_NAME
+from storage.file_names import BEGINNING_NAME, META_PROPERTIES_NAME
 from storage.formats.partition_metadata import format_uuid
 from tests.crash.commands import CHANGES
 from tests.crash.faults import UnsyncedFileSystem
@@ -53,7 +53,7 @@ class Begun(Crashes):
         if META_PROPERTIES_NAME in now:
             assert now.keys() >= self.after.keys()
         if any(name.endswith("partition.metadata") for name in now):
-            assert BOOTSTRAP_NAME in now
+            assert f"__cluster_metadata-0/{BEGINNING_NAME}" in now
 
     def completed(self) -> Scenario:
         """As for all changes; what is whole before the command could say so is refused, as it is."""

@@ -82,7 +82,7 @@ def options_for(file: Path) -> tuple[str, ...]:
         return ()
     topic = file.parent.name.rpartition("-")[0]
     decoder = DECODERS.get(topic)
-    if file.name == "bootstrap.checkpoint":
+    if file.suffix == ".checkpoint":
         decoder = DECODERS["__cluster_metadata"]
     return ("--deep-iteration", "--print-data-log", *([decoder] if decoder else []))
 

@@ -51,6 +51,12 @@ def missing_broker() -> str:
     return "Kafka's jars are missing. To fetch them: make kafka-libs"
 
 
+def release() -> str:
+    """The release of these jars, such as 4.3: what `init` is told for a broker of them."""
+    jar = next(KAFKA_LIBS.glob("kafka_2.13-*.jar")).name
+    return ".".join(jar.removeprefix("kafka_2.13-").split(".")[:2])
+
+
 def class_archive() -> Path:
     """Where the archive of loaded classes of this JVM is, if `tests.kafka.classes` has made it."""
     java = Path(tool("java")).resolve()

@@ -1,4 +1,4 @@
-"""Jars of real brokers of older releases, for `tests/broker/test_older_releases.py`.
+"""Jars of real brokers of other releases, for `tests/broker/test_older_releases.py` and others.
 
     python -m tests.kafka.older_releases        # or: make older-kafka-libs
 
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The release that is asked for, and the one that stands for it.
-VERSIONS = {"3.7": "3.7.2", "3.9": "3.9.1", "4.0": "4.0.0"}
+VERSIONS = {
+    "3.3": "3.3.2",
+    "3.7": "3.7.2",
+    "3.9": "3.9.1",
+    "4.0": "4.0.0",
+    "4.1": "4.1.1",
+    "4.2": "4.2.0",
+    "4.4": "4.4.0",
+}
 
 
 def libs_of(release: str) -> Path:
@@ -45,6 +53,7 @@ def fetch_release(release: str) -> None:
     wanted = [
         f"org.apache.kafka:kafka_2.13:{version}",
         f"org.apache.kafka:kafka-tools:{version}",
+        *([f"org.apache.kafka:kafka-streams:{version}"] if release == "4.4" else []),
         "org.slf4j:slf4j-simple:1.7.36",
     ]
     begun = libs.with_name(f"{libs.name}.new")

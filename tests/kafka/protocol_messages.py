@@ -17,7 +17,7 @@ import zipfile
 from typing import Any
 
 FOLDER = "common/message/"
-COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+COMMENT = re.compile(r"^\s*//.*$|/\*(?s:.)*?\*/", re.MULTILINE)
 LAST = 32767
 NUMBERS = ("int", "uint")
 
@@ -51,7 +51,7 @@ def _fields(
 ) -> list[Any]:
     found = []
     for field in fields:
-        first, last = _span(field["versions"])
+        first, last = _span(field.get("versions") or field["taggedVersions"])
         first, last = max(first, versions[0]), min(last, versions[1])
         nullable, tagged = _span(field.get("nullableVersions")), _span(field.get("taggedVersions"))
         start = first

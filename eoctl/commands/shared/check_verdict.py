@@ -22,7 +22,13 @@ from eoctl.messages import (
     said_line,
     span,
 )
-from recovery.checks.grounds.broker_version import CHECKED, check_release, unsupported_features
+from recovery.checks.grounds.broker_version import (
+    CHECKED,
+    check_release,
+    parse_broker_version,
+    refused_settings,
+    unsupported_features,
+)
 from recovery.checks.grounds.collector import MAX_KEPT_COUNT, Collector
 from recovery.checks.log_dirs.log_dirs import DELETES
 from recovery.cluster.placement import DirFate, nodes_of
@@ -40,13 +46,14 @@ from recovery.fsck.verdict import (
 from recovery.rules.findings import Severity
 from recovery.start.files import StartAction
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, EoctlError, call_text
+from storage.errors import AccessError, EoctlError, call_text, pasted
 from storage.file_names import METADATA_TOPIC, DirState, FileKind, classify, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.commands.shared.check_run import CheckRequest, CheckRun
+    from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.fsck.one_pass import PartitionRow
     from recovery.fsck.start_cut import StartCut
     from recovery.fsck.verdict import DirectoryVerdict, Folded, NodeStart
@@ -87,16 +94,29 @@ def lines(
 
 
 def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
-    """Give the first lines: at most six, each of at most `width` columns but for a command."""
+    """Give the first lines: at most seven, each of at most `width` columns but for a command."""
     room = width - LABEL_WIDTH
     return [
         _start_line(verdict, room),
+        *_other_releases(verdict),
         *_cut(verdict, room),
         *_lost(verdict, room),
         *_blocked_line(verdict, room),
         _next(verdict, room),
         Said("Checked", fitting(_checked_line(verdict.checked), room)),
     ]
+
+
+def _other_releases(verdict: DirectoryVerdict) -> Iterator[Said]:
+    """Where the metadata are not for this release: what tells which it is for."""
+    of_release = [
+        each
+        for each in verdict.starts
+        if each.answer is Answer.NO and any(one.check_id == "KRF-4" for one in each.obstacles)
+    ]
+    if of_release:
+        paths = " ".join(pasted(path) for each in of_release for path in each.log_dirs)
+        yield Said("Other", f"eoctl releases {paths}   # which releases start there")
 
 
 # --- will it start --------------------------------------------------------------------------------
@@ -685,6 +705,11 @@ def _start(run: CheckRun, request: CheckRequest, log_dirs: list[LogDir]) -> Node
             image=image,
             release_problems=tuple(_release_problems(log_dirs, image, request)),
             gaps=tuple(_gaps(run, request, rows)),
+            refused=tuple(
+                ()
+                if request.broker_version is None
+                else _refused(image, parse_broker_version(request.broker_version))
+            ),
         )
     )
 
@@ -696,6 +721,7 @@ def _release_problems(
     if request.broker_version is not None:
         return
     release = CHECKED.line
+    yield from _refused(image, release)
     for log_dir in log_dirs:
         collector = Collector()
         check_release(log_dir, collector, release, is_kraft=bool(image and image.end_offset))
@@ -705,6 +731,13 @@ def _release_problems(
         yield Obstacle("", f"Kafka {release} does not know {feature}", "KRF-4", fix=_NAME_RELEASE)
 
 
+def _refused(image: ClusterImage | None, release: BrokerVersion) -> Iterator[Obstacle]:
+    """Settings of topics with which a release loads no log at all."""
+    for each in refused_settings({} if image is None else image.configs, release).values():
+        yield Obstacle("", f"Kafka {release} does not start with {each}", "KRF-4", fix=_SET_IT)
+
+
+_SET_IT = "give the topic a larger one with the release that runs now (kafka-configs.sh --alter)"
 _NAME_RELEASE = "name the release that starts here: --broker-version VERSION"
 
 

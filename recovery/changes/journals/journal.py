@@ -433,7 +433,7 @@ def _require_confined(step: JournalStep, log_dirs: Collection[str], *, is_beginn
     is_removed = step.action is Action.REMOVE
     is_new = step.before is None
     reason = (
-        why_not_made(step.path, log_dirs)
+        why_not_made(step.path, log_dirs, is_beginning=is_beginning)
         if step.action is Action.MAKE
         else why_not_confined(
             step.path,

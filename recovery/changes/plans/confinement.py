@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from storage.errors import FormatError, RefusedError
 from storage.file_names import (
+    BEGINNING_NAME,
     BOOTSTRAP_NAME,
     LOG_FILE_KINDS,
     META_PROPERTIES_NAME,
@@ -22,6 +23,7 @@ from storage.file_names import (
     classify,
     parse_partition_name,
 )
+from storage.files.fsio import TEMP_SUFFIX
 from storage.formats.meta_properties import parse_meta_properties
 from storage.formats.partition_metadata import parse_partition_metadata
 from storage.formats.record_batch import parse_header
@@ -66,6 +68,10 @@ def why_not_confined(
     if path != os.path.normpath(path) or not file.is_absolute():
         return "which is no absolute path"
     if is_metadata(file.parent):
+        begins = is_beginning and is_new and not is_removed and file.name == BEGINNING_NAME
+        is_ours = begins and (content is None or _begins_a_log_dir(file.name, content))
+        if is_ours and str(file.parent.parent) in log_dirs:
+            return ""
         return f"and {METADATA_TOPIC} is never changed"
     if file.name in _BEGINNING:
         if not is_new or is_removed:
@@ -86,9 +92,15 @@ def why_not_confined(
     return why_no_partition(str(file.parent), log_dirs)
 
 
-def why_not_made(path: str, log_dirs: Collection[str]) -> str:
-    """Why a directory must not be made, by its name; "": it may, as that of a live partition."""
+def why_not_made(path: str, log_dirs: Collection[str], *, is_beginning: bool) -> str:
+    """Why a directory must not be made, by its name; "": it may, as that of a live partition.
+
+    That of the metadata log only where a log dir begins: for what its controller begins with.
+    """
     name = parse_partition_name(Path(path).name)
+    is_in_log_dir = path == os.path.normpath(path) and str(Path(path).parent) in log_dirs
+    if is_beginning and is_in_log_dir and Path(path).name == f"{METADATA_TOPIC}-0":
+        return ""
     if name is None or name.state is not DirState.LIVE or not Path(path).is_absolute():
         return "which is no name of a live partition"
     return why_no_partition(path, log_dirs)
@@ -143,13 +155,26 @@ def require_in_reach(directories: Iterable[str], log_dirs: Collection[str]) -> N
     seen: dict[str, str] = {}
     for directory in directories:
         real = os.path.realpath(directory)
-        if is_metadata(real):
+        if is_metadata(real) and not _has_no_log(real):
             raise _out_of_reach(directory, real, f"{METADATA_TOPIC} is never changed")
         if seen.setdefault(real, directory) != directory:
             raise _out_of_reach(directory, real, f"so is {seen[real]}")
         around = "" if real in locked else _log_dir_around(real, locked)
         if around and around not in locked:
             raise _out_of_reach(directory, real, f"in the log dir {around}, which is another one")
+
+
+def _has_no_log(directory: str) -> bool:
+    """Whether a directory of the metadata log is not there, or holds only what one begins with.
+
+    A write that was cut short may have left a part of that.
+    """
+    path = Path(directory)
+    if not os.path.lexists(path):
+        return True
+    return {each.name for each in path.iterdir()} <= {
+        BEGINNING_NAME, f"{BEGINNING_NAME}{TEMP_SUFFIX}"
+    }  # fmt: skip
 
 
 def _log_dir_around(real: str, locked: Collection[str]) -> str:

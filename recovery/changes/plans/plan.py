@@ -635,7 +635,7 @@ def _content(text: str, size_bytes: int) -> bytes:
 
 def _why_out_of_bounds(step: Step, log_dirs: Sequence[str], *, is_beginning: bool) -> str:
     if step.action is Action.MAKE:
-        return why_not_made(step.path, log_dirs)
+        return why_not_made(step.path, log_dirs, is_beginning=is_beginning)
     return why_not_confined(
         step.path,
         log_dirs,

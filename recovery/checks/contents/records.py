@@ -35,8 +35,9 @@ from storage.formats.control_record import (
     parse_control_key,
     parse_control_message,
 )
-from storage.formats.coordinator_record import parse_prefix
+from storage.formats.coordinator_record import parse_prefix, parse_record
 from storage.formats.legacy_message import MAGIC_V1, inner_messages, parse_message
+from storage.formats.message import unknown_tags
 from storage.formats.record_batch import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
@@ -50,13 +51,14 @@ from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.log.decoded_records import lost_base_offset, sound_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
 
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.grounds.collector import Collector
+    from storage.formats.coordinator_record import CoordinatorRecord
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from storage.log.segment import LogRecord, Segment
 
     Flags = NDArray[np.bool_]
-    Decode = Callable[[bytes | None, bytes | None], object]
+    Decode = Callable[[bytes | None, bytes | None], CoordinatorRecord]
     Ints = NDArray[np.int64]
 
 
@@ -155,6 +157,7 @@ SHARE_GROUP_TOPIC = "__share_group_state"
 GROUP_METADATA_TYPE = 2  # of `__consumer_offsets`; the types above have changed within a version
 UNKNOWN_TYPE = "COO-2"
 UNKNOWN_VERSION = "COO-3"
+UNKNOWN_TAGS = "COO-5"
 
 # Releases before KIP-915. The group coordinator takes what it has read when it is through; the
 # transaction coordinator keeps what came before (GroupMetadataManager, TransactionStateManager).
@@ -165,10 +168,11 @@ LOADS_NO_GROUP = "its coordinator loads no group and no offset of the partition"
 LOADS_NO_MORE_IDS = "its coordinator loads no transactional id that follows in the partition"
 
 
-def _decode_transaction(key: bytes | None, value: bytes | None) -> None:
-    _, state = transaction_state.parse_record(key, value)
-    if state is not None:
-        _ = state.status
+def _decode_transaction(key: bytes | None, value: bytes | None) -> CoordinatorRecord:
+    record = parse_record(transaction_state.RECORD_TYPES, key, value)
+    if record.value is not None:
+        _ = transaction_state.known_status(record.value["transactionStatus"])
+    return record
 
 
 # Topic -> how a record is decoded, and the greatest type whose schemas are settled.
@@ -199,6 +203,19 @@ class _NotInReleaseError(UnsupportedError):
             found=str(found),
         )
         self.broker_action = broker_action
+
+
+class UnknownTagsError(FormatError):
+    """Tagged fields that no release has which is known."""
+
+    def __init__(self, tags: Sequence[int]) -> None:
+        found = ", ".join(map(str, sorted({*tags})))
+        super().__init__(
+            f"tagged fields that Kafka {releases.NEWEST} does not know: {found}",
+            check_id=UNKNOWN_TAGS,
+            pos=0,
+            found=found,
+        )
 
 
 class CoordinatorRecordCheck:
@@ -248,12 +265,13 @@ class CoordinatorRecordCheck:
 
     def _error(self, key: bytes | None, value: bytes | None) -> FormatError | None:
         try:
-            self._decode(key, value)
+            record = self._decode(key, value)
             if self._version is not None and key is not None:
                 self._require_known(self._version, key, value)
+            tags = () if record.value is None else unknown_tags(record.value)
         except FormatError as error:
             return error
-        return None
+        return UnknownTagsError(tags) if tags else None
 
     def _require_known(self, version: BrokerVersion, key: bytes, value: bytes | None) -> None:
         """Raise NotInReleaseError for a type or a version that a release does not know."""
@@ -279,6 +297,9 @@ class CoordinatorRecordCheck:
         if isinstance(error, _NotInReleaseError):
             message, action = error.message, error.broker_action
             severity = Severity.NOTE if action == PASSES_OVER else Severity.ERROR
+        elif isinstance(error, UnknownTagsError):
+            message = f"the record at offset {offset} has {error.message}"
+            severity, action = Severity.NOTE, ""
         elif error.check_id == UNKNOWN_TYPE:
             severity, action = Severity.NOTE, PASSES_OVER
         elif isinstance(error, UnsupportedError) or self._is_unsettled(key):

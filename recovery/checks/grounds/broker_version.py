@@ -19,7 +19,12 @@ patch level stands for the last patch release of its line; each fact below begin
   3.7    directory.id, replicas have a log dir                           KIP-858
   3.7.1  replicas that are not its own become -stray as they are loaded  LogManager (KAFKA-16234)
   3.8    kraft.version records, quorum-state version 1                   KIP-853
+  3.9    kraft.version 1 can be set: a dynamic quorum                    KIP-853
   4.0    no ZooKeeper; metadata.version 7 is the lowest                  KIP-833, KAFKA-18601
+  4.1    segment.bytes of a topic is 1 MiB at least, or no log is loaded   LogConfig, LogManager
+  4.4    a new cluster begins with a snapshot of its metadata log        StorageTool, Formatter
+         (without a log 4.3, and 3.5 and before, pass over that snapshot; the others end at it)
+  4.4    the metadata log's indexes keep their room at a clean stop      KafkaRaftLog
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rules.findings import Severity
+from storage.dirs.cluster_image import TOPIC_RESOURCE
 from storage.errors import UsageError
 from storage.file_names import META_PROPERTIES_NAME, REMOTE_INDEX_CACHE_NAME, DirState
 from storage.formats import cluster_metadata as records
@@ -65,12 +71,12 @@ class BrokerVersion(NamedTuple):
 LINES = (
     *((2, 8),),
     *((3, minor) for minor in range(10)),
-    *((4, minor) for minor in range(4)),
+    *((4, minor) for minor in range(5)),
 )
 OLDEST, NEWEST = BrokerVersion(*LINES[0]), BrokerVersion(*LINES[-1])
 # What a check speaks of and `init` begins with if no release is named: all that is said of it was
 # compared with real brokers. A newer line can be in LINES before that is done.
-CHECKED = BrokerVersion(4, 3, 1)
+CHECKED = BrokerVersion(4, 4, 0)
 
 SWAPS_BY_NAME = (3, 0)
 FRAME_VERSION_1 = (3, 0)
@@ -87,7 +93,10 @@ STRAY_NAMES = (3, 6, 1)
 DIRECTORY_IDS = (3, 7)
 STRAYS_WHEN_LOADED = (3, 7, 1)
 DYNAMIC_QUORUM = (3, 8)
+DYNAMIC_VOTERS = (3, 9)
 WITHOUT_ZOOKEEPER = (4, 0)
+LARGER_SEGMENTS = (4, 1)
+BEGINS_WITH_SNAPSHOT = (4, 4)
 
 METADATA_VERSION = "metadata.version"
 LOWEST_METADATA_VERSION = 7  # 3.3-IV3, since 4.0; 3.0-IV1 before
@@ -109,11 +118,12 @@ FEATURES: dict[str, Levels] = {
         ((4, 1), 27),
         ((4, 2), 29),
         ((4, 3), 30),
+        ((4, 4), 33),
     ),
     "transaction.version": (((4, 0), 2),),
     "group.version": (((4, 0), 1),),
     "eligible.leader.replicas.version": (((4, 0), 1),),
-    "share.version": (((4, 1), 1),),
+    "share.version": (((4, 1), 1), ((4, 4), 2)),
     "streams.version": (((4, 2), 1),),
 }
 
@@ -141,12 +151,18 @@ METADATA_RECORDS: dict[int, Levels] = {
     records.REMOVE_DELEGATION_TOKEN: (((3, 6), 0),),
     records.REGISTER_CONTROLLER: (((3, 7), 0),),
     records.CLEAR_ELR: (((4, 0), 0),),
+    records.UNREGISTER_CONTROLLER: (((4, 4), 0),),
 }
 _SINCE_3_0: Levels = (((3, 0), 0),)
 
 # Highest record type of `__consumer_offsets`. 3.5 to 3.9 know more with their new coordinator,
 # which nobody has unless it is configured.
 GROUP_RECORD_TYPES: Levels = (((2, 8), 2), ((4, 0), 16), ((4, 1), 23))
+
+
+def passes_over_beginning(version: BrokerVersion) -> bool:
+    """Whether a release starts without what the snapshot of a log that has not begun says."""
+    return version.line < (3, 6) or (version.major, version.minor) == (4, 3)
 
 
 def parse_broker_version(text: str) -> BrokerVersion:
@@ -220,6 +236,27 @@ def unsupported_features(features: Mapping[str, int], version: BrokerVersion | N
         levels = supported_levels(name, version)
         if levels is not None and features[name] not in levels:
             found.append(f"{name} {features[name]}")
+    return found
+
+
+SEGMENT_BYTES, MIN_SEGMENT_BYTES = "segment.bytes", 1 << 20
+
+
+def refused_settings(
+    configs: Mapping[tuple[int, str], Mapping[str, str]], version: BrokerVersion
+) -> dict[tuple[str, str], str]:
+    """Find settings of topics with which a release loads no log at all, as it did not take them.
+
+    Returns what to say of each, by topic and name.
+    """
+    if version < LARGER_SEGMENTS:
+        return {}
+    found = {}
+    for (kind, topic), settings in sorted(configs.items()):
+        value = settings.get(SEGMENT_BYTES, "") if kind == TOPIC_RESOURCE else ""
+        if value.isdecimal() and int(value) < MIN_SEGMENT_BYTES:
+            text = f"{SEGMENT_BYTES}={value} of {topic}: at least {MIN_SEGMENT_BYTES}"
+            found[topic, SEGMENT_BYTES] = text
     return found
 
 

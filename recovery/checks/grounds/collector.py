@@ -168,6 +168,7 @@ class Circumstances:
         topic, log_dir = partition.topic, partition.log_dir
         self.now_ms = now_ms
         self.is_clean = partition.stopped is StoppedState.CLEAN
+        self.is_trimmed = partition.is_trimmed
         self.is_metadata = topic == METADATA_TOPIC
         self.is_internal = topic in UNSEQUENCED_TOPICS
         self.is_compacted = topic in COORDINATOR_TOPICS

@@ -41,6 +41,7 @@ from storage.file_names import (
 )
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType, parse_control_key
+from storage.formats.message import unknown_tags
 from storage.formats.partition_metadata import METADATA_TOPIC_ID, format_uuid
 from storage.formats.quorum_state import parse_quorum_state
 from storage.formats.quorum_state import problems as quorum_state_problems
@@ -304,7 +305,12 @@ def _decode_batch(
                     segment.path, batch, record.offset, record.value, does
                 )
             try:
-                decoded.append((record.offset, records.parse_record(record.value).api_key))
+                parsed = records.parse_record(record.value)
+                decoded.append((record.offset, parsed.api_key))
+                if tags := unknown_tags(parsed.data):
+                    found = ", ".join(map(str, sorted({*tags})))
+                    message = f"{parsed.name} has tagged fields that are not known: {found}"
+                    _add_batch("COO-5", message, segment, batch, collector, "", Severity.NOTE)
             except FormatError as exc:
                 is_newer = exc.check_id in _NEWER_RELEASE
                 if is_newer and not is_known:

@@ -230,6 +230,18 @@ def test_a_partition_with_eligible_leader_replicas() -> None:
     assert (found.elr, found.last_known_elr, found.isr, found.leader) == ((2,), (1,), (), -1)
 
 
+def test_a_controller_that_was_unregistered_is_gone() -> None:
+    registered = [
+        record(records.REGISTER_CONTROLLER, controllerId=each, endPoints=[], features=[])
+        for each in (8, 9)
+    ]
+    image = replay(*registered, record(records.UNREGISTER_CONTROLLER, controllerId=8))
+    assert sorted(image.controllers) == [9]
+    image.replay(record(records.UNREGISTER_CONTROLLER, controllerId=7))  # was never there
+    assert sorted(image.controllers) == [9]
+    assert image.is_complete
+
+
 def test_the_way_of_a_broker() -> None:
     registered = record(
         records.REGISTER_BROKER,
@@ -241,6 +253,7 @@ def test_the_way_of_a_broker() -> None:
         fenced=True,
         logDirs=[DIRECTORY],
         endPoints=[{"name": "P", "host": "h", "port": 9092, "securityProtocol": 0}],
+        features=[{"name": "f", "minSupportedVersion": 1, "maxSupportedVersion": 3}],
     )
     image = replay(registered, record(records.UNFENCE_BROKER, id=1, epoch=7))
     assert image.brokers[1] == BrokerImage(
@@ -251,6 +264,7 @@ def test_the_way_of_a_broker() -> None:
         log_dirs=(DIRECTORY,),
         incarnation_id=OTHER_ID,
         endpoints=(Endpoint("P", "h", 9092),),
+        features=(("f", 1, 3),),
     )
     change = records.BROKER_REGISTRATION_CHANGE
     image.replay(record(change, 1, brokerId=1, brokerEpoch=7, inControlledShutdown=1))

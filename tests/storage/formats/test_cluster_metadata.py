@@ -54,6 +54,12 @@ EXAMPLES = [
         MetadataRecord(2, "TOPIC_RECORD", 0, {"name": "t", "topicId": bytes(range(16))}),
         '{"type":"TOPIC_RECORD","version":0,"data":{"name":"t","topicId":"AAECAwQFBgcICQoLDA0ODw"}}',
     ),
+    # Of the log of a 4.4.0 controller.
+    (
+        bytes.fromhex("01 1d 00 00 00 00 08 00"),
+        MetadataRecord(29, "UNREGISTER_CONTROLLER_RECORD", 0, {"controllerId": 8}),
+        '{"type":"UNREGISTER_CONTROLLER_RECORD","version":0,"data":{"controllerId":8}}',
+    ),
     (
         FEATURE_BYTES,
         MetadataRecord(
@@ -246,6 +252,7 @@ NAMES = {
     20: "NO_OP_RECORD", 21: "ZK_MIGRATION_STATE_RECORD", 22: "REMOVE_USER_SCRAM_CREDENTIAL_RECORD",
     23: "BEGIN_TRANSACTION_RECORD", 24: "END_TRANSACTION_RECORD", 25: "ABORT_TRANSACTION_RECORD",
     26: "REMOVE_DELEGATION_TOKEN_RECORD", 27: "REGISTER_CONTROLLER_RECORD", 28: "CLEAR_ELR_RECORD",
+    29: "UNREGISTER_CONTROLLER_RECORD",
 }  # fmt: skip
 
 

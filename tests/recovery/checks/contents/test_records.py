@@ -418,6 +418,7 @@ def test_records_that_decode(tmp_path: Path, topic: str, content: Content) -> No
         ("__consumer_offsets", (OFFSET[0], (OFFSET[1] or b"")[:-1]), "MSG-1", Severity.ERROR),
         ("__consumer_offsets", (b"\0", None), "MSG-1", Severity.ERROR),
         ("__consumer_offsets", (GROUP[0], (GROUP[1] or b"")[:-2]), "MSG-1", Severity.WARNING),
+        ("__consumer_offsets", (GROUP[0], GROUP[1][:-1] + b"\x01\x09\x00"), "COO-5", Severity.NOTE),
     ],
 )
 def test_records_that_do_not_decode(

@@ -355,7 +355,7 @@ def test_a_control_record_of_a_newer_release(tmp_path: Path) -> None:
     key, value = bytes.fromhex("0000004d"), bytes.fromhex("0000")
     log = data(0, NO_OP) + batch(1, (key, value), attributes=32)
     finding = the_one(metadata_dir(tmp_path, log), "KRF-4")
-    assert finding.message == "Kafka 4.3 does not know control record type 77"
+    assert finding.message == "Kafka 4.4 does not know control record type 77"
     assert finding.broker_action == STOPS
 
 

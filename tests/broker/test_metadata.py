@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from eoctl.lab.world.settings import CONTROLLER_ID
 from tests.changes import rows_of
+from tests.kafka import jars
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.cluster import Cluster
 from tests.kafka.jars import java_command, quick_start
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.exhaustive]
 WAIT_S = 60.0
 QUIET = ("-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = jars.config_command()
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 # Whose setting it is, in Kafka's words and in ours. Those of a server.properties are in no metadata.

@@ -9,9 +9,10 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import org.apache.kafka.common.utils.Exit;
 
 public class Tools {
     static class Ended extends RuntimeException {
@@ -51,10 +52,28 @@ public class Tools {
         return status == null ? 0 : status;
     }
 
+    // Kafka's Exit has been in another package since 4.4.
+    static void catchEnds() throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        } catch (ClassNotFoundException moved) {
+            exit = Class.forName("org.apache.kafka.common.utils.internals.Exit");
+        }
+        for (Method method : exit.getMethods()) {
+            String name = method.getName();
+            if (!name.matches("set(Exit|Halt)Procedure|setShutdownHookAdder")) continue;
+            Class<?> type = method.getParameterTypes()[0];
+            method.invoke(null, Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type},
+                (proxy, called, with) -> {
+                    if (name.endsWith("Procedure")) end((int) with[0]);
+                    return null;
+                }));
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
-        Exit.setExitProcedure((with, message) -> end(with));
-        Exit.setHaltProcedure((with, message) -> end(with));
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        catchEnds();
         PrintStream own = System.out;
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

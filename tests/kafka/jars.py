@@ -57,6 +57,13 @@ def release() -> str:
     return ".".join(jar.removeprefix("kafka_2.13-").split(".")[:2])
 
 
+def config_command() -> str:
+    """The class of kafka-configs: another one since 4.4."""
+    is_there = any(KAFKA_LIBS.glob("kafka_2.13-*.jar"))
+    is_newer = is_there and tuple(map(int, release().split("."))) >= (4, 4)
+    return "org.apache.kafka.tools.ConfigCommand" if is_newer else "kafka.admin.ConfigCommand"
+
+
 def class_archive() -> Path:
     """Where the archive of loaded classes of this JVM is, if `tests.kafka.classes` has made it."""
     java = Path(tool("java")).resolve()

@@ -29,7 +29,7 @@ CONSUMER_GROUPS = f"{KNOWN}consumer.group.ConsumerGroupCommand"
 GROUPS = f"{KNOWN}GroupsCommand"
 TRANSACTIONS = f"{KNOWN}TransactionsCommand"
 LOG_DIRS = f"{KNOWN}LogDirsCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = jars.config_command()
 
 
 class Printed(NamedTuple):

@@ -26,12 +26,13 @@ from storage.errors import (
     AccessError,
     FormatError,
     UsageError,
+    call_text,
 )
 from storage.file_names import METADATA_TOPIC
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from recovery.look.describe import Description, PartitionDescription
     from storage.dirs.discovery import Discovery, Selected
@@ -106,13 +107,13 @@ def command(
             rows = iter([only])
         elif is_for_people(output):
             rows = iter([*rows])
-            tell_first(seen.lines(), output)
+            tell_first(seen.lines(wanted), output)
         if output is OutputFormat.TEXT:
             rows = with_words(rows)
         columns = Columns(PartitionDescription._fields, answers=PARTITION_ANSWERS)
         emit(Report("partition", columns, rows, notes=run.notes), output)
     if not (is_single or is_for_people(output)):
-        tell_answer(seen.lines(), output)
+        tell_answer(seen.lines(wanted), output)
     if segments or is_single:
         if output is OutputFormat.TEXT:
             line("")
@@ -147,8 +148,8 @@ class _Seen:
                 self._names.setdefault(found.verdict or "unreadable", []).append(_name(found))
             yield found
 
-    def lines(self) -> Iterator[Said]:
-        """Say how many partitions there are, which are damaged, and what is open."""
+    def lines(self, paths: Sequence[str]) -> Iterator[Said]:
+        """Say how many partitions there are, which are damaged, what is open, and the next call."""
         what = f"{counted(self._count, 'partition')}, {size_text(self._log_bytes)}"
         is_ok = not (self._names or self._run.status)
         yield Said("Found", f"{what}, all ok" if is_ok else what)
@@ -164,6 +165,8 @@ class _Seen:
             yield Said("Unread", f"{counted(unread, 'place')}, see below", Severity.ERROR.rank)
         if self._open_count:
             yield Said("Open", counted(self._open_count, "transaction"))
+        if not is_ok:
+            yield Said("Next", call_text(["eoctl", "check", *paths]))
 
 
 def _name(found: PartitionDescription) -> str:

@@ -88,7 +88,6 @@ def command(
 
 def _draw(run: DiffRun) -> None:
     """Print the answer, then the rows: on a terminal and in files of columns."""
-    from eoctl.face.columns import row_as_text
     from eoctl.output import Report
 
     order = [*ChangeKind]
@@ -96,15 +95,21 @@ def _draw(run: DiffRun) -> None:
     tell_answer(run.answer(), OutputFormat.TEXT)
     reports = [
         Report("state", STATE_COLUMNS, run.shown_states),
-        Report("change", CHANGE_COLUMNS, [row_as_text(each, TERMINAL_KEY) for each in rows]),
+        Report("change", CHANGE_COLUMNS, [_as_text(each, TERMINAL_KEY) for each in rows]),
         Report("partition", SUMMARY_COLUMNS, run.concerned),
     ]
     draw_below_answer(reports, run.notes)
 
 
+def _as_text(change: ChangeRow, most: int | None = None) -> tuple[Any, ...]:
+    """Return a row of text; a record without a key has the key null."""
+    from eoctl.face.columns import row_as_text
+
+    return row_as_text(change._replace(key=b"null") if change.key is None else change, most)
+
+
 def _stream(run: DiffRun, output: OutputFormat) -> None:
     """Print rows as they are found, then the sums of each partition."""
-    from eoctl.face.columns import row_as_text
     from eoctl.output import Report, emit, line
 
     is_text = output is OutputFormat.TEXT
@@ -112,7 +117,7 @@ def _stream(run: DiffRun, output: OutputFormat) -> None:
     if is_text:
         line("")
     rows = run.rows()
-    emit(Report("change", CHANGE_COLUMNS, map(row_as_text, rows) if is_text else rows), output)
+    emit(Report("change", CHANGE_COLUMNS, map(_as_text, rows) if is_text else rows), output)
     if is_text:
         line("")
     emit(Report("partition", SUMMARY_COLUMNS, run.summaries, notes=run.notes), output)

@@ -32,7 +32,7 @@ from recovery.export.lost import lost_offsets_count
 from recovery.loss.rows import LossKind, LossRow, LossSummary
 from recovery.loss.survey import LossSurvey
 from recovery.rules.findings import Severity
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError, call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,6 +140,7 @@ class LossRun:
         self._survey = LossSurvey(paths, space, on_bytes=self._progress.advance)
         self._progress.total_bytes = self._survey.total_bytes
         self._limit = limit
+        self._paths = tuple(paths)
         self.counts = dict.fromkeys(LossKind, 0)
         self.notes: list[str] = [VERIFIED]
 
@@ -207,6 +208,8 @@ class LossRun:
         transactions = counted(sum(each.aborted_transactions for each in found), "transaction")
         words = f"{counted(aborted, 'record')} in {transactions}"
         yield Said("Aborted", words if aborted else "no record")
+        if self._survey.lost:
+            yield Said("Next", call_text(["eoctl", "check", *self._paths]))
 
     def _lost_words(self) -> str:
         lost = self._survey.lost

@@ -22,7 +22,7 @@ to judge; **note** is worth knowing, and harmless. A check gives another severit
 circumstances demand it; "excused" says when. The other rules tell what a broker does; what eoctl
 predicts, rebuilds and repairs follows them.
 
-They were read out of Kafka's sources and held against real brokers, 0.10.2 to 4.3.1. Where the two
+They were read out of Kafka's sources and held against real brokers, 0.10.2 to 4.4.0. Where the two
 differed, what the broker did counts.
 """
 

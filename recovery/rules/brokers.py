@@ -27,9 +27,9 @@ WRITING = (
     Rule(
         check_id="APP-3",
         title=(
-            "A client's batch begins at offset 0, has a record for each offset and at least one, "
-            "is no control batch, has a sequence if it has a producer id, and keys where the "
-            "topic is compacted. Timestamps lie within the topic's bounds."
+            "A client's batch begins at offset 0, has at least one record and a record for each "
+            "offset, and is no control batch. It has a sequence if it has a producer id, and keys "
+            "if the topic is compacted. Timestamps lie within the topic's bounds."
         ),
         kafka="LogValidator",
         test="test_writer.py",
@@ -82,8 +82,8 @@ WRITING = (
     Rule(
         check_id="APP-9",
         title=(
-            ".timeindex remembers the largest timestamp so far with the offset of its batch, and "
-            "gets an entry for it when .index gets an entry, if it is later than the last entry."
+            "When .index gets an entry, .timeindex gets an entry with the largest timestamp so "
+            "far and the offset of its batch, if that timestamp is above the last entry."
         ),
         kafka="LogSegment.append, TimeIndex",
         test="test_writer.py",
@@ -124,9 +124,9 @@ WRITING = (
     Rule(
         check_id="ROLL-6",
         title=(
-            "On a roll the old segment gets its last time entry, indexes are trimmed, a producer "
-            "snapshot is written at the new base; later, both are flushed and the recovery point "
-            "is moved."
+            "On a roll the old segment gets its last time entry, indexes are trimmed, and a "
+            "producer snapshot is written at the new base. Later, both are flushed and the "
+            "recovery point is moved."
         ),
         kafka="UnifiedLog.roll",
         test="test_writer_transactions.py",
@@ -216,7 +216,7 @@ LOADING = (
         check_id="REC-2",
         title=(
             "Recovery points and log starts are read at the start. A checkpoint with a wrong "
-            "version, count or number of fields takes its log dir offline; a field that is no "
+            "version, count or number of fields takes its log dir offline. A field that is no "
             "number only resets an offset checkpoint, but ends the start in "
             "leader-epoch-checkpoint."
         ),
@@ -308,8 +308,8 @@ LOADING = (
     Rule(
         check_id="REC-13",
         title=(
-            "Then leader epochs are truncated at both ends, the log start is the checkpoint or "
-            "the first base (with remote storage the checkpoint as it is), and producer state is "
+            "Then leader epochs are truncated at both ends. The log start is the checkpoint or "
+            "the first base (with remote storage the checkpoint as it is). Producer state is "
             "loaded up to the log end."
         ),
         kafka="LogLoader.load",
@@ -397,9 +397,9 @@ REPAIRING = (
     Rule(
         check_id="FIX-2",
         title=(
-            "Indexes are rebuilt batch by batch with a counter that begins at 0 in each segment: "
-            "that is what recovery writes, and what a broker since 3.9.1 wrote unless it opened "
-            "the segment again."
+            "Indexes are rebuilt batch by batch with a counter that begins at 0 in each segment. "
+            "Recovery writes them so, and so does a broker since 3.9.1 unless it opened the "
+            "segment again."
         ),
         kafka="LogSegment.recover",
         test="test_log_tail.py",

@@ -46,9 +46,9 @@ LOG = (
         broker="nothing; a consumer goes on behind the gap",
         fix="Take these offsets from a replica or a backup, if one has them.",
         excuse=(
-            "None if cleanup.policy says compact: below the offset that the cleaner has reached, "
-            "or anywhere if the topic has other replicas. --cleanup-policy states the policy if "
-            "there is no metadata."
+            "None if cleanup.policy says compact, below the offset that the cleaner has reached, "
+            "or anywhere if the topic has other replicas. The option --cleanup-policy states the "
+            "policy if there is no metadata."
         ),
         kafka="UnifiedLog",
         test="planted/segments.py",

@@ -26,10 +26,10 @@ REPLICATION = (
     Rule(
         check_id="REPL-3",
         title=(
-            "The high watermark is the smallest log end of three groups: replicas in sync, "
-            "replicas that are being added to the ISR (KIP-497), and replicas that have caught up "
-            "and are about to be added. It never falls while the same broker leads. From Kafka "
-            "3.7 on it does not move while the ISR is smaller than min.insync.replicas."
+            "The high watermark is the smallest log end of the replicas in sync. Replicas that "
+            "are being added to the ISR (KIP-497), and replicas that have caught up and are about "
+            "to be added, count too. It never falls while the same broker leads. From Kafka 3.7 "
+            "on it does not move while the ISR is smaller than min.insync.replicas."
         ),
         kafka="Partition.maybeIncrementLeaderHW",
         test="test_leader.py",
@@ -57,10 +57,10 @@ REPLICATION = (
     Rule(
         check_id="REPL-6",
         title=(
-            "acks=all is answered when the high watermark has passed the batch, and refused "
-            "before the append (NOT_ENOUGH_REPLICAS) or after it "
-            "(NOT_ENOUGH_REPLICAS_AFTER_APPEND) while fewer than min.insync.replicas are in sync; "
-            "acks=1 is answered by the leader alone, acks=0 by nobody."
+            "acks=all is answered when the high watermark has passed the batch. While fewer than "
+            "min.insync.replicas are in sync, it is refused before the append "
+            "(NOT_ENOUGH_REPLICAS) or after it (NOT_ENOUGH_REPLICAS_AFTER_APPEND). acks=1 is "
+            "answered by the leader alone, acks=0 by nobody."
         ),
         kafka="Partition.appendRecordsToLeader, DelayedProduce",
         test="test_leader.py",

@@ -183,9 +183,9 @@ STATE = (
     Rule(
         check_id="SNAP-9",
         title=(
-            "A recovery loads, for each segment, the newest snapshot up to its base, without what "
-            "has expired, replays, and writes one at the segment's end; in the end the snapshots "
-            "at a base offset, and the snapshot at the log end, are left."
+            "A recovery loads, for each segment, the newest snapshot up to its base, without "
+            "expired producers. It replays the segment and writes a snapshot at its end. In the "
+            "end the snapshots at a base offset, and the snapshot at the log end, are left."
         ),
         kafka="LogSegment.recover, LogLoader",
         test="cli/test_recover_state.py",
@@ -235,9 +235,9 @@ STATE = (
     Rule(
         check_id="TXN-6",
         title=(
-            ".txnindex has an entry for each aborted transaction, in the segment of its marker, "
-            "with the first offset of the earliest other one that is ongoing, or else the offset "
-            "behind the marker. Replicas may differ in it."
+            ".txnindex has an entry for each aborted transaction, in the segment of its marker. "
+            "The entry has the first offset of the earliest other ongoing transaction, or else "
+            "the offset after the marker. Replicas may differ in it."
         ),
         kafka="ProducerStateManager.lastStableOffset",
         test="test_writer_transactions.py",

@@ -231,7 +231,7 @@ def unsupported_features(features: Mapping[str, int], version: BrokerVersion | N
 
 
 REFUSES = "refuses to start"
-READERS_FAIL = "nothing; who reads it fails here"
+READERS_FAIL = "nothing; a consumer fails here"
 
 
 def check_release(

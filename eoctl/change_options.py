@@ -38,7 +38,7 @@ class ChangeOptions:
         """Refuse combinations that mean nothing."""
         if self.no_backup and not self.accept_loss:
             raise UsageError(
-                "--no-backup leaves no way back",
+                "a change with --no-backup cannot be undone",
                 next_step=f"leave it out; or {again('--i-accept-the-loss')}",
             )
         if self.accept_loss and not self.no_backup:

@@ -62,13 +62,13 @@ def how_to_undo(applied: Applied) -> str:
     found = applied.journal
     if found.status is Status.KEPT:
         return (
-            "what an interrupted run has written stays, and was gone on with since, as by a broker:"
-            f" there is no way back; its journal is {found.path}"
+            "files that an interrupted run has written stay, and were changed since, as by a "
+            f"broker: it cannot be undone; its journal is {found.path}"
         )
     if applied.was_done:
         return f"it had been applied before: {found.path}"
     if not found.has_backup:
-        return f"applied without a backup: there is no way back; its journal is {found.path}"
+        return f"applied without a backup: it cannot be undone; its journal is {found.path}"
     return f"eoctl undo {pasted(found.path)} takes it back"
 
 
@@ -85,7 +85,7 @@ def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
     if journals:
         more = f"; likewise for {len(journals) - 1} more journals" if len(journals) > 1 else ""
         yield (
-            f"eoctl diff {pasted(journals[0])} tells which records are gone, new or changed{more}"
+            f"eoctl diff {pasted(journals[0])} shows which records are lost, new or changed{more}"
         )
 
 

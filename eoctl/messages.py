@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LABEL_WIDTH = 8
 ZONE_POS = len("2026-11-21T02:58:06.000")
 ZONES = {"+00:00": "UTC", "Z": "UTC"}
-NO_UNDO = "no: with --no-backup nothing is kept to go back to"
+NO_UNDO = "no: with --no-backup nothing is kept for an undo"
 UNREAD = "; part of the log could not be read"  # behind what was found in the rest
 MAX_NAMES = 3  # in a line; how many more there are is counted
 

@@ -256,7 +256,7 @@ LeaderEpoch = Annotated[
         max=INT32_MAX,
         metavar="N",
         help="Leader epoch of the batches.",
-        show_default="the last one of the log",
+        show_default="the last epoch of the log",
     ),
 ]
 SegmentBytes = Annotated[

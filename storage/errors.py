@@ -191,7 +191,7 @@ class TruncatedError(FormatError):
         self, what: str, *, check_id: str, pos: int, needed_bytes: int, available_bytes: int
     ) -> None:
         super().__init__(
-            f"{what} is cut short",
+            f"{what} is truncated",
             check_id=check_id,
             pos=pos,
             expected=f"{needed_bytes} bytes",

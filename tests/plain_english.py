@@ -1,12 +1,13 @@
-"""Sentences of pages and man pages, and the patterns that plain English avoids.
+"""Sentences of pages, man pages and printed texts, and the patterns that plain English avoids.
 
 A page is a list of `Sentence`: text as a person reads it, with the place it has in its file. Code,
 examples, headings and generated rows are not sentences. Text of another kind joins by a function
-that gives sentences: see `markdown` and `manual`.
+that gives sentences: see `markdown`, `manual` and `printed`.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -187,6 +188,29 @@ def _of_mdoc(name: str, text: str) -> str:
     text = re.sub(r"\b(?:Cm|No|Fl|Ar|Pa|Va) ", "", text) if name in _TEXT else text
     text = re.sub(r"^(.*?)( [.,;:]+)?$", r"(\1)\2", text) if name == "Pq" else text
     return re.sub(r" ([.,;:)])", r"\1", text)
+
+
+def printed(path: str, text: str) -> Iterator[Sentence]:
+    """Give the sentences of the string constants of a module, without its docstrings.
+
+    An f-string is one text, with `CODE` for each value. A constant without a space is a name.
+    """
+    stack: list[ast.AST] = [ast.parse(text)]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.JoinedStr):
+            parts = (each.value if isinstance(each, ast.Constant) else CODE for each in node.values)
+            yield from _split(path, node.lineno, "".join(map(str, parts)), is_prose=False)
+            stack += [each for each in node.values if isinstance(each, ast.FormattedValue)]
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and " " in node.value:
+                yield from _split(path, node.lineno, node.value, is_prose=False)
+        else:
+            stack += [each for each in ast.iter_child_nodes(node) if not _is_docstring(each)]
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def hits(sentences: Iterable[Sentence], allowed: Iterable[str] = ()) -> list[str]:

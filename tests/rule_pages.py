@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 DIRECTORY = Path(__file__).parent.parent / "docs" / "rules"
 _MADE = "<!-- Made by `python -m tests.rule_pages` from recovery/rules; edit the rules there. -->"
 _INTRODUCTION = """
-Every id that `eoctl` prints, or that its manual and its code name, with what it says. `eoctl check
---explain ID` prints the same. Rules with a severity are checked: **error** is lost data, or a broker
-that will misbehave or not start; **warning** is what no healthy broker writes, or what a person has
-to judge; **note** is worth knowing, and harmless. A check gives another severity where the
-circumstances demand it; "excused" says when. The other rules tell what a broker does; what eoctl
-predicts, rebuilds and repairs follows them.
+Every id that `eoctl` prints, or that its manual and its code name, with its rule. `eoctl check
+--explain ID` prints the same. Rules with a severity are checked. An **error** is lost data, or a
+broker that will misbehave or not start. A **warning** is something that no healthy broker writes, or
+that a person has to judge. A **note** is worth knowing, and harmless. A check gives another severity
+if the circumstances demand it. "Excused" says when. The other rules describe a broker. The
+predictions, rebuilt files and repairs of eoctl follow them.
 
-They were read out of Kafka's sources and held against real brokers, 0.10.2 to 4.4.0. Where the two
-differed, what the broker did counts.
+The rules come from Kafka's sources and were compared with real brokers, 0.10.2 to 4.4.0. If the two
+differ, the broker is right.
 """
 
 
@@ -38,7 +38,7 @@ def _index() -> str:
     for page in PAGES:
         families = dict.fromkeys(rule.family for rule in page.rules)
         lines.append(f"- [{page.title}]({page.name}.md): {', '.join(families)}")
-    lines += ["", "| rule | severity | what holds |", "|---|---|---|"]
+    lines += ["", "| rule | severity | statement |", "|---|---|---|"]
     for page in PAGES:
         for rule in page.rules:
             link = f"[{rule.check_id}]({page.name}.md#{rule.check_id.lower()})"
@@ -61,7 +61,7 @@ def _section(rule: Rule) -> str:
         ("To put it right", said.fix),
         ("Excused", said.excused),
         ("In Kafka", said.kafka_class),
-        ("Shown by", f"tests: {rule.test}" if rule.test else "no test: nothing tells of it"),
+        ("Shown by", f"tests: {rule.test}" if rule.test else "no test: no check reports it"),
     )
     lines = [f"## {rule.check_id}\n", *_wrapped(rule.title), ""]
     for name, words in facts:

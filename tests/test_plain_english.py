@@ -1,4 +1,7 @@
-"""Pages and man pages are plain English: no pattern of `tests.plain_english`, short sentences."""
+"""Pages, man pages and printed texts are plain English.
+
+No pattern of `tests.plain_english` is in them, and sentences of pages are short.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.plain_english import PATTERNS, Sentence, hits, manual, markdown, reading_ease, syllables
+from tests.plain_english import (
+    PATTERNS,
+    Sentence,
+    hits,
+    manual,
+    markdown,
+    printed,
+    reading_ease,
+    syllables,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 ROOT = Path(__file__).parents[1]
 WORDS_MAX = 30
@@ -25,11 +37,24 @@ PAGES = (
     "CHANGELOG.md",
     *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
 )
+RULE_PAGES = tuple(f"docs/rules/{page.name}" for page in (ROOT / "docs/rules").glob("*.md"))
+ROOMS = ("eoctl", "recovery", "storage")  # of modules that print
+NOT_PRINTED = "eoctl/lab/"
+# Headings of the report page; those of other pages are no sentences either.
+HEADINGS = ("What is wrong", "Who is blocked", "What to do")
 MAN_PAGES = tuple(f"man/{page.name}" for page in (ROOT / "man").glob("*.[1-9]"))
+
+
+def rules(path: str, text: str) -> Iterator[Sentence]:
+    """Give the sentences of a page of rules. A broker's action lists things, as a cell does."""
+    return (each._replace(is_prose=False) for each in markdown(path, text))
+
+
 # Kind of text -> its files, and the function that gives their sentences. Code joins here.
 SOURCES: dict[str, tuple[Iterable[str], Callable[[str, str], Iterable[Sentence]]]] = {
     "pages": (PAGES, markdown),
     "man": (MAN_PAGES, manual),
+    "rules": (RULE_PAGES, rules),
 }
 # File -> names and quotations in it that are no English of ours.
 ALLOWED: dict[str, tuple[str, ...]] = {}
@@ -61,6 +86,22 @@ def test_no_pattern(path: str) -> None:
 @pytest.mark.parametrize("path", all_files())
 def test_no_long_sentence(path: str) -> None:
     assert [str(each) for each in sentences_of(path) if len(each.words) > WORDS_MAX] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_pattern_in_printed_texts(room: str) -> None:
+    paths = (str(each.relative_to(ROOT)) for each in sorted((ROOT / room).rglob("*.py")))
+    found = [
+        each
+        for path in paths
+        if not path.startswith(NOT_PRINTED)
+        for each in hits(
+            sentence
+            for sentence in printed(path, (ROOT / path).read_text())
+            if sentence.text not in HEADINGS
+        )
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("path", EASY_PAGES)
@@ -139,6 +180,30 @@ def test_sentences_of_a_manual() -> None:
         (9, "What goes."),
     ]
     assert len(hits(found)) == 2
+
+
+MODULE = """\
+'''Told.'''
+
+
+class Told:
+    '''It is told.'''
+
+    def told(self, name):
+        super().told("it was told")
+        return f"{name} is {'not ' + 'told so'}: who" f" {name!r} it, told"
+"""
+
+
+def test_sentences_of_a_module() -> None:
+    found = list(printed("p", MODULE))
+    assert sorted((each.line, each.text) for each in found) == [
+        (8, "it was told"),
+        (9, "not"),
+        (9, "told so"),
+        (9, "\u2042 is \u2042: who \u2042 it, told"),
+    ]
+    assert len(hits(found)) == 3
 
 
 def test_each_pattern_is_one() -> None:

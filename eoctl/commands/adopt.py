@@ -175,7 +175,7 @@ def adopt_answer(adoption: Adoption, found: FoundCopies) -> PlanAnswer:
 def _losses(found: FoundCopies) -> Iterator[str]:
     others = [each for each in found.choices if each.lost_records_count != 0]
     if any(each.lost_records_count is None for each in others):
-        yield "what other copies have more is not known"
+        yield "the number of additional records in other copies is unknown"
     elif others:
         lost = sum(each.lost_records_count or 0 for each in others)
         yield f"{counted(lost, 'record')} of other copies"
@@ -199,8 +199,8 @@ def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[st
     )
     if found.brokers.image is None:
         yield (
-            "no metadata of the old cluster: settings are guessed from the logs, and partitions"
-            " behind the last one that is here are not missed (--partitions NAME=N)"
+            "no metadata of the old cluster: settings are guessed from the logs, and partitions "
+            "after the last partition that is here are not missed (--partitions NAME=N)"
         )
 
 
@@ -212,7 +212,7 @@ def _told_of_copies(found: FoundCopies) -> Iterator[str]:
     for each in found.taken:
         if each.repaired is not None:
             lost = cost_of([each.repaired]).lost.text
-            yield f"{each.copy.path}: repaired on the way (lost: {lost}); it stays as it is"
+            yield f"{each.copy.path}: repaired for the copy (lost: {lost}); it stays as it is"
     for path in found.brokers.set_aside[:3]:
         yield (
             f"{path}: left out, a broker had set it aside; to have it taken, give it the name of a"
@@ -229,17 +229,16 @@ def _told_of_start(found: FoundCopies) -> Iterator[str]:
     cut = [each for each in found.taken if _is_cut(each)]
     yield from first_of(
         [
-            f"{each.key}: a start cuts the log at {each.survey.start_end_offset}, of"
-            f" {each.survey.end_offset}"
+            f"{each.key}: a start truncates the log at {each.survey.start_end_offset}, of "
+            f"{each.survey.end_offset}"
             for each in cut
         ],
-        "partitions that a start cuts",
+        "partitions that a start truncates",
     )
     yield from first_of(
         [
-            f"{each.key}: a compaction did not end there: a start puts"
-            f" {counted(each.survey.swapped_count, 'new segment')} in the place of what"
-            " they replace"
+            f"{each.key}: a compaction did not end there: a start replaces old"
+            f" segments by {counted(each.survey.swapped_count, 'new segment')}"
             for each in found.taken
             if each.survey.swapped_count
         ],
@@ -528,8 +527,9 @@ def _adoption(
     notes += first_of(told, "settings")
     if not options.keeps_retention:
         notes.append(
-            "nothing is deleted or compacted until retention.ms, retention.bytes and"
-            " min.compaction.lag.ms of the topics are set back, but in those of coordinators"
+            "nothing is deleted or compacted until retention.ms, retention.bytes and "
+            "min.compaction.lag.ms of the topics are set back, except in the topics of "
+            "coordinators"
         )
     more = _security(found, options.metadata_dir, notes) if options.has_security else ()
     node_id = options.node_id

@@ -129,7 +129,7 @@ def _stream(run: DiffRun, output: OutputFormat) -> None:
 
 ALL_COMPARED = "verified: checksums and contents of all batches that were compared"
 NO_METADATA_RECORDS = f"records of {METADATA_TOPIC} are not compared: topics and configs are"
-REPLICAS_CHOSEN = "of several replicas, the one that replicas compare recommends is compared"
+REPLICAS_CHOSEN = "of several replicas, eoctl compares the replica that replicas compare recommends"
 NO_RECORDS = "records are not compared (--no-records)"
 
 

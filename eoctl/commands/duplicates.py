@@ -213,7 +213,7 @@ _CAUSES = {
     DuplicateCause.UNKNOWN: "unknown, a copy was written without idempotence",
 }
 VERIFIED = "verified: headers and checksums of all batches"
-DECODED = "verified: headers and checksums of all batches, records of those that are compared"
+DECODED = "verified: headers and checksums of all batches, records of the compared batches"
 
 
 class DuplicatesRun:

@@ -360,7 +360,7 @@ def _counts(topics: Sequence[str]) -> dict[str, int]:
         if name == METADATA_TOPIC:
             raise UsageError(f"--topic {text}: the controller makes {METADATA_TOPIC} itself")
         if name in counts:
-            raise UsageError(f"--topic {name}: is there twice")
+            raise UsageError(f"--topic {name}: is given twice")
         is_number = number.isdecimal() and number.isascii() and 1 <= int(number) <= INT32_MAX
         if has_count and not is_number:
             raise UsageError(

@@ -40,7 +40,7 @@ class JournalAction(StrEnum):
 
 
 def command(
-    action: Annotated[JournalAction, argument(metavar="list|show|prune", help="What to do.")],
+    action: Annotated[JournalAction, argument(metavar="list|show|prune", help="Action to run.")],
     paths: Annotated[
         list[str],
         argument(metavar="PATH...", help="Log dirs, backup directories, or single journals."),
@@ -227,5 +227,5 @@ def _pruned(
             continue
         rows.append((Path(each.path).name, _status(each), each.kept_bytes, apply, each.path))
     if rows and not apply:
-        notes.append("nothing was removed: --apply does it, and takes the way back away")
+        notes.append("nothing was removed: --apply removes it, and then nothing can be undone")
     return rows, notes, errors

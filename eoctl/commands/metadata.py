@@ -452,8 +452,8 @@ class InSyncRun:
         self._is_short = self._is_short or not history.is_complete
         if not found:
             self.notes.append(
-                f"leader epoch {origin.leader_epoch} is not in the metadata, which begin at offset"
-                f" {history.start_offset}: who was in the ISR is not known"
+                f"leader epoch {origin.leader_epoch} is not in the metadata, which begin at "
+                f"offset {history.start_offset}: the ISR is unknown"
             )
             yield self._row(origin, None)
         for each in found:
@@ -631,8 +631,8 @@ class HistoryRun:
         told += parted_note(self.copy, known, history.end_offset)
         if known.end_offset < history.end_offset and known.parted_from is None:
             told.append(
-                f"changes from offset {known.end_offset} on may never have counted: how far the"
-                f" {len(voters) or 'unknown number of'} voters had agreed is not known"
+                f"changes from offset {known.end_offset} on may never have counted: it is unknown "
+                f"how far the {len(voters) or 'unknown number of'} voters had agreed"
             )
         told += moment_notes(history, self._moment)
         if history.end_offset:

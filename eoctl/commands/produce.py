@@ -126,7 +126,7 @@ def command(
             max=INT64_MAX,
             metavar="ID",
             help="Producer id; -1: not idempotent.",
-            show_default="a new one",
+            show_default="a new id",
         ),
     ] = None,
     producer_epoch: Annotated[
@@ -331,7 +331,7 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
     has_epochs = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
     if options.lease is not None and has_epochs:
         raise UsageError(
-            "--lease: the generation is the epoch, and each transaction would take another one",
+            "--lease: the generation is the epoch, and each transaction would take another epoch",
             next_step="--transaction-version 1",
         )
     if options.base_sequence and has_epochs:

@@ -505,9 +505,9 @@ class RebuildRun:
         elif cut is not None:
             self._has_findings = True
             self._notes.append(
-                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: recovery"
-                f" would cut {cut.log_bytes - cut.valid_bytes} bytes here and drop all later"
-                f" segments ({cut.verdict.kind.replace('_', ' ')}: {cut.verdict.reason})"
+                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: recovery "
+                f"would truncate {cut.log_bytes - cut.valid_bytes} bytes here and drop all later "
+                f"segments ({cut.verdict.kind.replace('_', ' ')}: {cut.verdict.reason})"
             )
 
 

@@ -373,7 +373,9 @@ class RepairRun:
             if each.selected.partition.name.state is DirState.LIVE:
                 self._found.append(each)
             else:
-                self.notes.append(f"{each.selected.partition.path}: passed over, not a live one")
+                self.notes.append(
+                    f"{each.selected.partition.path}: passed over, not a live directory"
+                )
 
     @property
     def strategy(self) -> Strategy | None:
@@ -613,9 +615,9 @@ class RepairRun:
                     why=f"would lose offsets {where}, and has {has} replicas: they would diverge"
                     " where Kafka cannot see it",
                     options=("--single-copy",),
-                    meaning="this directory is the only one that survives",
-                    first="--strategy move-away, so that the broker fetches it again;"
-                    " --metadata-dir DIR if it is the only one",
+                    meaning="this directory is the only replica that survives",
+                    first="--strategy move-away, so that the broker fetches it again; "
+                    "--metadata-dir DIR if it is the only replica",
                 )
             ],
         )
@@ -738,7 +740,7 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
     elif is_open:
         notes += (f"nothing was changed: {NO_WAY_BACK}",)
     else:
-        where = " in what could be read and mended here" if found.is_unread else ""
+        where = " in the part that could be read and repaired here" if found.is_unread else ""
         where = " in the other partitions" if found.errors else where
         nothing = f"there is nothing to repair{where}"
 

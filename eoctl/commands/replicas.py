@@ -67,7 +67,7 @@ class RuleName(StrEnum):
 
 @with_change()
 def command(
-    action: Annotated[ReplicasAction, argument(metavar="compare|rejoin", help="What to do.")],
+    action: Annotated[ReplicasAction, argument(metavar="compare|rejoin", help="Action to run.")],
     paths: Annotated[
         list[str],
         argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
@@ -399,7 +399,7 @@ def _require_clean(
     if acknowledged is not None and acknowledged <= end_offset:
         return
     what = (
-        "its high watermark is not known, so that acknowledged records may go"
+        "its high watermark is unknown, so that acknowledged records may be lost"
         if acknowledged is None
         else f"offsets below {acknowledged} were acknowledged, and {leader.path} has others there"
     )
@@ -407,11 +407,11 @@ def _require_clean(
         follower.path,
         [
             Lacking(
-                why=f"would be cut at {end_offset}: {what}",
+                why=f"would be truncated at {end_offset}: {what}",
                 options=("--unclean",),
                 meaning="that leader counts nevertheless, as after an unclean election",
-                first=f"eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} tells"
-                " what each choice loses",
+                first=f"eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} shows "
+                "what each choice loses",
             )
         ],
     )
@@ -423,12 +423,14 @@ def _show_hw_rule(
     """Tell what the rule before KIP-101 would have done; nothing carries it out."""
     high_watermark = follower.high_watermark
     if high_watermark is None:
-        raise RefusedError(f"{follower.path}: its high watermark is not known")
+        raise RefusedError(f"{follower.path}: its high watermark is unknown")
     target = max(min(high_watermark, follower.end_offset), follower.start_offset)
     by_epochs = require_follow_offset(follower, leader)
     kept = max(min(target, leader.end_offset) - by_epochs, 0)
     dropped = max(min(by_epochs, follower.end_offset) - target, 0)
-    notes.append(f"by leader epochs it would be cut at {by_epochs}, by its high watermark {target}")
+    notes.append(
+        f"by leader epochs it would be truncated at {by_epochs}, by its high watermark {target}"
+    )
     if kept:
         notes.append(
             f"offsets {by_epochs} to {by_epochs + kept - 1} would have stayed, where the leader has"

@@ -322,7 +322,7 @@ def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> in
     catalogue = open_catalogue(found, options)
     if not catalogue.topics:
         raise UsageError(
-            "nothing to serve: no partition of a topic that is asked for is there",
+            "nothing to serve: no partition of a requested topic is there",
             next_step="--topic GLOB, or --internal for the brokers' own topics",
         )
     run = _Run(catalogue, options, form)
@@ -362,8 +362,8 @@ def require_allowed(address: Address, options: ServeOptions) -> None:
         is_loopback = False
     if not is_loopback:
         raise RefusedError(
-            f"--listen {address}: whoever reaches that address could read everything that is"
-            " served; nobody is asked for a password",
+            f"--listen {address}: anyone who reaches that address could read everything that is "
+            "served; no password is required",
             next_step=f"--listen {address} --allow-remote, or --listen 127.0.0.1:{address.port}",
         )
 
@@ -375,7 +375,7 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
         names = " and ".join(sorted(map(str, ids)))
         raise UsageError(
             f"log dirs of clusters {names}: one broker is of one cluster",
-            next_step="a call for each cluster",
+            next_step="a run for each cluster",
         )
     metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
     clusters = Clusters(found.log_dirs, metadata)
@@ -564,7 +564,7 @@ class _Run:
         seconds = duration_text(round((time.monotonic() - client.began_s) * 1000))
         many = len(client.partitions)
         of_what = f" of {counted(many, 'partition')}" if many else ""
-        end = f"; cut off: {client.problem}" if client.problem else ""
+        end = f"; disconnected: {client.problem}" if client.problem else ""
         output.message(
             f"client {client.address}{name}: {counted(client.requests_count, 'request')},"
             f" {size_text(client.sent_bytes)}{of_what}, {seconds}{end}",

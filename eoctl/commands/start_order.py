@@ -151,8 +151,8 @@ def _tell(run: AdviseRun) -> None:
 
 
 VERIFIED = (
-    "verified: ends, high watermarks and leader epochs of the copies, and what a cut takes; not"
-    " the batches below (eoctl replicas compare)"
+    "verified: ends, high watermarks and leader epochs of the copies, and the records that a "
+    "truncation removes; not the batches below (eoctl replicas compare)"
 )
 
 
@@ -448,14 +448,17 @@ def _held_back(run: AdviseRun) -> Iterator[Said]:
 def _doubt(advice: Advice) -> Iterator[Said]:
     if advice.unseen:
         nodes = _ids(advice.unseen)
-        text = f"controller {nodes} was not given, and may know of later elections: who leads may"
-        yield Said("Doubt", f"{text} be another one. Give its log dir, or --metadata-dir", GRAVE)
+        text = f"controller {nodes} was not given, and may know of later elections: the leader may"
+        yield Said("Doubt", f"{text} be another broker. Give its log dir, or --metadata-dir", GRAVE)
 
 
 def _disks(advice: Advice) -> Iterator[Said]:
     if emptied := sorted({broker for each in advice.partitions for broker in each.case.emptied}):
         have = "has a new disk" if len(emptied) == 1 else "have new disks"
-        text = f"broker {_ids(emptied)} {have}: start it once another one leads, or all is lost"
+        text = (
+            f"broker {_ids(emptied)} {have}: start it once another broker leads, or everything is "
+            "lost"
+        )
         yield Said("Disk", text, BAD)
 
 
@@ -520,7 +523,7 @@ def _told_of_first(best: OrderSum, count: int) -> str:
         return f"with {best.order[0]} up, {led:,} of {what} {'is' if led == 1 else 'are'} led"
     all_are = f"all {what} are" if count > 1 else "the partition is"
     asked = best.asked_partitions_count
-    request = ", once you ask for it" if asked == count else f", {asked:,} on request" * bool(asked)
+    request = ", once you request it" if asked == count else f", {asked:,} on request" * bool(asked)
     return f"with {best.order[0]} up, {all_are} led{request}"
 
 
@@ -549,7 +552,7 @@ def _known_leader(advice: Advice) -> str:
             how = {
                 "elr": "in the ELR, and stopped cleanly",
                 "last known": "the last leader, with ISR and ELR empty",
-            }.get(how_led(each), "the last one in the ISR")
+            }.get(how_led(each), "the last member of the ISR")
             return f"{each.key}: broker {first} is {how}"
     return ""
 
@@ -577,7 +580,7 @@ def _lost(run: AdviseRun) -> Iterator[Said]:
             "Lost", f"not known of {what}: not every live copy is in the given log dirs", GRAVE
         )
     else:
-        yield Said("Lost", "nothing: no copy that was given has what its leader has not")
+        yield Said("Lost", "nothing: no given copy has records that its leader lacks")
     worst = max(_chosen(run), key=lambda each: each.lost_offsets_count or 0, default=None)
     if worst is not None and worst.lost_offsets_count:
         yield Said("", _told_of_cut(worst))
@@ -651,7 +654,7 @@ def _requests(advice: Advice) -> Iterator[Said]:
         assert each.outcome is not None
         up = advice.orders[0].order[: each.outcome.step]
         when = f"with {_ids(up)} up, and no other" if up else "now"
-        yield Said("", f"{when}, broker {each.outcome.leader} leads once you ask for it:")
+        yield Said("", f"{when}, broker {each.outcome.leader} leads once you request it:")
         yield Said("", "kafka-leader-election.sh --bootstrap-server HOST:PORT \\")
         topic = pasted(each.key.topic)
         yield Said(
@@ -675,9 +678,9 @@ def _next(advice: Advice) -> Iterator[Said]:
     if not waiting:
         text = f"start {_controllers_first(advice)}broker {best.order[0]}"
         if any(each.is_asked_for and each.step == 1 for each in first):
-            text += ", ask for it"
+            text += ", request its election"
         if by_first:
-            text += ", and see that it leads before the next one"
+            text += ", and see that it leads before the next broker"
         yield Said("Next", text)
         return
     together = _ids(best.order[: max(waiting)])

@@ -233,7 +233,7 @@ def _planned(found: PlannedTruncation) -> Planned:
         plans=() if found.plan is None else (found.plan,),
         show=show,
         notes=found.notes,
-        nothing="there is nothing to cut",
+        nothing="there is nothing to truncate",
         answer=lambda: _answer(found),
         status=lambda: EXIT_SKIPPED if found.is_short else EXIT_OK,
     )
@@ -338,7 +338,7 @@ def _put_together(
         return PlannedTruncation(None, rows, tuple(notes), is_short=bool(missing))
     log_dirs = [read_log_dir(each) for each in options.coordinator_dirs]
     cut = [each for each in truncations if each.steps]
-    with Progress("counting what goes", lambda: sum(map(_bytes_to_count, cut))):
+    with Progress("counting removed records", lambda: sum(map(_bytes_to_count, cut))):
         first, *others = (
             price_truncation(
                 each,
@@ -356,8 +356,8 @@ def _put_together(
             _replica_price(each, found) for each, found in zip(cut[1:], others, strict=True)
         ]
     notes.append(
-        "verified: checksums from the recovery point to the cut, headers of what is cut; records"
-        " were not decompressed"
+        "verified: checksums from the recovery point to the truncation, headers of the removed "
+        "batches; records were not decompressed"
     )
     plan = make_plan("truncate", arguments, steps, price)
     names = {
@@ -441,9 +441,9 @@ def _require_no_other_copy(
                 why=f"would end at {truncation.cut.end_offset}, {where}, and has {has} replicas:"
                 " they would diverge where Kafka cannot see it",
                 options=("--single-copy",),
-                meaning="this directory will be the only one that survives",
-                first="--all-replicas DIR for each other one; --metadata-dir DIR if it is the"
-                " only one",
+                meaning="this directory will be the only replica that survives",
+                first="--all-replicas DIR for each other replica; --metadata-dir DIR if it is the "
+                "only replica",
             )
         ],
     )

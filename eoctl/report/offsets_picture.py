@@ -37,7 +37,7 @@ LEGEND = (
     "E log end",
     "(of several at one place the first of L H S R E)",
     "{border} segment",
-    "{held} held back from read_committed",
+    "{held} blocked for read_committed",
     "! error",
     "? warning",
     ". note",
@@ -199,7 +199,7 @@ class _OffsetDrawing:
             if holder.transactional_id is not None:
                 whose += f" ({self._canvas.name(holder.transactional_id)})"
             held = _counted(holder.held_offsets_count or 0, "offset")
-            yield f"{held} held back by {whose} since offset {holder.first_offset}", DOUBTFUL
+            yield f"{held} blocked by {whose} since offset {holder.first_offset}", DOUBTFUL
         if row.open_transactions:
             yield f"{row.open_transactions:,} open"
 

@@ -188,7 +188,7 @@ def _drawn(copies: _Copies) -> str:
         for number, each in enumerate(copies.replicas)
     ]
     height = max(len(rows), 1) * ROW
-    told = "a copy ends earlier" if fork is None else f"copies part at offset {fork:,}"
+    told = "a copy ends earlier" if fork is None else f"copies diverge at offset {fork:,}"
     if fork is None and copies.is_parted:
         told = "copies have no offset in common, or could not be compared"
     if fork is not None:
@@ -242,7 +242,7 @@ ENDINGS = {
     "overdue": "its coordinator should have ended it",
     "hanging": "no coordinator will end it",
     "unlisted": "no coordinator will end it",
-    "unknown": "whether a coordinator ends it is not known",
+    "unknown": "it is unknown whether a coordinator ends it",
 }
 NOTHING_WRONG = "Nothing wrong was found in what was read."
 
@@ -429,7 +429,7 @@ def _held_sentence(row: HeldMark, now_ms: int) -> str:
     what = "" if row.verdict is None else escaped(f" ({row.verdict}: {ENDINGS[row.verdict]})")
     late = "; it is older than any may be" if row.is_late else "; it is not late"
     if not row.is_end_read:
-        late += "; whether it was ended behind what was read is not known"
+        late += "; it is unknown whether it was ended after the part that was read"
     link = tag("a", "show", href=f"#{anchor(row.topic, row.partition, row.first_offset)}")
     return f"{where} {_with_times(text)}. By {escaped(by)}{named}{what}{escaped(late)}. {link}"
 
@@ -514,7 +514,7 @@ LEGEND = (
     ("proved", "duplicate, proved"),
     ("suspected", "suspected only"),
     ("bound", "known as a bound only (HW)"),
-    ("backwards", "timestamps go back"),
+    ("backwards", "timestamps run backwards"),
     ("commit", "committed offset of a group, and its lag"),
     ("event", "id fenced, timed out, new epoch"),
     ("deadline", "when a transaction times out"),
@@ -633,7 +633,7 @@ def _sections(model: Model) -> Iterator[str]:
         "Replicas",
         forks_picture(model),
         (_rows(model, "replica", MAX_ROWS) + _rows(model, "comparison", MAX_ROWS))
-        or paragraph("No partition is there twice, so that nothing was compared."),
+        or paragraph("No partition has two copies, so nothing was compared."),
         _rows(model, "change", MAX_ROWS, _CHANGES),
     )
     yield section(
@@ -687,7 +687,7 @@ _CAPTIONS = {
     "replica": "Copies",
     "comparison": "Copies, compared",
     "commit": "Committed offsets",
-    "change": "What became of the cluster",
+    "change": "Changes of the cluster",
 }
 
 
@@ -763,5 +763,5 @@ def _transactions(model: Model) -> str:
 
 def _ids(model: Model) -> str:
     newest = {each.transactional_id: each for each in model.states}
-    caption = "What their coordinators know"
+    caption = "States of their coordinators"
     return _table(caption, _STATES, list(newest.values()), limit=MAX_ROWS)

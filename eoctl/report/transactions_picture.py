@@ -157,7 +157,7 @@ class _TransactionDrawing:
             words.append(f"{label} {UNKNOWN if value is None else value}")
         for each in (row for lane in lanes for row in lane.rows if row.holds_last_stable_offset):
             held = _counted(each.held_offsets_count or 0, "offset")
-            words.append((f"{held} held back since offset {each.first_offset}", DOUBTFUL))
+            words.append((f"{held} blocked since offset {each.first_offset}", DOUBTFUL))
             first_ms, last_ms = _first_ms(each), self._last_ms(each)
             if first_ms is not None and last_ms is not None:
                 words.append(f"{duration_text(max(last_ms - first_ms, 0))} of the log")

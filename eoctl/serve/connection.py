@@ -153,7 +153,7 @@ async def answer(
         raise CutOffError(f"not a request: {exc}") from exc
     api = apis().get(header.api_key)
     if api is None or header.api_key not in ANSWERS:
-        raise CutOffError(f"API {header.api_key} is not known")
+        raise CutOffError(f"API {header.api_key} is unknown")
     if not api.has(header.version):
         if api.key != API_VERSIONS:
             raise CutOffError(f"{api.name} has no version {header.version}")
@@ -274,7 +274,7 @@ class Connection:
     async def _request(self) -> bytes | None:
         """Read the next request; None: there is none any more."""
         try:
-            first = await self._exactly(_SIZE.size, "it has asked for nothing")
+            first = await self._exactly(_SIZE.size, "it has requested nothing")
         except asyncio.IncompleteReadError as exc:
             if exc.partial:
                 raise

@@ -85,7 +85,7 @@ class Server:
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Take note of what no task was there to meet: no descriptor for one more connection."""
         if isinstance(error := context.get("exception"), OSError) and "socket" in context:
-            self._turn_away(f"{error.strerror}: those who come must wait")
+            self._turn_away(f"{error.strerror}: new clients must wait")
         else:
             loop.default_exception_handler(context)
 

@@ -31,8 +31,8 @@ def check_packages() -> None:
             raise ImportError(f"{where}: the package {name} of eoctl is missing; try: {BUNDLE}")
         if file.parent != here / name:
             raise ImportError(
-                f"{where}: the module {name} is a foreign one, {file}, and hides that of "
-                f"eoctl in {here}; take its directory off PYTHONPATH, or put that of eoctl first; "
+                f"{where}: the module {name} is foreign, {file}, and hides the module of eoctl in "
+                f"{here}; take its directory off PYTHONPATH, or put the directory of eoctl first; "
                 f"try: {BUNDLE}"
             )
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]

@@ -76,7 +76,7 @@ def start_audit(
         raise UsageError(f"{to}: executors have other working directories", next_step="/DIR")
     if is_remote(session):
         raise UsageError(
-            "an audit that goes on keeps its state through the JVM, which Spark Connect has not",
+            "an audit that goes on keeps its state through the JVM, which Spark Connect lacks",
             next_step="start it below spark-submit, or read the sources as streams",
         )
     register(session)

@@ -203,7 +203,7 @@ def _identify(
             table = "; ".join(_id_row(each, known[each]) for each in known)
             likely = format_uuid(ids[0]) if ids else new_topic_id()
             what = "which one it is" if len(ids) > 1 else "it"
-            why = f"{name}: has no one topic id, and nothing tells {what} ({table})"
+            why = f"{name}: has no single topic id, and nothing shows {what} ({table})"
             lacks.append(Lack(why, ("--topic-id", f"{name}={likely}")))
         return {number: copies for number, copies in numbers.items() if known}, b""
     topic_id = ids[0] if given is None else given

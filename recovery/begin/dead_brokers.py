@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir
     from storage.file_names import TopicPartition
 
-ONE_CALL_EACH = "one call for each cluster"
+ONE_CALL_EACH = "one run for each cluster"
 
 
 class DeadCopy(NamedTuple):

@@ -463,8 +463,8 @@ def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepSta
 def _changed(found: Journal, path: str, what: str) -> RefusedError:
     return RefusedError(
         f"{path}: {what}, as by a broker that ran; going on would lose that",
-        next_step=f"eoctl journal show {pasted(found.path)}   # to keep what is there now, remove"
-        f" {listing.UNFINISHED_NAME} from the log dir if it is there",
+        next_step=f"eoctl journal show {pasted(found.path)}   # to keep the files as they"
+        f" are, remove {listing.UNFINISHED_NAME} from the log dir if it is there",
     )
 
 

@@ -79,15 +79,15 @@ def check(found: Journal) -> None:
     appends = _appends_of(found)
     if found.status is Status.KEPT:
         raise RefusedError(
-            f"{found.path}: was interrupted, and its files were changed since, as by a broker:"
-            " there is no way back"
+            f"{found.path}: was interrupted, and its files were changed since, as by a broker: it "
+            "cannot be undone"
         )
     reason = _why_changed(found) if found.status is Status.APPLIED else why_not_ours(found)
     if reason:
         raise RefusedError(
             f"{reason} since, as by a broker that ran; going on would lose that",
-            next_step=f"eoctl journal show {pasted(found.path)}   # to keep what is there"
-            f" now, eoctl apply {pasted(found.path)}",
+            next_step=f"eoctl journal show {pasted(found.path)}   # to keep the files as they are, "
+            f"eoctl apply {pasted(found.path)}",
         )
     for each in appends.new_directories:
         require_no_strangers(each)
@@ -390,11 +390,11 @@ def require_way_back(found: Journal) -> None:
         AccessError: its place cannot be listed.
     """
     if not found.has_backup:
-        raise RefusedError(f"{found.path}: was applied without a backup, so there is no way back")
+        raise RefusedError(f"{found.path}: was applied without a backup, so it cannot be undone")
     if later := later_without_backup(found):
         raise RefusedError(
-            f"{found.path}: a later plan for the same log dir was applied without a backup, and"
-            f" there is no way back to before that: {later}",
+            f"{found.path}: a later plan for the same log dir was applied without a backup, so "
+            f"nothing before it can be undone: {later}",
             next_step=f"what this one replaced is kept in {found.path}: copy from there by hand",
         )
 

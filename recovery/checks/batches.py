@@ -200,8 +200,8 @@ class BatchCheck:
             self._collector.add(
                 "SEG-1",
                 self._path,
-                "the segment begins below the end of the one before it: who reads by offset misses"
-                " what both have",
+                "the segment begins below the end of the segment before it: a consumer that seeks "
+                "by offset misses the offsets that both have",
                 base_offset=self._files.base_offset,
                 last_offset=before - 1,
                 expected=f"base offset >= {before}",

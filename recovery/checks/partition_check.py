@@ -423,7 +423,7 @@ class _PartitionCheck:
             "SEG-8",
             files.log.path,
             f"its {name} is missing",
-            broker_action="recovers the segment" if is_offset_index else "makes an empty one",
+            broker_action="recovers the segment" if is_offset_index else "makes an empty file",
         )
 
     def take(

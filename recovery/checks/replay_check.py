@@ -316,7 +316,10 @@ class ReplayCheck:
         """Note markers whose transaction a broker does not know any more: it dies of them."""
         assert self._files is not None
         for offset, producer_id in self.state.ongoing.unstarted[self._unstarted_count :]:
-            what = f"the transaction that ends at offset {offset} began where another one began"
+            what = (
+                f"the transaction that ends at offset {offset} began where another transaction "
+                "began"
+            )
             reason = f"{self._files.log.path}: {what} (producer {producer_id}): refuses to start"
             self._circumstances.refusals.append(Refusal(offset, reason))
         self._unstarted_count = len(self.state.ongoing.unstarted)
@@ -482,7 +485,7 @@ class ReplayCheck:
                 f"producer {each.producer_id} {what}",
                 severity=Severity.NOTE if is_slight or is_richer else None,
                 base_offset=offset,
-                fix="None: it tells of batches that the log has lost." if is_richer else "",
+                fix="None: it describes batches that the log has lost." if is_richer else "",
             )
 
     def _knows_lost_batches(self, each: EntryDifference, offset: int) -> bool:

@@ -116,7 +116,7 @@ def newest_image(selected: Iterable[Selected]) -> NewestImage:
     notes += reading.passed_over
     if not image.is_complete:
         notes += map(str, image.problems)
-        notes.append(f"{image.path}: not all of it could be read: a state may be an older one")
+        notes.append(f"{image.path}: not all of it could be read: a state may be out of date")
     return NewestImage(image, tuple(copies), tuple(notes))
 
 
@@ -296,7 +296,7 @@ def read_newest_whole(
             if problems:
                 passed_over = [
                     *map(str, problems),
-                    f"{path}: not all of it could be read: a state may be an older one",
+                    f"{path}: not all of it could be read: a state may be out of date",
                 ]
         elif not problems and reaches(found):
             passed_over.append(f"{path} counts: older, and whole")
@@ -365,7 +365,7 @@ def counted_to(
     own = min(read.snapshot_end_offset, end_offset)
     agreed = min(known.end_offset, shared, end_offset)
     if own >= agreed:
-        return CountedTo(own, "a snapshot" if own else "nothing tells", path)
+        return CountedTo(own, "a snapshot" if own else "nothing shows it", path)
     return CountedTo(agreed, known.why, path if shared < end_offset else None)
 
 
@@ -374,7 +374,7 @@ def _counted_newest(
 ) -> CountedTo:
     newest = copies[0]
     snapshot = max((_common(newest, each, each.snapshot_end_offset) for each in copies), default=0)
-    best = CountedTo(min(snapshot, end_offset), "a snapshot" if snapshot else "nothing tells")
+    best = CountedTo(min(snapshot, end_offset), "a snapshot" if snapshot else "nothing shows it")
     if len(voters) == 1:
         return CountedTo(end_offset, "one voter")
     of_voters: dict[int, int] = {}

@@ -160,7 +160,7 @@ def _state(number: int) -> str:
 
 def _where(remote: RemoteRange, segments: Sequence[RemoteSegment]) -> str:
     if not segments:
-        return f" (in which segments is not known: no record of {REMOTE_METADATA_TOPIC} here)"
+        return f" (in unknown segments: no record of {REMOTE_METADATA_TOPIC} here)"
     readable = [each for each in segments if each.is_readable]
     held = [each for each in readable if each.start_offset < remote.end_offset]
     held = [each for each in held if each.end_offset >= remote.start_offset]

@@ -609,7 +609,7 @@ class DuplicateSearch:
                 alone.append(each)
                 self.notes.append(
                     f"{each.partition.path}: not compared with other partitions: "
-                    f"{together[name.partition].partition.path} is the same one"
+                    f"{together[name.partition].partition.path} is the same directory"
                 )
             else:
                 together[name.partition] = each

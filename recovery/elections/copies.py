@@ -83,13 +83,13 @@ def read_copy(selected: Selected, broker: int, *, reads_headers: bool = False) -
     if end is not None and end.verdict.kind not in _WHOLE:
         found = read_replica(partition)
         end_offset = min(found.sound_end_offset, end_offset)
-        notes += (f"{each}: what lies behind does not count" for each in found.notes)
+        notes += (f"{each}: records after it do not count" for each in found.notes)
     log_end_offset = None if end is None else end.offset
     span = offsets_of(partition) if reads_headers else None
     lost = [each for each in partition.not_given(span) if each.check_id == GAP_CHECK_ID]
     if lost and lost[0].base_offset < end_offset:
         end_offset = max(lost[0].base_offset, start_offset)
-        notes.append(f"{partition.path}: {lost[0]}: what lies behind does not count")
+        notes.append(f"{partition.path}: {lost[0]}: records after it do not count")
     return LogCopy(
         broker=broker,
         partition=partition,

@@ -189,7 +189,7 @@ def _require_each_once(nodes: dict[int, Node]) -> None:
                 raise UsageError(
                     f"{first} and {each.path} are copies of one log dir of broker {node.node_id}"
                     f" (directory.id {format_uuid(own)})",
-                    next_step="give the one that the broker will be started with",
+                    next_step="give the log dir that the broker will be started with",
                 )
 
 
@@ -203,7 +203,7 @@ def _newest_metadata(
         if begun is not None:
             return NewestMetadata(path=begun.path, image=begun, voters=(), unseen=()), []
         raise UsageError(
-            f"no {METADATA_TOPIC}-0 there: who was in the ISR is not known",
+            f"no {METADATA_TOPIC}-0 there: the ISR is unknown",
             next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"
             " copy has most",
         )
@@ -239,8 +239,9 @@ def _told_of_missing_dirs(
             told = f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}"
             if each in replaced.get(node.node_id, ()):
                 yield (
-                    f"{told}, and a new one was formatted: where nobody leads it may lead with"
-                    " nothing, so that the others lose all; start it when another one leads"
+                    f"{told}, and a new log dir was formatted: if nobody leads, the broker may "
+                    "lead with nothing, so that the others lose everything; start it when another "
+                    "broker leads"
                 )
             else:
                 yield f"{told}: it is not among these, and what is in it counts as missing"

@@ -154,7 +154,7 @@ def _unread(found: Found) -> NextCall | None:
         return None
     more = f" (and {len(paths) - 1:,} more)" if len(paths) > 1 else ""
     sentence = f"Make {paths[0]}{more} readable, then check again."
-    return NextCall((), sentence, "nothing is known of what was not read")
+    return NextCall((), sentence, "nothing is known about the unread part")
 
 
 def _ended(found: Found) -> NextCall | None:
@@ -162,7 +162,7 @@ def _ended(found: Found) -> NextCall | None:
     if not directories:
         return None
     words = ("eoctl", "txn", "hanging", *_paths(found, directories))
-    return NextCall(words, "", "who ends them, and how")
+    return NextCall(words, "", "how each of them is ended")
 
 
 def _given(found: Found) -> NextCall | None:
@@ -174,7 +174,7 @@ def _given(found: Found) -> NextCall | None:
                 return _call(first.command, first.fix, "it may keep the broker from starting")
             if "not given" in first.what or "only some" in first.what:
                 sentence = "check all log dirs of the node: --server-properties FILE"
-                return NextCall((), sentence, "whether it starts is not known before")
+                return NextCall((), sentence, "until then it is unknown whether it starts")
     return None
 
 

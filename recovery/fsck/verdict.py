@@ -398,9 +398,9 @@ def _not_given(facts: NodeFacts, lost_dirs: Collection[str]) -> list[Obstacle]:
         if each.stopped is StoppedState.LIVE:
             found.append(Obstacle(each.path, "a broker is running on it"))
         elif each.stopped is StoppedState.UNKNOWN:
-            found.append(Obstacle(each.path, "how it was stopped is not known"))
+            found.append(Obstacle(each.path, "it is unknown how it was stopped"))
         elif each.meta is None and each.path not in lost_dirs:
-            found.append(Obstacle(each.path, "which node it is of is not known"))
+            found.append(Obstacle(each.path, "its node is unknown"))
     meta = _known_meta(facts)
     is_kraft = meta is not None and meta.version == 1
     if _begins(facts):

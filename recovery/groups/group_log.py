@@ -245,8 +245,8 @@ class GroupLog:
             yield f"no partition of {GROUPS_TOPIC} is here: nothing is known of any group"
         elif self.partitions_count is None:
             yield (
-                f"how many partitions {GROUPS_TOPIC} has is not known: of groups in others nothing"
-                " is said; --metadata-dir DIR tells"
+                f"the number of partitions of {GROUPS_TOPIC} is unknown: groups in other "
+                "partitions are not covered; --metadata-dir DIR gives the number"
             )
         for numbers, what in (
             (self.missing, "partitions are not here, and nothing is said of the groups in them"),
@@ -263,8 +263,8 @@ class GroupLog:
             )
         if self.unknown_count:
             yield (
-                f"{self.unknown_count} records of {GROUPS_TOPIC} have a type that is not known, and"
-                f" were passed over [{UNKNOWN_TYPE}]"
+                f"{self.unknown_count} records of {GROUPS_TOPIC} have an unknown type, and were "
+                f"passed over [{UNKNOWN_TYPE}]"
             )
 
     @property

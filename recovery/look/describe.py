@@ -494,8 +494,8 @@ def _tell_end(partition: Partition, read: int | None, end: int | None) -> Iterat
     """Where reading ended, if that is not the end of the log."""
     if read is not None and end is None:
         yield (
-            f"{partition.path}: the log end is not known, it is {read} at least: the last .log"
-            " could not be read up to its end"
+            f"{partition.path}: the log end is unknown, it is {read} at least: the last .log "
+            "could not be read up to its end"
         )
 
 

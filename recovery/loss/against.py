@@ -240,8 +240,8 @@ class _ComparedPartition:
         ]
         self._survey.is_short |= bool(findings)
         self._survey.notes += (
-            f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}:"
-            f" {each.reason}; what was there is not known"
+            f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}: "
+            f"{each.reason}; its contents are unknown"
             for each in findings
         )
         counts = self._counts
@@ -387,7 +387,7 @@ def _ranges(journal: Journal, step: JournalStep) -> list[Range] | None:
         return [(step.path, 0, step.before.file_bytes)]
     if step.backup_kind is BackupKind.NONE:
         raise RefusedError(
-            f"{step.path}: was changed without a backup: what it was is not known",
+            f"{step.path}: was changed without a backup: its earlier state is unknown",
             next_step=f"eoctl journal show {pasted(journal.path)}",
         )
     if step.backup_kind is BackupKind.CUT:

@@ -286,7 +286,7 @@ def _compared_producers(
     elif any(clock.has_expired(each.timestamp_ms) for each in on_disk):
         reason = "others have expired since, among which its producers were"
     else:
-        reason = "the same producers in another order, such as that of a broker before 3.5"
+        reason = "the same producers in another order, as a broker before 3.5 writes them"
         first_pos = first_difference(data, content)
         return FileDifference(
             name=name,

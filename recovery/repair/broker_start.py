@@ -176,8 +176,8 @@ class _BrokerStartPlanner:
         if done.end.is_cut:
             verdict = done.end.verdict
             self._notes.append(
-                f"{files.log.path}: {verdict.kind.replace('_', ' ')} at position"
-                f" {done.end.valid_bytes}: {verdict.reason}: a broker cuts it there"
+                f"{files.log.path}: {verdict.kind.replace('_', ' ')} at position "
+                f"{done.end.valid_bytes}: {verdict.reason}: a broker truncates it there"
             )
         self._done.append(done)
         if self._on_bytes is not None:
@@ -271,7 +271,7 @@ class _BrokerStartPlanner:
         for files in reversed(removed):
             for each in (files.log, files.offset_index, files.time_index, files.txn_index):
                 if each is not None:
-                    yield remove_step(self._path(each), "behind the place where the log is cut")
+                    yield remove_step(self._path(each), "after the end of the truncated log")
 
     def _segment_steps(self, files: SegmentFiles, done: RebuiltSegment) -> Iterator[Step]:
         if done.end.is_cut:

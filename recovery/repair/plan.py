@@ -246,7 +246,7 @@ def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:
             start_pos=0,
             end_pos=each.before.file_bytes,
             check_id=stop.check_id,
-            reason="behind the place of the cut",
+            reason="after the end of the truncated log",
         )
         yield lost_range(each.path, whole, end_offset, end_offset - 1)
 

@@ -145,7 +145,7 @@ def without_cut(found: Sequence[SalvagedSegment], end: PassEnd) -> list[Salvaged
         return None
     number = [each.base_offset for each in found].index(end.base_offset)
     batches = [*_at(found[number], verdict.start_pos)]
-    reason = f"{verdict.reason}: a broker cuts the log behind this control batch"
+    reason = f"{verdict.reason}: a broker truncates the log after this control batch"
     return _without(found, number, batches, verdict.check_id, reason)
 
 
@@ -532,8 +532,8 @@ class _SalvagePlanner:
 
     def _would_cut(self, cut: PassEnd) -> RefusedError:
         return RefusedError(
-            f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would cut what is"
-            f" left of it at offset {cut.next_offset}: {cut.verdict.reason}",
+            f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would truncate the rest "
+            f"of it at offset {cut.next_offset}: {cut.verdict.reason}",
             next_step=f"eoctl truncate {pasted(self._partition.path)} --to-offset"
             f" {cut.next_offset}",
         )

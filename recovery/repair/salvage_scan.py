@@ -603,7 +603,9 @@ class _Salvage:
         found = self._content.left_out(self._scan(start_pos, end_pos, last_offset), start_pos)
         runs, dropped = self._order.in_order(found)
         for each in dropped:
-            self._note(each, ORDER_CHECK_ID, "offset {} contradicts those of its neighbours")
+            self._note(
+                each, ORDER_CHECK_ID, ("offset {} contradicts the offsets of its neighbours")
+            )
         if depth == MAX_DEPTH or self._budget_bytes <= 0:
             return runs
         dropped += self._beyond[beyond_count:]

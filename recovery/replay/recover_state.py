@@ -194,9 +194,9 @@ def recover_state(
         )
     if remote is not None:
         is_known = any(each <= remote_end for each in history.snapshots)
-        what = "the producers up to there are those of the snapshot"
+        what = "the producers up to there come from the snapshot"
         if not is_known:
-            what = "no snapshot tells of the producers up to there"
+            what = "no snapshot has the producers up to there"
         notes.append(f"{remote}: {what}")
     history.forget_above(offset)
     started_from = max(history.snapshots, default=None)

@@ -336,8 +336,8 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
         likeness = Likeness.UNKNOWN
         end_offset = max(min(end_offset, sound_end_offset), start_offset)
         notes.append(
-            f"{one.path} and {other.path}: no difference below {end_offset}; behind that there is"
-            " damage, and whether they differ is not known"
+            f"{one.path} and {other.path}: no difference below {end_offset}; after that there is "
+            "damage, and it is unknown whether they differ"
         )
     else:
         is_same_end = one.end_offset == other.end_offset
@@ -553,9 +553,9 @@ def _rank(one: Standing) -> tuple[int, int, int, bool]:
 
 
 def _reason(best: Standing, others: Sequence[Standing]) -> str:
-    damage = "" if best.is_sound else "; what lies behind its damage does not count"
+    damage = "" if best.is_sound else "; records after its damage do not count"
     if not others:
-        return f"the only one{damage}"
+        return f"the only copy{damage}"
     if not best.end_offset:
         is_damaged = not all(each.is_sound for each in (best, *others))
         first = "; salvage what is damaged before any of them leads" if is_damaged else ""
@@ -578,7 +578,7 @@ def _reason(best: Standing, others: Sequence[Standing]) -> str:
     damaged = [each for each in equal if not each.is_sound]
     if best.is_sound and damaged:
         return f"{same} up to {end_offset}, and nothing of it is damaged"
-    alike = "the other one" if len(equal) == 1 else f"{len(equal)} others"
+    alike = "the other copy" if len(equal) == 1 else f"{len(equal)} others"
     return f"{same} up to {end_offset}, as {alike}: any of them may lead{damage}"
 
 

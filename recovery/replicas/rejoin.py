@@ -147,7 +147,7 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
     if offset is None:
         lacking = follower.path if not follower.epochs else leader.path
         raise RefusedError(
-            f"{lacking}: knows no leader epochs, so that no follower could tell where they part",
+            f"{lacking}: knows no leader epochs, so that no follower could find where they diverge",
             next_step=f"eoctl rebuild {pasted(lacking)}   # without batches of leader epochs,"
             f" {ADVICE}",
         )
@@ -155,9 +155,9 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
     if offset < first:
         whose, other = (follower, leader) if first == follower.start_offset else (leader, follower)
         raise RefusedError(
-            f"{follower.path}: would be cut at {offset}, below the log start {first} of"
-            f" {whose.path}: it has nothing in common with {other.path} there, and a broker would"
-            " drop all of it",
+            f"{follower.path}: would be truncated at {offset}, below the log start {first} of "
+            f"{whose.path}: it has nothing in common with {other.path} there, and a broker would "
+            "drop all of it",
             next_step=ADVICE,
         )
     return offset
@@ -177,9 +177,9 @@ def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int
     different = found.divergence_offset
     if different is not None and different < end_offset:
         raise RefusedError(
-            f"{follower.path} and {leader.path}: their batches differ from offset {different} on,"
-            f" while by their leader epochs they agree up to {end_offset}: a follower would keep"
-            " what the leader has not",
+            f"{follower.path} and {leader.path}: their batches differ from offset {different} on, "
+            f"while by their leader epochs they agree up to {end_offset}: a follower would keep "
+            "records that the leader lacks",
             next_step=f"eoctl truncate {pasted(follower.path)} --to-offset {different}"
             " --single-copy   # then the same again",
         )

@@ -27,9 +27,9 @@ WRITING = (
     Rule(
         check_id="APP-3",
         title=(
-            "A client's batch begins at offset 0, has a record for each offset and at least one, "
-            "is no control batch, has a sequence if it has a producer id, and keys where the "
-            "topic is compacted. Timestamps lie within the topic's bounds."
+            "A client's batch begins at offset 0, has at least one record and a record for each "
+            "offset, and is no control batch. It has a sequence if it has a producer id, and keys "
+            "if the topic is compacted. Timestamps lie within the topic's bounds."
         ),
         kafka="LogValidator",
         test="test_writer.py",
@@ -46,8 +46,8 @@ WRITING = (
     Rule(
         check_id="APP-5",
         title=(
-            "With CreateTime the largest timestamp is that of the records; with LogAppendTime it "
-            "is the broker's clock, and the records keep theirs."
+            "With CreateTime the largest timestamp comes from the records. With LogAppendTime it "
+            "comes from the broker's clock, and the records keep their timestamps."
         ),
         kafka="LogValidator",
         test="test_writer_transactions.py",
@@ -73,7 +73,7 @@ WRITING = (
         title=(
             "Once more than index.interval.bytes were written since the last entry, the next "
             "batch gets an entry in .index. Brokers before 3.9.1 and 4.0.1 do so per append, so "
-            "the last offset may be that of a later batch. The counter starts anew when a segment "
+            "the last offset may belong to a later batch. The counter starts anew when a segment "
             "is opened."
         ),
         kafka="LogSegment.append",
@@ -82,8 +82,8 @@ WRITING = (
     Rule(
         check_id="APP-9",
         title=(
-            ".timeindex remembers the largest timestamp so far with the offset of its batch, and "
-            "gets it when .index gets an entry, if it is later than the last one."
+            "When .index gets an entry, .timeindex gets an entry with the largest timestamp so "
+            "far and the offset of its batch, if that timestamp is above the last entry."
         ),
         kafka="LogSegment.append, TimeIndex",
         test="test_writer.py",
@@ -101,7 +101,7 @@ WRITING = (
         check_id="ROLL-1",
         title=(
             "A new segment begins when the next set does not fit into segment.bytes, when "
-            "segment.ms has passed, when an index is full, or when an offset no longer fits."
+            "segment.ms has passed, when an index is full, or when an offset does not fit."
         ),
         kafka="LogSegment.shouldRoll",
         test="test_writer.py",
@@ -109,8 +109,8 @@ WRITING = (
     Rule(
         check_id="ROLL-2",
         title=(
-            "What has passed is told by the timestamps of batches; by the clock only where the "
-            "first batch has none."
+            "The broker takes the time that has passed from the timestamps of batches. It uses "
+            "the clock only if the first batch has no timestamp."
         ),
         kafka="LogSegment.timeWaitedForRoll",
         test="test_writer.py",
@@ -124,9 +124,9 @@ WRITING = (
     Rule(
         check_id="ROLL-6",
         title=(
-            "On a roll the old segment gets its last time entry, indexes are trimmed, a producer "
-            "snapshot is written at the new base; later, both are flushed and the recovery point "
-            "is moved."
+            "On a roll the old segment gets its last time entry, indexes are trimmed, and a "
+            "producer snapshot is written at the new base. Later, both are flushed and the "
+            "recovery point is moved."
         ),
         kafka="UnifiedLog.roll",
         test="test_writer_transactions.py",
@@ -140,10 +140,10 @@ WRITING = (
     Rule(
         check_id="TRUNC",
         title=(
-            "A truncation to an offset cuts the whole batch that holds it and all behind it, in "
-            ".log, indexes, .txnindex, snapshots and leader epochs, and lowers recovery point, "
-            "high watermark and log start that lie beyond. The log end is then that offset, even "
-            "where the batch began lower."
+            "A truncation to an offset removes the whole batch that contains it and everything "
+            "after it. It applies to .log, indexes, .txnindex, snapshots and leader epochs. It "
+            "lowers a recovery point, high watermark or log start above the offset. The log end "
+            "is then that offset, even if the batch began lower."
         ),
         kafka="UnifiedLog.truncateTo",
         test="broker/test_truncate.py",
@@ -160,8 +160,8 @@ WRITING = (
     Rule(
         check_id="OFF-3",
         title=(
-            "A checkpointed high watermark is a lower bound of what it was: it is written every "
-            "few seconds."
+            "A checkpointed high watermark is a lower bound, because it is written every few "
+            "seconds."
         ),
         kafka="ReplicaManager.checkpointHighWatermarks",
         test="recovery/truncate/test_target.py",
@@ -170,8 +170,8 @@ WRITING = (
         check_id="OFF-5",
         title=(
             "The log start moves by retention, by DeleteRecords (into a batch, too), or with the "
-            "leader. A crash undoes a DeleteRecords that no checkpoint has, while the leader "
-            "epochs are cut already."
+            "leader. A crash undoes a DeleteRecords that no checkpoint has, although the leader "
+            "epochs are already truncated."
         ),
         kafka="UnifiedLog.maybeIncrementLogStartOffset",
         test="test_partition.py",
@@ -216,7 +216,7 @@ LOADING = (
         check_id="REC-2",
         title=(
             "Recovery points and log starts are read at the start. A checkpoint with a wrong "
-            "version, count or number of fields takes its log dir offline; a field that is no "
+            "version, count or number of fields takes its log dir offline. A field that is no "
             "number only resets an offset checkpoint, but ends the start in "
             "leader-epoch-checkpoint."
         ),
@@ -226,24 +226,26 @@ LOADING = (
     Rule(
         check_id="REC-3",
         title=(
-            "What ends with .deleted goes, then every .swap from the lowest .cleaned on, then "
-            "every .cleaned."
+            "A broker removes every file that ends with .deleted, then every .swap from the "
+            "lowest .cleaned on, then every .cleaned."
         ),
         kafka="LogLoader",
         test="test_start_prediction.py",
     ),
     Rule(
         check_id="REC-4",
-        title="What new segments replace is deleted, then each .swap gets its final name.",
+        title=(
+            "Segments that new segments replace are deleted, then each .swap gets its final name."
+        ),
         kafka="LogLoader.load",
         test="test_start_prediction.py",
     ),
     Rule(
         check_id="REC-5",
         title=(
-            "A segment without .index is recovered, one without .timeindex gets an empty one, and "
-            "one of which .txnindex has an entry below its base is recovered; indexes without "
-            ".log go. What indexes say is not looked at."
+            "A segment without .index is recovered, and so is a segment whose .txnindex has an "
+            "entry below its base. A segment without .timeindex gets an empty .timeindex. Indexes "
+            "without .log are deleted. The contents of indexes are not verified."
         ),
         kafka="LogLoader.loadSegmentFiles",
         test="test_start_prediction.py",
@@ -251,8 +253,8 @@ LOADING = (
     Rule(
         check_id="REC-6",
         title=(
-            "Without the clean-shutdown marker every segment from the one with the recovery point "
-            "on is recovered; once something is cut, all later segments go."
+            "Without the clean-shutdown marker the segment with the recovery point and all later "
+            "segments are recovered. If a segment is truncated, all later segments are removed."
         ),
         kafka="LogLoader.recoverLog",
         test="recovery/replay/test_recover_state.py",
@@ -261,8 +263,8 @@ LOADING = (
         check_id="REC-7",
         title=(
             "Recovering a segment verifies the checksum of each batch, derives indexes, "
-            ".txnindex, producers and leader epochs anew, and cuts the .log at the first batch "
-            "that is bad."
+            ".txnindex, producers and leader epochs anew, and truncates the .log at the first bad "
+            "batch."
         ),
         kafka="LogSegment.recover",
         test="test_torn_batch.py",
@@ -306,8 +308,8 @@ LOADING = (
     Rule(
         check_id="REC-13",
         title=(
-            "Then leader epochs are cut at both ends, the log start is the checkpoint or the "
-            "first base (with remote storage the checkpoint as it is), and producer state is "
+            "Then leader epochs are truncated at both ends. The log start is the checkpoint or "
+            "the first base (with remote storage the checkpoint as it is). Producer state is "
             "loaded up to the log end."
         ),
         kafka="LogLoader.load",
@@ -315,7 +317,7 @@ LOADING = (
     ),
     Rule(
         check_id="REC-14",
-        title="What lies below the recovery point is never verified.",
+        title="Batches below the recovery point are never verified.",
         kafka="LogLoader.recoverLog",
         test="test_log_tail.py",
     ),
@@ -337,8 +339,8 @@ LOADING = (
     Rule(
         check_id="EPOCH-2",
         title=(
-            "A leader notes its epoch before any data; followers and recovery note those of "
-            "batches that are higher than the last one."
+            "A leader notes its epoch before any data. Followers and recovery note the epoch of a "
+            "batch if it is higher than the last noted epoch."
         ),
         kafka="LeaderEpochFileCache",
         test="broker/test_replicas.py",
@@ -364,8 +366,8 @@ LOADING = (
     Rule(
         check_id="EPOCH-6",
         title=(
-            "On loading, epochs are cut at the log end and at the log start, and extended by "
-            "those of recovered batches; they are never made anew."
+            "On loading, epochs are truncated at the log end and at the log start, and extended "
+            "by the epochs of recovered batches. They are never made anew."
         ),
         kafka="LogLoader",
         test="recovery/repair/test_broker_start.py",
@@ -383,8 +385,8 @@ LOADING = (
     Rule(
         check_id="EPOCH-8",
         title=(
-            "Two logs agree below the end of their highest common epoch. What differs above the "
-            "high watermark is legal."
+            "Two logs agree below the end of their highest common epoch. Differences above the "
+            "high watermark are legal."
         ),
         kafka="AbstractFetcherThread",
         test="recovery/truncate/test_target.py",
@@ -395,9 +397,9 @@ REPAIRING = (
     Rule(
         check_id="FIX-2",
         title=(
-            "Indexes are rebuilt batch by batch with a counter that begins at 0 in each segment: "
-            "that is what recovery writes, and what a broker since 3.9.1 wrote unless it opened "
-            "the segment again."
+            "Indexes are rebuilt batch by batch with a counter that begins at 0 in each segment. "
+            "Recovery writes them so, and so does a broker since 3.9.1 unless it opened the "
+            "segment again."
         ),
         kafka="LogSegment.recover",
         test="test_log_tail.py",
@@ -405,9 +407,9 @@ REPAIRING = (
     Rule(
         check_id="FIX-5",
         title=(
-            "Cutting a tail cuts everything that speaks of it: indexes, .txnindex, leader epochs, "
-            "snapshots, recovery point, high watermark, cleaner's offset; the log start must not "
-            "lie beyond. Then the start must not take the stop for a clean one."
+            "Truncating a tail truncates everything that refers to it: indexes, .txnindex, leader "
+            "epochs, snapshots, recovery point, high watermark, cleaner's offset. The log start "
+            "must not lie beyond it. Then the start must not take the stop for a clean stop."
         ),
         kafka="UnifiedLog.truncateTo",
         test="broker/test_truncate.py",
@@ -424,9 +426,9 @@ REPAIRING = (
     Rule(
         check_id="FIX-7",
         title=(
-            "Checkpoints are rewritten whole, with the lines of other partitions as they are. A "
-            "line may be missing for recovery point, high watermark and cleaner; without the one "
-            "of a log start deleted records return."
+            "Checkpoints are rewritten whole, with the lines of other partitions as they are. The "
+            "line of a recovery point, a high watermark or a cleaner's offset may be missing. "
+            "Without the line of a log start, deleted records return."
         ),
         kafka="CheckpointFile",
         test="broker/test_truncate.py",

@@ -44,7 +44,7 @@ PAGES = (
     RulePage("loading", "How a broker loads and recovers a log", LOADING),
     RulePage("state", "Producers and transactions in a broker", STATE),
     RulePage("replication", "How replicas keep together", REPLICATION),
-    RulePage("repairing", "What a repair has to keep to", REPAIRING),
+    RulePage("repairing", "Requirements of a repair", REPAIRING),
 )
 RULES = {rule.check_id: rule for page in PAGES for rule in page.rules}
 

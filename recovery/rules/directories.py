@@ -32,16 +32,16 @@ DIRECTORIES = (
         ),
         severity=Severity.ERROR,
         broker="refuses to start, or takes the log dir offline",
-        fix="Mend it by hand, from another log dir of the node.",
-        excuse="A warning where only the release that is asked for minds.",
+        fix="Repair it by hand, from another log dir of the node.",
+        excuse="A warning if only the given release refuses it.",
         kafka="MetaPropertiesEnsemble",
         test="planted/dirs.py",
     ),
     Rule(
         check_id="DIR-4",
         title=(
-            "partition.metadata is there, parses, and its topic id, partition and replicas are "
-            "those of the cluster's metadata."
+            "partition.metadata is there, parses, and its topic id, partition and replicas match "
+            "the cluster's metadata."
         ),
         severity=Severity.ERROR,
         broker=(
@@ -50,7 +50,7 @@ DIRECTORIES = (
         ),
         fix="Find out which topic the data is of before you change anything.",
         excuse=(
-            "A note or a warning where the broker mends it, or where newer metadata may explain it."
+            "A note or a warning if the broker repairs it, or if newer metadata may explain it."
         ),
         kafka="PartitionMetadataFile, LogManager.isStrayReplica",
         test="planted/dirs.py",
@@ -103,7 +103,7 @@ DIRECTORIES = (
     ),
     Rule(
         check_id="DIR-9",
-        title="What is named like a file of a segment has a base offset of 20 digits.",
+        title="A file that is named like a file of a segment has a base offset of 20 digits.",
         severity=Severity.ERROR,
         broker="refuses to start",
         command="eoctl repair {} --strategy salvage",
@@ -175,7 +175,8 @@ DIRECTORIES = (
         title="Leader epochs and their start offsets rise, and none is negative.",
         severity=Severity.ERROR,
         broker=(
-            "refuses to start with a negative one, else drops what contradicts the newest (EPOCH-1)"
+            "refuses to start with a negative epoch, else drops entries that contradict the "
+            "newest (EPOCH-1)"
         ),
         command="eoctl rebuild {} --apply",
         kafka="LeaderEpochFileCache, EpochEntry",
@@ -185,7 +186,7 @@ DIRECTORIES = (
         check_id="EPC-2",
         title="The last leader epoch does not begin beyond the log end.",
         severity=Severity.NOTE,
-        broker="cuts it (EPOCH-6)",
+        broker="truncates it (EPOCH-6)",
         command="eoctl repair {} --strategy as-broker",
         kafka="LeaderEpochFileCache.truncateFromEndAsyncFlush",
         test="planted/offsets.py",
@@ -215,8 +216,8 @@ DIRECTORIES = (
     Rule(
         check_id="EPC-5",
         title=(
-            "A leader epoch has batches. No check tells of it: every restart of a leader leaves "
-            "one without (EPOCH-3)."
+            "A leader epoch has batches. No check reports it: every restart of a leader leaves an "
+            "epoch without batches (EPOCH-3)."
         ),
         severity=Severity.NOTE,
         broker="nothing",
@@ -228,7 +229,7 @@ DIRECTORIES = (
         check_id="CSD-1",
         title=".kafka_cleanshutdown is empty or has both keys, with whole numbers.",
         severity=Severity.NOTE,
-        broker="takes the stop for a clean one; the broker epoch is lost",
+        broker="takes the stop for a clean stop; the broker epoch is lost",
         fix="None needed.",
         kafka="CleanShutdownFileHandler",
         test="planted/dirs.py",
@@ -238,7 +239,7 @@ DIRECTORIES = (
         title="A text file is exactly what a broker would have written.",
         severity=Severity.NOTE,
         broker="reads it all the same",
-        fix="None needed; look for who else writes here, or for a flipped bit.",
+        fix="None needed; look for another program that writes here, or for a flipped bit.",
         kafka="CheckpointFile, PropertiesUtils",
         test="test_checkpoint.py",
     ),
@@ -272,8 +273,9 @@ DIRECTORIES = (
         severity=Severity.ERROR,
         broker="knows nothing of it",
         fix=(
-            "eoctl diff with the journal that the finding names tells which records are gone. "
-            "eoctl undo brings them back until a broker has run; eoctl journal remove forgets them."
+            "eoctl diff with the journal that the finding names prints which records are lost. "
+            "Until a broker has run, eoctl undo restores them. eoctl journal remove deletes the "
+            "backup."
         ),
         excuse=(
             "A warning where a partition was moved away and is not fetched yet; a note where "

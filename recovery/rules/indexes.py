@@ -7,7 +7,10 @@ from recovery.rules.findings import Rule, Severity
 INDEXES = (
     Rule(
         check_id="IDX-1",
-        title="The length of an .index is a multiple of 8, that of a .timeindex of 12.",
+        title=(
+            "The length of an .index is a multiple of 8, and the length of a .timeindex is a "
+            "multiple of 12."
+        ),
         severity=Severity.ERROR,
         broker="nothing after a clean stop; else it derives the file anew",
         command="eoctl rebuild {} --apply",
@@ -147,8 +150,8 @@ INDEXES = (
     Rule(
         check_id="TXI-4",
         title=(
-            "Every aborted transaction with data has an entry. Where one is missing, "
-            "read_committed consumers are given aborted records."
+            "Every aborted transaction with data has an entry. If an entry is missing, "
+            "read_committed consumers get aborted records."
         ),
         severity=Severity.ERROR,
         broker="nothing after a clean stop; a recovered segment gets its entries",
@@ -159,7 +162,10 @@ INDEXES = (
     ),
     Rule(
         check_id="TXI-5",
-        title="No committed transaction has an entry. Where one has, committed records are hidden.",
+        title=(
+            "No committed transaction has an entry. An entry of a committed transaction hides its "
+            "records."
+        ),
         severity=Severity.ERROR,
         broker="nothing after a clean stop; a recovered segment loses the entry",
         command="eoctl rebuild {} --apply",

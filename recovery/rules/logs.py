@@ -46,20 +46,20 @@ LOG = (
         broker="nothing; a consumer goes on behind the gap",
         fix="Take these offsets from a replica or a backup, if one has them.",
         excuse=(
-            "None if cleanup.policy says compact: below what the cleaner has reached, or"
-            " anywhere if the topic has other replicas. --cleanup-policy states the policy if no"
-            " metadata are there."
+            "None if cleanup.policy says compact, below the offset that the cleaner has reached, "
+            "or anywhere if the topic has other replicas. The option --cleanup-policy states the "
+            "policy if there is no metadata."
         ),
         kafka="UnifiedLog",
         test="planted/segments.py",
     ),
     Rule(
         check_id="SEG-5",
-        title="A segment other than the last one has no bytes behind its last whole batch.",
+        title="A segment other than the last segment has no bytes after its last whole batch.",
         severity=Severity.ERROR,
         broker=(
-            "nothing above the recovery point's segment; where it recovers the segment, it cuts "
-            "it there and removes all later ones"
+            "nothing above the recovery point's segment; where it recovers the segment, it "
+            "truncates the segment there and removes all later segments"
         ),
         command="eoctl repair {}",
         kafka="LogSegment.recover",
@@ -70,8 +70,8 @@ LOG = (
         title="The last segment has no bytes behind its last whole batch.",
         severity=Severity.ERROR,
         broker=(
-            "cuts them off after a crash; after a clean stop it appends behind them, or does not "
-            "start where a length makes no sense"
+            "truncates them after a crash; after a clean stop it appends after them, or does not "
+            "start if a length makes no sense"
         ),
         command="eoctl repair {}",
         excuse="A note where the log dir was not stopped cleanly: a crash tears the last write.",
@@ -125,17 +125,17 @@ LOG = (
     ),
     Rule(
         check_id="SEG-11",
-        title="Where the indexes of a .log have entries, it has bytes.",
+        title="A .log has bytes if its indexes have entries.",
         severity=Severity.ERROR,
         broker="nothing: readers go on with the next segment",
         command="eoctl repair {}",
         fix=(
             "Get the .log back, from another replica or a backup, before its indexes are rebuilt: "
-            "they are all that tells of its batches."
+            "they are the only trace of its batches."
         ),
         excuse=(
-            "The last segment, of which checkpoints tell; and one whose indexes are empty, too, as "
-            "a cleaner leaves it."
+            "The last segment, which checkpoints describe. Also a segment whose indexes are empty "
+            "too, as a cleaner leaves it."
         ),
         kafka="LogLoader, Cleaner",
         test="planted/segments.py",
@@ -148,8 +148,8 @@ LOG = (
         ),
         severity=Severity.ERROR,
         broker=(
-            "nothing below the recovery point; where it recovers the segment, it cuts the log "
-            "here and removes all later segments"
+            "nothing below the recovery point; where it recovers the segment, it truncates the "
+            "log here and removes all later segments"
         ),
         command="eoctl repair {}",
         kafka="DefaultRecordBatch.ensureValid, LegacyRecord.ensureValid",
@@ -163,7 +163,8 @@ LOG = (
         ),
         severity=Severity.ERROR,
         broker=(
-            "cuts the log here where it recovers it; else it does not start if it has to read it"
+            "truncates the log here where it recovers it; else it does not start if it has to "
+            "read it"
         ),
         command="eoctl repair {}",
         stops_start=True,
@@ -174,7 +175,7 @@ LOG = (
         check_id="BAT-3",
         title=(
             "Last offsets rise from batch to batch, and a batch of v2 begins above the last "
-            "offset of the one before."
+            "offset of the batch before."
         ),
         severity=Severity.ERROR,
         broker=(
@@ -189,7 +190,7 @@ LOG = (
         check_id="BAT-4",
         title="The number of records is not negative and fits into the offsets of the batch.",
         severity=Severity.ERROR,
-        broker="nothing; who reads it fails here or misses records",
+        broker="nothing; a consumer fails here or misses records",
         kafka="DefaultRecordBatch",
         test="planted/batches.py",
     ),
@@ -217,7 +218,7 @@ LOG = (
         title="The codec is known, the body decompresses, and the records fill it exactly.",
         severity=Severity.ERROR,
         broker=(
-            "nothing; who reads it fails here. A control batch that it has to read keeps it from "
+            "nothing; a consumer fails here. A control batch that it has to read keeps it from "
             "starting"
         ),
         fix="eoctl repair --strategy salvage leaves the batch out; or fetch the replica again.",
@@ -229,14 +230,14 @@ LOG = (
         check_id="BAT-8",
         title="The offsets of records rise and lie within their batch.",
         severity=Severity.ERROR,
-        broker="nothing; consumers get offsets that are not those of the batch",
+        broker="nothing; consumers get offsets outside the batch",
         excuse="A warning where only their order is wrong.",
         kafka="DefaultRecordBatch",
         test="planted/batches.py",
     ),
     Rule(
         check_id="BAT-9",
-        title="The largest timestamp of a batch is that of its records.",
+        title="The largest timestamp of a batch equals the largest timestamp of its records.",
         severity=Severity.WARNING,
         broker="nothing",
         fix="None.",
@@ -257,7 +258,7 @@ LOG = (
         check_id="BAT-11",
         title=(
             "A batch with a producer id has an epoch, and a sequence unless it is a control "
-            "batch; a transactional one has a producer id."
+            "batch; a transactional batch has a producer id."
         ),
         severity=Severity.ERROR,
         broker="takes it as it is",
@@ -303,7 +304,7 @@ LOG = (
         check_id="BAT-14",
         title="The leader epoch never falls from batch to batch.",
         severity=Severity.WARNING,
-        broker="ignores the lower one",
+        broker="ignores the lower epoch",
         fix="None; often a sign of a log that was edited or put together.",
         excuse="Legacy batches, which have none.",
         kafka="LeaderEpochFileCache",
@@ -312,7 +313,7 @@ LOG = (
     Rule(
         check_id="BAT-15",
         title=(
-            "A key occurs once below the cleaner's offset. No check tells of it: the cleaner may "
+            "A key occurs once below the cleaner's offset. No check reports it: the cleaner may "
             "be behind."
         ),
         severity=Severity.NOTE,
@@ -340,7 +341,7 @@ LOG = (
             "messages have right checksums and offsets."
         ),
         severity=Severity.ERROR,
-        broker="nothing; who reads it fails here",
+        broker="nothing; a consumer fails here",
         excuse="A warning for a key that a reader passes over.",
         kafka="AbstractLegacyRecordBatch",
         test="planted/legacy.py",

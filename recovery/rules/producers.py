@@ -28,7 +28,7 @@ PRODUCERS = (
         check_id="SNP-3",
         title="After a clean stop there is a snapshot at the log end.",
         severity=Severity.WARNING,
-        broker="reads the log from the newest one on",
+        broker="reads the log from the newest snapshot on",
         command="eoctl recover-state {} --apply",
         kafka="UnifiedLog.rebuildProducerState",
         test="planted/segments.py",
@@ -82,7 +82,7 @@ PRODUCERS = (
         broker="nothing",
         fix="None; says that batches were lost or that state had expired.",
         is_normal_when_compacted=True,
-        excuse="The coordinators' topics. A note behind damage that is told elsewhere.",
+        excuse="The coordinators' topics. A note after damage that another finding reports.",
         kafka="ProducerAppendInfo.checkSequence",
         test="planted/producers.py",
     ),
@@ -161,8 +161,8 @@ PRODUCERS = (
     Rule(
         check_id="TXO-3",
         title=(
-            "A marker's epoch is not below that of the transaction it ends: equal, or one more "
-            "with transaction version 2 or a fenced producer (TXN-7)."
+            "A marker's epoch is not below the epoch of the transaction it ends: equal, or one "
+            "more with transaction version 2 or a fenced producer (TXN-7)."
         ),
         severity=Severity.WARNING,
         broker="logs it and goes on",

@@ -22,16 +22,19 @@ STATE = (
     ),
     Rule(
         check_id="PROD-3",
-        title="A lower epoch than the known one is refused; replication and loading only log it.",
+        title=(
+            "A broker refuses an epoch below the known epoch. Replication and loading only log it."
+        ),
         kafka="ProducerAppendInfo.checkProducerEpoch",
         test="test_producer_state.py",
     ),
     Rule(
         check_id="PROD-4",
         title=(
-            "In a new epoch a client begins with sequence 0, else one above the last one; 0 "
-            "follows 2147483647. A producer that is not known may begin anywhere, but for one whose"
-            " transaction of version 2 a coordinator has let begin there: that one begins with 0."
+            "In a new epoch a client begins with sequence 0, else one above the last sequence; 0 "
+            "follows 2147483647. An unknown producer may begin anywhere. The exception is a "
+            "producer whose transaction of version 2 a coordinator has let begin there: it begins "
+            "with 0."
         ),
         kafka="ProducerAppendInfo.checkSequence",
         test="test_producer_state.py",
@@ -114,8 +117,8 @@ STATE = (
     Rule(
         check_id="SNAP-1",
         title=(
-            "A snapshot is taken only if the state has gone beyond the newest one. It is named by "
-            "the next offset."
+            "A snapshot is taken only if the state has gone beyond the newest snapshot. Its name "
+            "is the next offset."
         ),
         kafka="ProducerStateManager.takeSnapshot",
         test="test_start_files.py",
@@ -180,9 +183,9 @@ STATE = (
     Rule(
         check_id="SNAP-9",
         title=(
-            "A recovery loads, for each segment, the newest snapshot up to its base, without what "
-            "has expired, replays, and writes one at the segment's end; in the end those that a "
-            "base names, and the one at the log end, are left."
+            "A recovery loads, for each segment, the newest snapshot up to its base, without "
+            "expired producers. It replays the segment and writes a snapshot at its end. In the "
+            "end the snapshots at a base offset, and the snapshot at the log end, are left."
         ),
         kafka="LogSegment.recover, LogLoader",
         test="cli/test_recover_state.py",
@@ -232,9 +235,9 @@ STATE = (
     Rule(
         check_id="TXN-6",
         title=(
-            ".txnindex has an entry for each aborted transaction, in the segment of its marker, "
-            "with the first offset of the earliest other one that is ongoing, or else the offset "
-            "behind the marker. Replicas may differ in it."
+            ".txnindex has an entry for each aborted transaction, in the segment of its marker. "
+            "The entry has the first offset of the earliest other ongoing transaction, or else "
+            "the offset after the marker. Replicas may differ in it."
         ),
         kafka="ProducerStateManager.lastStableOffset",
         test="test_writer_transactions.py",
@@ -257,8 +260,8 @@ STATE = (
     Rule(
         check_id="TXN-10",
         title=(
-            "Batches of other producers, and batches without a transaction, may stand between "
-            "those of a transaction."
+            "Batches of other producers, and batches without a transaction, may stand between the "
+            "batches of a transaction."
         ),
         kafka="ProducerStateManager",
         test="test_writer_transactions.py",
@@ -267,7 +270,7 @@ STATE = (
         check_id="RC-2",
         title=(
             "A fetch in read_committed looks up aborted transactions up to the next entry of "
-            ".index behind what it returns, or the next segment, or the log end."
+            ".index after the batches that it returns, or the next segment, or the log end."
         ),
         kafka="LocalLog.addAbortedTransactions",
         test="recovery/transactions/test_view.py",

@@ -495,8 +495,8 @@ def _why(wanted: Committable, metadata: Metadata) -> str:
         return "of that producer id nothing goes on any more; it may have been aborted"
     if state.producer_epoch > wanted.producer_epoch:
         return (
-            "a newer producer or transaction has the id: this one has ended, and may have been"
-            " aborted"
+            "a newer producer or transaction has the id: this transaction has ended, and may have "
+            "been aborted"
         )
     if state.producer_epoch < wanted.producer_epoch:
         return "that is older: the coordinator's log has lost what it knew"

@@ -167,8 +167,9 @@ def _is_above(segment: Segment, pos: int, end_offset: int, offset: int) -> bool:
 def _damaged(segment: Segment, stop: Verdict, end_offset: int) -> RefusedError:
     rule = f" [{stop.check_id}]" if stop.check_id else ""
     return RefusedError(
-        f"{segment.path}: position {stop.start_pos}: {stop.reason or stop.kind}{rule}: this stays,"
-        f" and the next start of a broker would cut the log there, at offset {end_offset}",
+        f"{segment.path}: position {stop.start_pos}: {stop.reason or stop.kind}{rule}: this "
+        "stays, and the next start of a broker would truncate the log there, at offset "
+        f"{end_offset}",
         next_step=f"--to-offset {end_offset}, or below",
     )
 

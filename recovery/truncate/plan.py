@@ -118,8 +118,8 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
     notes += unknown
     if partition.topic in COORDINATOR_TOPICS:
         notes.append(
-            f"{partition.topic} is a coordinator's own: groups or transactions go back with it, in"
-            " all partitions that they concern"
+            f"{partition.topic} belongs to a coordinator: its groups or transactions return to an "
+            "earlier state, in all partitions that they concern"
         )
     planner = TruncationSteps(partition, cut, log_start_offset, producers)
     steps = tuple(planner.steps())
@@ -182,8 +182,8 @@ def producers_at_end(
         if path != last or verdict.start_pos < cut.kept_bytes
     }
     unknown = [
-        f"{path}: position {verdict.start_pos}: {verdict.reason or verdict.kind}: lies below"
-        " what a broker verifies; the producer state behind it is not known"
+        f"{path}: position {verdict.start_pos}: {verdict.reason or verdict.kind}: lies below the "
+        "offsets that a broker verifies; the producer state after it is unknown"
         for path, verdict in damage.items()
     ]
     return None if damage else tuple(entries), unknown

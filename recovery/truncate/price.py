@@ -131,8 +131,8 @@ class CutCounts:
                 elif verdict.kind not in END_KINDS and self.is_whole:
                     self.is_whole = False
                     self.notes.append(
-                        f"{files.log.path}: position {verdict.start_pos}:"
-                        f" {verdict.reason or verdict.kind}: how much goes is not known"
+                        f"{files.log.path}: position {verdict.start_pos}: "
+                        f"{verdict.reason or verdict.kind}: it is unknown how much is removed"
                     )
 
     def _add_table(self, segment: Segment, table: HeaderTable) -> None:
@@ -308,12 +308,12 @@ class TransactionChanges:
             try:
                 stop = self._replay(files, state)
             except EoctlError as error:
-                self.notes.append(f"transactions that change are not known: {error}")
+                self.notes.append(f"the transactions that change are unknown: {error}")
                 return None
             if stop is not None and stop.kind not in END_KINDS:
                 self.notes.append(
-                    f"{files.log.path}: position {stop.start_pos}: {stop.reason or stop.kind}:"
-                    " transactions that change are not known"
+                    f"{files.log.path}: position {stop.start_pos}: {stop.reason or stop.kind}: "
+                    "the transactions that change are unknown"
                 )
                 return None
         last_offsets = {each.producer_id: each.last_offset for each in state.entries()}
@@ -491,8 +491,8 @@ def price_truncation(
         if not groups.is_complete:
             read = ", ".join(map(str, groups.read_partitions)) or "none"
             notes.append(
-                f"of __consumer_offsets only the partitions {read} were read: offsets of other"
-                " groups are not known (--coordinator-dir)"
+                f"of __consumer_offsets only the partitions {read} were read: offsets of other "
+                "groups are unknown (--coordinator-dir)"
             )
             beyond = beyond or None  # none found is not none there
         notes += (f"{each}: offsets of groups may be missing" for each in groups.problems[:1])
@@ -536,12 +536,12 @@ def _producers_set_back(
             truncation.partition, truncation.clock, at_offset=truncation.cut.log_end_offset
         )
     except EoctlError as error:
-        return None, (f"producers that are set back are not known: {error}",)
+        return None, (f"the producers that are set back are unknown: {error}",)
     for path, verdict in before.damage.items():
         if verdict.kind in END_KINDS:
             continue
         where = f"{path}: position {verdict.start_pos}"
-        return None, (f"{where}: producers that are set back are not known",)
+        return None, (f"{where}: the producers that are set back are unknown",)
     return list(producers_set_back(before.entries, truncation.producers)), ()
 
 

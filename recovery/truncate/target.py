@@ -110,7 +110,7 @@ def read_epochs(partition: Partition) -> list[LeaderEpochEntry] | None:
         for early, late in pairwise(entries)
     ):
         raise RefusedError(
-            f"{partition.path}: its leader epochs or their start offsets go back [EPC-1]",
+            f"{partition.path}: its leader epochs or their start offsets fall [EPC-1]",
             next_step=next_step,
         )
     return entries
@@ -208,15 +208,18 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
     offset, notes = _FINDERS[request.kind](log, request)
     if partition.problems:
         raise RefusedError(
-            f"{partition.problems[0]}: what cannot be read may matter to where the log is cut",
+            (
+                f"{partition.problems[0]}: the part that cannot be read may matter to the place of "
+                "the truncation"
+            ),
             next_step=f"put right what it names, or move it away; eoctl describe"
             f" {pasted(log.path)}",
         )
     remote = partition.remote_range
     if remote is not None and offset < remote.end_offset:
         raise RefusedError(
-            f"{log.path}: {remote}: a cut at {offset} would leave nothing of the local log, and"
-            " what follows in remote storage would be there still",
+            f"{log.path}: {remote}: a truncation at {offset} would leave nothing of the local "
+            "log, and the segments after it in remote storage would remain",
             next_step=f"an offset from {remote.end_offset} on",
         )
     cut = find_cut(partition, offset, log.end_offset)
@@ -245,14 +248,14 @@ def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
         )
         if is_exact:
             raise RefusedError(
-                f"{where}, and only whole batches can be cut",
+                f"{where}, and only whole batches can be removed",
                 next_step=f"--to-offset {around.base_offset}, --to-offset"
                 f" {around.last_offset + 1}, or leave out --exact",
             )
         yield f"{where}: all of that batch goes"
     if cut.is_nothing:
         beyond = f", below {cut.offset}" if cut.offset > cut.log_end_offset else ""
-        yield f"nothing to cut: the log ends at {cut.log_end_offset}{beyond}"
+        yield f"nothing to truncate: the log ends at {cut.log_end_offset}{beyond}"
         yield from _told_of_tail(log)
         return
     if cut.end_offset < cut.offset:
@@ -272,8 +275,8 @@ def _told_of_tail(log: _Log) -> Iterator[str]:
     end = log.partition.log_end()
     if end is not None and end.valid_bytes < end.files.log.file_bytes:
         yield (
-            f"{end.files.log.path}: from position {end.valid_bytes} on there is no whole batch"
-            f" ({end.verdict.kind}): the next start of a broker cuts that"
+            f"{end.files.log.path}: from position {end.valid_bytes} on there is no whole batch "
+            f"({end.verdict.kind}): the next start of a broker truncates that"
         )
 
 
@@ -292,7 +295,7 @@ def _to_high_watermark(log: _Log, request: TargetRequest) -> _FoundOffset:
         if log.partition.log_dir is not None:
             why = f"{HIGH_WATERMARK_NAME} has no line of it"
         raise RefusedError(
-            f"{log.path}: its high watermark is not known: {why}",
+            f"{log.path}: its high watermark is unknown: {why}",
             next_step="--assume-hw N, or --to-offset N",
         )
     compared = (
@@ -336,10 +339,10 @@ def _require_common(log: _Log, other: _Log, high_watermark: int) -> str:
     elif common_end == other.end_offset:
         found = f"that ends at {common_end}: it lags behind, or lost its tail"
     else:
-        found = f"by their leader epochs they part at {common_end} at the latest"
+        found = f"by their leader epochs they diverge at {common_end} at the latest"
     raise RefusedError(
-        f"{log.path}: its high watermark {high_watermark} is above what it has in common with"
-        f" {other.path}: {found}, so what is acknowledged is not known",
+        f"{log.path}: its high watermark {high_watermark} is above the end of the part in common "
+        f"with {other.path}: {found}, so the acknowledged offsets are unknown",
         next_step=f"{advice}; --assume-hw N if you know better",
     )
 
@@ -374,8 +377,8 @@ def _to_leader_epoch(log: _Log, request: TargetRequest) -> _FoundOffset:
     notes = []
     if end.epoch != epoch or epoch not in {each.epoch for each in entries}:
         notes.append(
-            f"leader epoch {epoch} is not known here: what a replica would be told is the end of"
-            f" epoch {end.epoch}, {end.end_offset}"
+            f"leader epoch {epoch} is unknown here: a replica would get the end of epoch "
+            f"{end.epoch}, {end.end_offset}"
         )
     offset = end.end_offset
     for replica in request.replicas:
@@ -385,11 +388,11 @@ def _to_leader_epoch(log: _Log, request: TargetRequest) -> _FoundOffset:
             entries, log.end_offset, theirs or (), other.end_offset, epoch=epoch
         )
         if limit is None:
-            notes.append(f"{other.path}: cannot tell where leader epoch {epoch} ends")
+            notes.append(f"{other.path}: cannot say where leader epoch {epoch} ends")
         elif limit < offset:
             notes.append(
-                f"{other.path}: by its leader epochs the two part at {limit}: the target is that"
-                f" instead of {offset}"
+                f"{other.path}: by its leader epochs the two diverge at {limit}: the target is "
+                f"that instead of {offset}"
             )
             offset = limit
     return _FoundOffset(offset, tuple(notes))
@@ -398,10 +401,10 @@ def _to_leader_epoch(log: _Log, request: TargetRequest) -> _FoundOffset:
 def _to_time(log: _Log, request: TargetRequest) -> _FoundOffset:
     found = log.partition.find_timestamp(_value(request))
     if found is None:
-        return _FoundOffset(log.end_offset, ("no record has that timestamp or a later one",))
+        return _FoundOffset(log.end_offset, ("no record has that timestamp or a later timestamp",))
     told = (
-        f"the first record at or after that time has offset {found.offset} and timestamp"
-        f" {found.timestamp_ms}; records behind it with earlier timestamps are cut, too"
+        f"the first record at or after that time has offset {found.offset} and timestamp "
+        f"{found.timestamp_ms}; records after it with earlier timestamps are removed, too"
     )
     return _FoundOffset(found.offset, (told,))
 

@@ -318,8 +318,8 @@ class TailWalk:
             return
         if int(table.magic.min()) < MAGIC_V2 and not self._may_be_older:
             raise RefusedError(
-                f"{files.log.path}: written in an older message format, whose broker may not know"
-                " the one that is written here"
+                f"{files.log.path}: written in an older message format, whose broker may not know "
+                "the format that is written here"
             )
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = int(table.max_timestamp_ms[0])

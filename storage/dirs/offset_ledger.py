@@ -376,8 +376,8 @@ def not_given(
 
 def _missing(first: int, last: int, cleanup: Cleanup) -> Missing:
     why = {
-        None: "no batch has them, the cleanup.policy of the topic is not known"
-        " (--cleanup-policy states it), and nothing shows that they were compacted",
+        None: "no batch has them, the cleanup.policy of the topic is unknown (--cleanup-policy "
+        "states it), and nothing shows that they were compacted",
         False: "no batch has them, and the topic is not compacted",
         True: "no batch has them, and no cleaner has been there",
     }[cleanup.is_compacted]

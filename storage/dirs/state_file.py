@@ -266,5 +266,5 @@ class StateFile:
         if head[:1] not in {b"\x93", b"\x94"} or not head[1:].startswith(packb(self._schema.name)):
             raise UsageError(
                 f"{self.path}: not {self._what} ({problem})",
-                next_step="name another file, or remove this one: everything is then read again",
+                next_step="name another file, or remove this file: everything is then read again",
             )

@@ -191,7 +191,7 @@ def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[JavaLine, list[
     version = _parse_header_line(lines[0], "version")
     if version != VERSION:
         raise UnsupportedError(
-            "version of the checkpoint is not known",
+            "version of the checkpoint is unknown",
             check_id=CHECK_ID,
             pos=0,
             expected=f"version {VERSION}",

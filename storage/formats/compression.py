@@ -220,7 +220,7 @@ def xxh32(data: BytesLike) -> int:
 def _frame_bytes(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
     """The bytes [pos, pos + size_bytes); a fault when they are not all there."""
     if size_bytes > len(data) - pos:
-        raise _frame_fault(f"{what} is cut short", pos)
+        raise _frame_fault(f"{what} is truncated", pos)
     return data[pos : pos + size_bytes]
 
 
@@ -361,7 +361,7 @@ def _require_limit(plain_bytes: int, max_bytes: int) -> None:
 def _take(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
     """The bytes [pos, pos + size_bytes); a fault when they are not all there."""
     if size_bytes > len(data) - pos:
-        raise _fault(f"{what} is cut short", pos)
+        raise _fault(f"{what} is truncated", pos)
     return data[pos : pos + size_bytes]
 
 
@@ -423,7 +423,7 @@ def _inflate_member(data: memoryview, pos: int) -> Generator[bytes, None, int]:
         except zlib.error as error:
             raise _fault(f"gzip: {error}", pos - len(rest)) from error
         if not rest and not part and not inflater.eof:
-            raise _fault("gzip: stream is cut short", len(data))
+            raise _fault("gzip: stream is truncated", len(data))
         crc = zlib.crc32(part, crc)
         size_bytes += len(part)
         yield part

@@ -454,7 +454,7 @@ def _unreadable_struct_codec(codec: TypeCodec) -> TypeCodec:
 
     def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
         del buf
-        raise _corrupt("a struct of a version that is not known", "MSG-5", pos)
+        raise _corrupt("a struct of an unknown version", "MSG-5", pos)
 
     return codec._replace(read=read)
 

@@ -145,7 +145,7 @@ def problems(buf: Buf) -> list[FormatError]:
         return []
     return [
         CorruptError(
-            "directory.id is a reserved one",
+            "directory.id is reserved",
             check_id=CHECK_ID,
             pos=_parse_lines(buf)[1][DIRECTORY_ID_KEY].line.pos,
             expected="a random UUID",
@@ -180,7 +180,7 @@ def _parse_version(prop: _Property | None) -> int:
     version = require_integer(text, VERSION_KEY, prop.line, max_value=INT32_MAX, check_id=CHECK_ID)
     if version not in (0, 1):
         raise UnsupportedError(
-            "version of meta.properties is not known",
+            "version of meta.properties is unknown",
             check_id=CHECK_ID,
             pos=prop.line.pos,
             expected="0 or 1",

@@ -173,7 +173,7 @@ def _parse_header(buf: Buf) -> tuple[int, int]:
     version, crc, count = HEADER.unpack_from(buf, 0)
     if version != VERSION:
         raise UnsupportedError(
-            "version of the producer snapshot is not known",
+            "version of the producer snapshot is unknown",
             check_id="SNP-1",
             pos=0,
             expected=f"version {VERSION}",

@@ -93,7 +93,7 @@ def parse_quorum_state(buf: Buf) -> QuorumState:
     data_version = _integer(document, "data_version", INT32_MAX)
     if not 0 <= data_version <= MAX_VERSION:
         raise UnsupportedError(
-            "data_version of quorum-state is not known",
+            "data_version of quorum-state is unknown",
             check_id=CHECK_ID,
             pos=0,
             expected="0 or 1",

@@ -126,7 +126,7 @@ def _parse_record(data: bytes, pos: int, end_pos: int) -> tuple[Record, int]:
     try:
         return _parse_fields(data, pos, end_pos)
     except (IndexError, FormatError) as error:
-        reason = error.message if isinstance(error, FormatError) else "it is cut short"
+        reason = error.message if isinstance(error, FormatError) else "it is truncated"
         raise CorruptError(
             f"record does not parse: {reason}", check_id=CHECK_ID, pos=start_pos
         ) from error

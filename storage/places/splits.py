@@ -370,7 +370,7 @@ def proven_apart(
             raise UnprovenCutError(place.path, f"its index cannot be read ({exc.reason})") from exc
         found = _between_cuts(split, split.part, prover)
     if prover.met_unreadable:
-        raise UnprovenCutError(place.path, "a place near a cut cannot be read")
+        raise UnprovenCutError(place.path, "a place near a split cannot be read")
     require_same(split)
     return found
 

@@ -202,7 +202,7 @@ def _next_epoch(metadata: Metadata, expected: ProducerIdAndEpoch | None) -> tupl
 
 def _fenced(metadata: Metadata, epoch: int) -> CoordinatorError:
     newest = metadata.state.producer_epoch
-    return metadata.refusal("PRODUCER_FENCED", f"epoch {epoch}, the newest one is {newest}")
+    return metadata.refusal("PRODUCER_FENCED", f"epoch {epoch}, the newest is {newest}")
 
 
 # -- in a transaction
@@ -223,7 +223,7 @@ def require_producer(metadata: Metadata, producer: ProducerIdAndEpoch) -> None:
 def _unmapped(metadata: Metadata, producer: ProducerIdAndEpoch) -> CoordinatorError:
     return metadata.refusal(
         "INVALID_PRODUCER_ID_MAPPING",
-        f"producer id {producer.producer_id}, the newest one is {metadata.state.producer_id}",
+        f"producer id {producer.producer_id}, the newest is {metadata.state.producer_id}",
     )
 
 

@@ -769,11 +769,14 @@ class ProducerIds:
         if generation is not None and generation != lease.generation:
             since, next_step = "nobody has acquired it yet", "see eoctl lease-pid list"
             if generation < lease.generation:
-                since = "another one has acquired it"
+                since = "another producer has acquired it"
                 next_step = "stop that producer: its id has another holder"
             raise LeaseError(
                 "PRODUCER_FENCED",
-                f"generation {generation} of {app_id}: {since}, the last one is {lease.generation}",
+                (
+                    f"generation {generation} of {app_id}: {since}, the last generation is "
+                    f"{lease.generation}"
+                ),
                 next_step=next_step,
             )
         return lease

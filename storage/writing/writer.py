@@ -297,8 +297,8 @@ class PartitionWriter:
     ) -> None:
         if leader_epoch < tail.last_leader_epoch:
             raise RefusedError(
-                f"{store.directory}: leader epoch {leader_epoch} is below"
-                f" {tail.last_leader_epoch}, the last one of the log [BAT-14]"
+                f"{store.directory}: leader epoch {leader_epoch} is below "
+                f"{tail.last_leader_epoch}, the last leader epoch of the log [BAT-14]"
             )
         self.store = store
         self.config = config

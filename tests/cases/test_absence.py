@@ -144,7 +144,7 @@ def test_without_a_policy_a_gap_is_not_explained(tmp_path: Path, eoctl: Cli) -> 
     (log_dir / "bootstrap.checkpoint").unlink()
     outcome = eoctl("consume", log_dir / "t-0")
     assert outcome.status == 5
-    assert "the cleanup.policy of the topic is not known" in outcome.errors
+    assert "the cleanup.policy of the topic is unknown" in outcome.errors
     thinned = batch(20, [(b"k", b"v")], last=22)
     log = log_dir / "t-0" / f"{20:020d}.log"
     log.write_bytes(b"".join([thinned, *singles(23, 30)]))

@@ -310,7 +310,7 @@ def test_an_adoption_that_repairs_says_what_it_leaves_out(
     planned = eoctl(*call)
     assert planned.status == 0, planned.errors
     text = "4 intact records in 4 batches, 4 acknowledged"
-    assert f"repaired on the way (lost: {text})" in planned.errors
+    assert f"repaired for the copy (lost: {text})" in planned.errors
     assert eoctl(*call, "--apply").status == 0
     [row] = rows_of(eoctl("loss", new, *JSONL), "lost")
     assert row["reason"].startswith(f"{text}: lost by the adoption of ")

@@ -56,7 +56,7 @@ def test_offsets_that_an_index_does_not_take(case: Case, eoctl: Cli) -> None:
     """The broker emptied the segment, and began at 0 again."""
     path = case("backward-offsets")
     lines = verdict(path)
-    assert lines["Start"] == "Kafka 4.4.0 will start, and takes away what follows"
+    assert lines["Start"] == "Kafka 4.4.0 will start, and removes what follows"
     assert "19 records of t-0, 15 acknowledged" in lines["Cuts"]
     assert "t-0: cuts offsets 0..14" in lines["start"]
     assert lines["Next"].startswith(f"eoctl repair {path}/t-0")
@@ -84,7 +84,9 @@ def test_offsets_that_need_a_split(case: Case, eoctl: Cli) -> None:
     """The broker split the segment and kept all ten records."""
     path = case("offset-overflow")
     lines = verdict(path)
-    assert lines["Start"] == "Kafka 4.4.0 will start, as far as its files tell, and cuts nothing"
+    assert lines["Start"] == (
+        "Kafka 4.4.0 will start, as far as its files show, and removes nothing"
+    )
     assert lines["Lost"].startswith("nothing")
     assert lines["Next"] == "nothing to do"
     rows = checked(eoctl, path)

@@ -338,7 +338,7 @@ def test_all_that_is_missing_is_named_at_once(dead: Path, eoctl: Cli) -> None:
     refused = eoctl("adopt", dead, "--to", "new", "--apply")
     assert refused.status == 4
     for words in (
-        "rolled: has no one topic id", "txn: of 2 partitions these are not here: 0",
+        "rolled: has no single topic id", "txn: of 2 partitions these are not here: 0",
         "dead/idem-none-0: is damaged", "eoctl repair dead/idem-none-0",
         "--fill-holes", "--repair salvage", "--topic-id rolled=",
     ):  # fmt: skip
@@ -651,7 +651,7 @@ def test_nothing_is_known_of_a_topic(dead: Path, eoctl: Cli) -> None:
     for number in (0, 2):
         (dead / f"bare-{number}").mkdir()
     refused = eoctl("adopt", dead, "--to", "new").errors
-    assert "bare: has no one topic id" in refused
+    assert "bare: has no single topic id" in refused
     assert "bare: of 3 partitions these are not here: 1" in refused
     call = refused.split("if that is what you want: ")[1].strip()
     assert eoctl(*shlex.split(call)[1:]).status == 0

@@ -395,12 +395,14 @@ def test_a_place_inside_of_a_log_dir(plan: Path, kafka: Path, eoctl: Callable) -
 
 
 def test_without_a_backup(plan: Path, kafka: Path, eoctl: Callable) -> None:
-    refuses(eoctl, kafka, "--no-backup leaves no way back", plan, "--no-backup", status=2)
+    refuses(
+        eoctl, kafka, "a change with --no-backup cannot be undone", plan, "--no-backup", status=2
+    )
     refuses(eoctl, kafka, "without --no-backup", plan, "--i-accept-the-loss", status=2)
     done = eoctl("apply", plan, "--no-backup", "--i-accept-the-loss", "--output", "jsonl")
     assert done.status == 0
     assert same_ids(notes_of(done)[0]) == (
-        f"applied without a backup: there is no way back; its journal is {kafka}.eoctl/ID"
+        f"applied without a backup: it cannot be undone; its journal is {kafka}.eoctl/ID"
     )
     before = tree_of(kafka)
     assert eoctl("undo", journal_of(kafka)).status == 4
@@ -533,7 +535,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "negative": (lambda value: value["steps"][0]["before"].update(uid=-1), "is no number"),
     "float": (lambda value: step_of(value, ".log").update(after_bytes=1.5), "is no number"),
     "true": (lambda value: step_of(value, ".log").update(after_bytes=True), "is no number"),
-    "grows": (lambda value: step_of(value, ".log").update(after_bytes=1 << 40), "cuts nothing"),
+    "grows": (lambda value: step_of(value, ".log").update(after_bytes=1 << 40), "removes nothing"),
     "base64": (lambda value: value["steps"][-1].update(content="*"), "is no plan of eoctl"),
     "zlib": (lambda value: value["steps"][-1].update(content="AAAA"), "is no plan of eoctl"),
     "size": (lambda value: value["steps"][-1].update(after_bytes=1), "content of another size"),
@@ -796,7 +798,7 @@ def test_a_link_that_came_later(plan: Path, kafka: Path, eoctl: Callable) -> Non
     for command in (("undo", journal_of(kafka)), ("undo", "--dry-run", journal_of(kafka))):
         outcome = eoctl(*command)
         assert outcome.status == 4
-        assert f"in the log dir {other}, which is another one" in outcome.errors
+        assert f"in the log dir {other}, which is another log dir" in outcome.errors
     truncated = eoctl("truncate", "kafka/txn-0", "--to-offset", "200")
     assert truncated.status == 4
     assert difference(before, tree_of(kafka.parent)) == []

@@ -298,7 +298,7 @@ def test_another_release(kafka: Path, tmp_path: Path, eoctl: Callable[..., Any])
     newest = eoctl(*call)
     older = eoctl(*call, "--broker-version", "3.9.1")
     assert (newest.status, older.status) == (0, 1)
-    assert "what a start does is told of Kafka 3.9.1" in older.errors
+    assert "the start is predicted for Kafka 3.9.1" in older.errors
     assert "as an earlier run found them" not in older.errors  # it was asked something else
     found = {each["found"] for each in rows_of(older, "finding") if each["check_id"] == "KRF-4"}
     assert "30" in found

@@ -77,7 +77,9 @@ def test_a_clean_node_starts_and_loses_nothing(kafka: Path) -> None:
     assert not found.cuts
     assert not found.missing
     shown = top_of(found)
-    assert shown[0] == "Start   Kafka 4.4.0 will start, as far as its files tell, and cuts nothing"
+    assert shown[0] == (
+        "Start   Kafka 4.4.0 will start, as far as its files show, and removes nothing"
+    )
     assert shown[1] == "Lost    nothing: no damaged batch, none missing below the high watermarks"
     assert shown[2].startswith("Blocked txn-0 stops at 311 of 329 since 2026-11-2")
     assert shown[2].endswith(", 1 more; not late")
@@ -231,7 +233,7 @@ def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
     assert gone.acknowledged_count == len(records)  # the high watermark is the end
     assert gone.is_least
     shown = top_of(found)
-    assert shown[0] == "Start   Kafka 4.4.0 will start, and takes away what follows"
+    assert shown[0] == "Start   Kafka 4.4.0 will start, and removes what follows"
     assert shown[1].startswith(
         f"Cuts    at least {len(records)} records of plain, all acknowledged"
     )
@@ -294,11 +296,11 @@ def test_on_terminal_and_in_a_pipe(killed: Path, eoctl: Callable[..., Any]) -> N
     flip(killed / "plain-0" / LOG, 2000)
     screen = on_terminal("check", "-q", "killed")
     assert screen.status == 1
-    assert screen.lines[0].startswith("Start   Kafka 4.4.0 will start, and takes away")
+    assert screen.lines[0].startswith("Start   Kafka 4.4.0 will start, and removes")
     end = next(n for n, each in enumerate(screen.lines) if each.startswith("not shown"))
     assert all(len(each) <= ONE_LINE for each in screen.lines[:end])
     assert "clean   21 partitions without a finding" in screen.text
-    assert "does not match; broker cuts the file at byte 0" in " ".join(screen.text.split())
+    assert "does not match; broker truncates the file at byte 0" in " ".join(screen.text.split())
     assert "not shown: rows of 24 partitions; -v or --output jsonl" in screen.text
     whole = on_terminal("check", "-q", "-v", "killed").text
     assert re.search(r"^check id +BAT-1", whole, re.MULTILINE)

@@ -206,7 +206,7 @@ def test_an_older_high_watermark(eoctl: Eoctl, kafka: Path) -> None:
     checkpoint.unlink()
     unknown = eoctl(*call, "--until", "hw")
     assert unknown.status == 2
-    assert "high watermark is not known" in unknown.errors
+    assert "high watermark is unknown" in unknown.errors
 
 
 @pytest.mark.parametrize("by", [65536, -64])

@@ -236,7 +236,10 @@ def test_a_failure_before(eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
 def test_a_last_word(eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
     """A program that fails, or talks, after all was handed over."""
     echo = "for line in sys.stdin:\n if 'commit\",' in line: print(line, end='', flush=True)\n"
-    for code, words in (("sys.exit(9)", "exit status 9 after all"), ("print(1)", "nobody asked")):
+    for code, words in (
+        ("sys.exit(9)", "exit status 9 after all"),
+        ("print(1)", "nobody requested"),
+    ):
         outcome = eoctl(
             "consume", clean / "idem-none-0", "--exec", program(tmp_path, echo + code),
             "--checkpoint", tmp_path / "c",

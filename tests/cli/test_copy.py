@@ -386,7 +386,7 @@ def test_a_source_that_was_truncated(copy: Copy, eoctl: Eoctl) -> None:
     assert cut.status == 0, cut.errors
     copy.refused("was truncated to offset 20, and copied up to 30")
     write(copy.source, batch(10, value=b"other"), None)
-    error = copy.refused("the batch that ends at offset 29 is not the one that was copied")
+    error = copy.refused("the batch that ends at offset 29 is not the batch that was copied")
     assert ".log: position " in error["message"]
     copy.session.unlink()
     copy.refused("the source has something else: value of source offset 20")

@@ -332,7 +332,7 @@ def test_replicas_of_two_clusters(eoctl: Callable[..., Any], golden: Callable[[s
     ]
     done = eoctl("diff", *sides, "--topic", "div", *JSONL)
     assert done.status in (0, FINDINGS), done.errors
-    assert "the one that replicas compare recommends" in done.errors
+    assert "the replica that replicas compare recommends" in done.errors
     (row,) = rows_of(done, "partition")
     assert row["equal"] > 0
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-VERIFIED = "verified: headers and checksums of all batches, records of those that are compared\n"
+VERIFIED = "verified: headers and checksums of all batches, records of the compared batches\n"
 ORDER = Said(1_000, b"order-1", b"paid", ((b"id", b"7"),))
 LATER = ORDER._replace(time=61_000)
 

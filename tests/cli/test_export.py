@@ -62,7 +62,7 @@ def test_both_engines_write_the_same(
     call = ["export", *paths, "--isolation", "read_committed", "--format", "jsonl"]
     outcome = eoctl(*call, "--to", "spark", "--engine", "spark")
     assert outcome.status == 0, outcome.errors
-    assert "engine: spark, as asked for" in outcome.errors.splitlines()
+    assert "engine: spark, as requested" in outcome.errors.splitlines()
     alone = eoctl(*call, "--to", "local")
     assert "engine: local, as no cluster was named (--master)" in alone.errors.splitlines()
     assert outcome.stdout == alone.stdout
@@ -430,7 +430,7 @@ def test_a_directory_that_is_not_shared(
 
     class Elsewhere(EngineRun):
         def map(self, function: Any, values: Any, *_: Any) -> Any:
-            self.chosen = ChosenEngine(True, "engine: spark, as asked for")
+            self.chosen = ChosenEngine(True, "engine: spark, as requested")
             for number, value in enumerate(values):
                 result = function(value)
                 if isinstance(result, PieceResult) and result.file_bytes:

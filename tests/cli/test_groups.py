@@ -198,7 +198,7 @@ def test_wrong_calls(kafka: Path, tmp_path: Path, diverged: Path, eoctl: Cli) ->
     assert eoctl("groups", "list", tmp_path / "empty").status == 3
     outcome = eoctl("groups", "list", kafka, diverged / "broker-1")
     assert outcome.status == 2
-    assert "groups are those of one" in outcome.errors
+    assert "groups belong to one cluster" in outcome.errors
     assert eoctl("groups", "list", tmp_path / "gone").status == 3
 
 

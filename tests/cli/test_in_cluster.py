@@ -105,7 +105,7 @@ def test_where_it_is_from_and_of_when(
     assert [each for each in notes if each.startswith("leader and ISR")] == [told]
     transactions = "__transaction_state-0, __transaction_state-1"
     assert f"no leader, though a replica's broker runs: {transactions}" in notes
-    assert "min.insync.replicas: default is Kafka's; a server.properties is not known" in notes
+    assert "min.insync.replicas: default is Kafka's; server.properties is unknown" in notes
     assert any(each.startswith("not in the ISR, may lack") for each in notes)
 
 
@@ -239,7 +239,7 @@ def test_damaged_metadata_are_said(diverged: Path, eoctl: Callable[..., Any], ve
     found = eoctl(verb, "broker-2/calm-0", *JSONL)
     assert found.status == 5
     assert row_of(found)["leader"] is not None
-    told = f"broker-2/{METADATA}: not all of it could be read: what is told may be an older state"
+    told = f"broker-2/{METADATA}: not all of it could be read: this may be an older state"
     assert told in notes_of(found)
     assert rows_of(found, "finding") == []
     whole = eoctl(verb, "broker-2", *JSONL)  # there it is found

@@ -241,7 +241,7 @@ def test_ids(eoctl: Cli) -> None:
     ("words", "status", "said"),
     [
         ("", 2, "no LOG-DIR given"),
-        ("k --topic a --topic a", 2, "is there twice"),
+        ("k --topic a --topic a", 2, "is given twice"),
         ("k --topic a.b --topic a_b", 2, "collides with a.b"),
         ("k --topic a:0", 2, "no number of partitions"),
         ("k --topic a:x", 2, "no number of partitions"),

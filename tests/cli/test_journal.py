@@ -312,7 +312,7 @@ def test_prune_as_a_whole(journal: Path, kafka: Path, eoctl: Callable) -> None:
         "removed": False,
         "path": str(journal),
     }
-    note = "nothing was removed: --apply does it, and takes the way back away"
+    note = "nothing was removed: --apply removes it, and then nothing can be undone"
     look = eoctl("journal", "prune", "kafka")
     assert look.status == 0
     assert look.text == table(

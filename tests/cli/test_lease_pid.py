@@ -418,7 +418,7 @@ def test_produce_writes_as_the_holder(
     acquire("a")
     fenced = produce(2, "--producer-epoch", 0)
     assert fenced.status == 4
-    assert "PRODUCER_FENCED: generation 0 of a: another one has acquired it" in fenced.errors
+    assert "PRODUCER_FENCED: generation 0 of a: another producer has acquired it" in fenced.errors
     assert produce(4, "--producer-epoch", 1).status == 0
     found = [each[-4:-1] for each in headers_of(log_dir / "t-0")]
     assert found == [(FIRST_ID + 1, 0, 0), (FIRST_ID + 1, 0, 3), (FIRST_ID + 1, 1, 0)]
@@ -446,7 +446,7 @@ def test_a_session_is_fenced(
         (("--txn-records", 2), 2, "--transaction-version 1"),
         (("--now", NOW_MS + HOUR_MS), 4, "INVALID_PRODUCER_ID_MAPPING: the lease of a has lapsed"),
         (("--lease", "b"), 4, "INVALID_PRODUCER_ID_MAPPING: b has no producer id"),
-        (("--producer-epoch", 1), 4, "nobody has acquired it yet, the last one is 0"),
+        (("--producer-epoch", 1), 4, "nobody has acquired it yet, the last generation is 0"),
     ],
 )
 def test_produce_without_the_lease(

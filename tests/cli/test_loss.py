@@ -424,7 +424,7 @@ def test_a_truncation_has_it_in_its_price(
     assert price["missing_offsets_count"] == int(offsets.rpartition("(")[2].rstrip(")"))
     assert offsets in outcome.errors
     outcome = eoctl(*cut, "--to-hw")
-    assert "there is nothing to cut" in outcome.errors
+    assert "there is nothing to truncate" in outcome.errors
     assert offsets in outcome.errors
     assert outcome.status == SKIPPED
 

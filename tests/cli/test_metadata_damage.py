@@ -47,11 +47,11 @@ def test_the_last_batch_is_cut_short(
     (directory / LOG).write_bytes((directory / LOG).read_bytes()[:-30])
     done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status == 0
-    assert "ends in a batch that is cut short" in told(done)
+    assert "ends in a truncated batch" in told(done)
     (directory / LOG).write_bytes((directory / LOG).read_bytes() + bytes(4096))
     done = eoctl("metadata", directory, *options, *JSONL)
     assert done.status in (0, 5)
-    assert "cut short" in told(done) or done.status == 5
+    assert "truncated" in told(done) or done.status == 5
 
 
 @pytest.mark.parametrize("options", WAYS)

@@ -207,14 +207,14 @@ def test_of_nothing_there_is_a_picture_too(eoctl: Callable[..., Outcome], log_di
 def test_the_one_that_holds_is_apart(model: Model) -> None:
     text = drawn(draw_transactions, model, 40, is_all=True)
     lines = blocks(text)["txn-0"].splitlines()
-    assert "18 offsets held back since offset 311" in lines[0]
+    assert "18 offsets blocked since offset 311" in lines[0]
     assert lines[2].startswith("  40 open-1") or lines[1].startswith("  40 open-1")
     holder = next(line for line in lines if line.startswith("  40 open-1"))
     assert UNICODE.holder in holder
     assert not [line for line in lines[1:] if line is not holder and UNICODE.holder in line]
     offsets = drawn(draw_offsets, model, 40)
     block = blocks(offsets)["txn-0"]
-    assert "18 offsets held back by producer 40 (open-1) since offset 311" in block
+    assert "18 offsets blocked by producer 40 (open-1) since offset 311" in block
     marks = block.splitlines()[2][2:]
     scale = Scale(0, 329, 78)
     assert marks.index("L") == scale.cell(311)

@@ -504,7 +504,7 @@ def test_a_replica_of_another_node(
     refused(eoctl("produce", log_dir / "plain-0", lines(b"v")), "node 2 has no replica of it")
     kept = [each for each in original.splitlines() if not each.startswith("directory.id")]
     meta.write_text("\n".join([*kept, "directory.id=AAECAwQFBgcICQoLDA0ODw"]) + "\n")
-    refused(eoctl("produce", log_dir / "plain-0", lines(b"v")), "its log dir is the one with")
+    refused(eoctl("produce", log_dir / "plain-0", lines(b"v")), "its log dir has the")
 
 
 def test_a_held_lock(
@@ -541,7 +541,7 @@ def test_a_partition_that_is_not_closed_is_recovered_first(
     call = ("produce", log_dir / "plain-0", lines(b"v"), *NOW, *JSONL)
     planned = eoctl(*call)
     assert planned.status == 0
-    assert "torn tail at position 30491: 4 bytes are no batch: a broker cuts it there" in (
+    assert "torn tail at position 30491: 4 bytes are no batch: a broker truncates it there" in (
         planned.errors
     )
     steps = rows_of(planned, "step")
@@ -701,7 +701,7 @@ def test_a_link_into_another_log_dir(
     (tmp_path / "linked-0").symlink_to(log_dir / name)
     before = inventory(log_dir)
     options = (*NEW_TOPIC, "--apply")
-    words = "is never changed" if name.startswith("__") else "which is another one"
+    words = "is never changed" if name.startswith("__") else "which is another log dir"
     refused(eoctl("produce", other / "linked-0", lines(b"v"), *NOW, *options), words)
     if name.startswith("__"):
         refused(eoctl("produce", tmp_path / "linked-0", lines(b"v"), *NOW, *options), words)

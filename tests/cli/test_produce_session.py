@@ -96,7 +96,7 @@ def test_the_log_decides(run: Run, *, separator: bool) -> None:
     assert (again["records"], again["skipped"]) == (0, 5)
     run.session.write_bytes(saved)
     run.write(b"k:a", b"k:b", b"k:c", b"k:d", b"k:other")
-    refused(run.call(*options), "is not the one that was sent")
+    refused(run.call(*options), "is not the record that was sent")
     run.session.write_bytes(saved)
     run.write(b"k:a", b"k:b", b"k:c", b"k:d")
     refused(run.call(*options), "has more than it holds")
@@ -182,7 +182,7 @@ def test_a_last_line_without_its_end(run: Run, *, separator: bool) -> None:
     run.input.write_bytes(b"k:a\nk:b")
     run.report(*options)
     run.input.write_bytes(b"k:a\nk:bc\nk:d\n")
-    refused(run.call(*options), "the record before byte 9 is not the one that was sent")
+    refused(run.call(*options), "the record before byte 9 is not the record that was sent")
     run.input.write_bytes(b"k:a\nk:b\nk:d\n")
     assert run.report(*options)["records"] == 1
     assert run.values() == ([b"a", b"b", b"d"] if separator else [b"k:a", b"k:b", b"k:d"])

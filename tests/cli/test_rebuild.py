@@ -245,7 +245,7 @@ def test_a_damaged_log_is_not_papered_over(crash: Path, eoctl: Callable) -> None
     before = tree(crash)
     look = eoctl("rebuild", "txn-0")
     assert look.status == 1
-    assert "recovery would cut" in look.errors
+    assert "recovery would truncate" in look.errors
     refused = eoctl("rebuild", "--apply", "txn-0")
     assert refused.status == 4
     after = tree(crash)

@@ -118,7 +118,9 @@ def test_as_broker_tells_what_the_start_drops(kafka: Path, eoctl: Cli) -> None:
     assert price["producers_count"] > 0
     assert price["changed_aborts"]
     reason = "corrupt at position"
-    assert any(reason in note and "a broker cuts it there" in note for note in notes_of(planned))
+    assert any(
+        reason in note and "a broker truncates it there" in note for note in notes_of(planned)
+    )
 
 
 def _bad_pos(data: bytes) -> int:

@@ -134,7 +134,7 @@ def test_text(diverged: Path, eoctl: Callable) -> None:
     assert found.errors.splitlines()[6:] == [
         "verified: headers and checksums of all batches; records were not decompressed",
         f"leader and ISR as of metadata record 164, {NEWEST}, in broker-2/__cluster_metadata-0",
-        "min.insync.replicas: default is Kafka's; a server.properties is not known",
+        "min.insync.replicas: default is Kafka's; server.properties is unknown",
         "not in the ISR, may lack what was acknowledged since: broker-1/div-0, broker-3/div-0",
     ]
     assert difference(before, tree_of(diverged)) == []
@@ -228,7 +228,7 @@ def test_damage_is_no_difference(diverged: Path, eoctl: Callable) -> None:
     assert row["compared_end_offset"] == each.base_offset
     replica = rows_of(found, "replica")[0]
     assert replica["sound_end_offset"] == each.base_offset
-    assert any("whether they differ is not known" in note for note in notes_of(found))
+    assert any("it is unknown whether they differ" in note for note in notes_of(found))
     for follower, leader in (("broker-3", "broker-2"), ("broker-2", "broker-3")):
         refused = eoctl(
             "replicas", "rejoin", f"{follower}/div-0", "--leader", f"{leader}/div-0", "--unclean"
@@ -444,12 +444,12 @@ def test_acknowledged_offsets_need_a_word(diverged: Path, eoctl: Callable) -> No
     """37 is the high watermark of broker 1: offset 36 is its own and acknowledged."""
     refused = eoctl(*REJOIN)
     assert refused.status == 4
-    assert "would be cut at 36: offsets below 37 were acknowledged" in refused.errors
+    assert "would be truncated at 36: offsets below 37 were acknowledged" in refused.errors
     assert "--leader broker-2/div-0 --unclean\n" in refused.errors
     (diverged / "broker-1/replication-offset-checkpoint").unlink()
     unknown = eoctl(*REJOIN)
     assert unknown.status == 4
-    assert "its high watermark is not known" in unknown.errors
+    assert "its high watermark is unknown" in unknown.errors
     other = eoctl("replicas", "rejoin", "broker-2/div-0", "--leader", "broker-1/div-0", *JSONL)
     assert other.status == 0, other.errors
     assert only(other, "rejoin")["end_after_rejoin"] == 73
@@ -683,7 +683,7 @@ def test_damage_counts_against_a_leader(diverged: Path, eoctl: Callable) -> None
 def test_of_equal_copies_the_sound_one_leads(after: Path, eoctl: Callable, tmp_path: Path) -> None:
     one, other = (after / f"broker-{each}" / "div-0" for each in (1, 2))
     row = only(eoctl("replicas", "compare", one, other, *JSONL), "recommendation")
-    assert row["reason"] == "leader epoch 1 up to 66, as the other one: any of them may lead"
+    assert row["reason"] == "leader epoch 1 up to 66, as the other copy: any of them may lead"
     assert (row["lost_records_count"], row["lost_acknowledged_records_count"]) == (0, 0)
 
 

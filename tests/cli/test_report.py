@@ -254,7 +254,7 @@ def test_groups_and_copies_are_those_of_the_commands(
     assert any(each["is_unclean"] for each in rows_of(done, "change"))
     # Each directory by itself is in order: that they part is told all the same.
     told = [each["text"] for each in rows_of(done, "verdict")]
-    assert any("div-0: broker 1 and broker 2 part at offset 36" in each for each in told)
+    assert any("div-0: broker 1 and broker 2 diverge at offset 36" in each for each in told)
     assert any("div-0: " in each and "unclean election" in each for each in told)
 
 
@@ -269,7 +269,7 @@ def test_where_copies_fork_is_drawn(
     compared = rows_of(eoctl("replicas", "compare", *dirs, *JSONL), "comparison")
     figures = re.findall(r'<figure class="forks">.*?</figure>', to.read_text(), re.DOTALL)
     parted = {
-        f"{Path(each['one']).name}: copies part at offset {each['divergence_offset']}"
+        f"{Path(each['one']).name}: copies diverge at offset {each['divergence_offset']}"
         for each in compared
         if each["likeness"] == "diverged"
     }
@@ -277,7 +277,7 @@ def test_where_copies_fork_is_drawn(
     assert parted <= {each[1] for each in told if each}
     differing = {Path(e["one"]).name for e in compared if e["likeness"] != "equal"}
     assert len(figures) == len(differing)
-    (drawn,) = (each for each in figures if "div-0: copies part at offset 36" in each)
+    (drawn,) = (each for each in figures if "div-0: copies diverge at offset 36" in each)
     assert drawn.count("differ from another copy") == 2  # the third one ends there
     assert all(f">broker {number}" in drawn for number in (1, 2, 3))
 

@@ -287,7 +287,7 @@ def test_where_copies_part_nothing_above_is_served(diverged: Path) -> None:
         assert last["highWatermark"] == 36
         assert batches[-1].header.last_offset == 35
         ended = served.stop()
-    assert "part at offset 36" in ended.stderr
+    assert "diverge at offset 36" in ended.stderr
     for each in dirs[:2]:
         with Served(*dirs, "--diverged", each) as served, Wire(served.bootstrap) as connection:
             batches, _, _ = wire.fetch_all(connection, "div", 0)
@@ -303,7 +303,7 @@ def test_copies_that_agree_are_served_to_the_furthest_end(golden: Callable[[str]
         _, _, last = wire.fetch_all(connection, "div", 0)
         ended = served.stop()
     assert last["highWatermark"] > 36
-    assert "part at offset" not in ended.stderr
+    assert "diverge at offset" not in ended.stderr
 
 
 # --- the protocol

@@ -116,7 +116,7 @@ def framed(api: str, version: int, body: dict[str, Any] | None = None) -> bytes:
         (wire.SIZE.pack(0), "not a request"),
         (wire.SIZE.pack(9) + b"\0\x03half-", None),
         (wire.SIZE.pack(10) + b"\0\x03\0\x09\0\0\0\7\0\x09", "not a request"),
-        (wire.SIZE.pack(10) + b"\x7f\x03\0\x09\0\0\0\7\xff\xff", "API 32515 is not known"),
+        (wire.SIZE.pack(10) + b"\x7f\x03\0\x09\0\0\0\7\xff\xff", "API 32515 is unknown"),
         (wire.SIZE.pack(10) + b"\0\x1b\0\x63\0\0\0\7\xff\xff", "no version 99"),
         (wire.SIZE.pack(14) + b"\0\x03\0\x01\0\0\0\7\xff\xff\x7f\xff\xff\xff", "Metadata version 1"),
         (framed("Produce", 9, {"acks": 0, "timeoutMs": 1, "topicData": [
@@ -167,7 +167,7 @@ def test_who_is_silent_or_slow_is_cut_off_with_words(monkeypatch: pytest.MonkeyP
         sending(b"", goes=False), sending(b"\0\0\0\x09half", goes=False), never_reads
     )
     assert [each.problem for each in found] == [
-        "it has asked for nothing for 2 s",
+        "it has requested nothing for 2 s",
         "it has sent a part of a request, and nothing more for 2 s",
         "it has hardly read of a response for 2 s",
     ]
@@ -183,7 +183,7 @@ def test_the_line_of_a_client_says_why_it_was_cut_off(clean: Path) -> None:
         with Wire(served.bootstrap) as connection:
             assert connection.ask("ApiVersions", 0)["errorCode"] == 0
         ended = served.stop()
-    lines = [each for each in ended.stderr.splitlines() if "cut off" in each]
+    lines = [each for each in ended.stderr.splitlines() if "disconnected" in each]
     assert ["TLS" in lines[0], "HTTP" in lines[1], "2147483647" in lines[2]] == [True] * 3
     assert len(lines) == 3
     assert ended.status == 130

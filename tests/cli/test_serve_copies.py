@@ -78,7 +78,7 @@ def served(eoctl: Eoctl, brokers: list[Path], *options: object) -> tuple[Outcome
 
 def told(errors: str) -> set[Place]:
     """The partitions of which it is said that copies part."""
-    lines = [each for each in errors.splitlines() if " part at offset " in each]
+    lines = [each for each in errors.splitlines() if " diverge at offset " in each]
     paths = [each.partition(" and ")[0].rpartition('"')[2] for each in lines]
     return {place_of(Path(each)) for each in paths}
 
@@ -233,5 +233,5 @@ def test_without_a_common_epoch_they_part_where_both_begin(
         done, rows = served(eoctl, [one.parent, other.parent], "--prefer", preferred.parent)
         row = rows["rolled", 0]
         assert (row["log_start_offset"], row["end_offset"]) == (begin, end)
-        assert "part at offset 25" in done.errors
+        assert "diverge at offset 25" in done.errors
         assert done.status == 5

@@ -267,7 +267,7 @@ def test_the_console_consumer_begins_nowhere(kafka: Path) -> None:
     assert b"Unexpected error in fetch offset response" in done.stderr, done.stderr
     assert b"Processed a total of 0 messages" in done.stderr
     assert len(apart.stdout.splitlines()) == 3, apart.stderr
-    assert "with --partition and --offset, ask for no group" in told
+    assert "with --partition and --offset, use no group" in told
 
 
 def test_coordinator_partitions_that_nobody_wrote_are_empty(tmp_path: Path, eoctl: Eoctl) -> None:

@@ -63,7 +63,7 @@ def test_producers_are_those_of_a_broker(golden: Callable[[str], Path]) -> None:
     """They are in the snapshots, whose records may be remote."""
     with Served(golden(ARCHIVE) / "clean") as served:
         assert producers(served) == PRODUCERS
-        assert "no snapshot tells" not in served.stop().stderr
+        assert "no snapshot has the producers" not in served.stop().stderr
 
 
 def test_an_incomplete_list_of_producers_is_told(
@@ -76,7 +76,7 @@ def test_an_incomplete_list_of_producers_is_told(
     with Served(log_dir) as served:
         assert producers(served) == {**PRODUCERS, "tiered": [2, 21]}
         told = served.stop().stderr
-    assert told.count("no snapshot tells of the producers up to there") == 1, told
+    assert told.count("no snapshot has the producers up to there") == 1, told
     assert "tiered-0: its list of producers is not whole" in told
 
 

@@ -103,7 +103,7 @@ def test_golden_states_on_spark(
 ) -> None:
     call = ["spark-audit", golden("kafka-4.3.1") / state, "--output", "jsonl", "--report", "all"]
     outcome = eoctl(*call, "--engine", "spark", "--split-bytes", "30000")
-    assert notes_of(outcome) == [VERIFIED, "engine: spark, as asked for"]
+    assert notes_of(outcome) == [VERIFIED, "engine: spark, as requested"]
     alone = eoctl(*call, "--engine", "local", "--jobs", "1")
     assert outcome.stdout == alone.stdout
     assert len(outcome.stdout.splitlines()) > 50
@@ -341,7 +341,7 @@ def test_a_second_run_reads_what_is_new(
         assert (broken.status, broken.stdout) == (2, b"")
         error = json.loads(broken.errors)
         assert "not a state of an audit" in error["message"]
-        assert error["next_step"].startswith("name another file, or remove this one")
+        assert error["next_step"].startswith("name another file, or remove this file")
 
 
 def test_what_cannot_be_written_is_told_first(
@@ -560,7 +560,7 @@ def test_an_empty_log_dir_starts_nothing(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     outcome = eoctl("spark-audit", root, "--output", "jsonl", "--engine", "spark")
     assert (outcome.status, outcome.stdout) == (0, b"")
-    assert notes_of(outcome) == [VERIFIED, "engine: spark, as asked for"]
+    assert notes_of(outcome) == [VERIFIED, "engine: spark, as requested"]
 
 
 @pytest.mark.exhaustive

@@ -139,7 +139,7 @@ def test_the_answer_comes_first(diverged: Path) -> None:
     assert shown[:3] == [
         "Start   broker 1 first, then 2, 3",
         "Why     with 1 up, 2 of 4 partitions are led; 3 first: 4 wait",
-        "        __transaction_state-0: broker 1 is the last one in the ISR",
+        "        __transaction_state-0: broker 1 is the last member of the ISR",
     ]
     assert shown[3].startswith("Lost    1 acknowledged offset at least, 38 at most")
     assert any(each.startswith("Next    start brokers 1, 2 one after") for each in shown[4:10])
@@ -160,7 +160,7 @@ def test_without_metadata_nothing_is_known(writable: Path, eoctl: Callable[..., 
     shutil.rmtree(writable / "broker-1" / "__cluster_metadata-0")
     done = eoctl("start-order", "broker-1")
     assert done.status == 2
-    assert "who was in the ISR is not known" in done.errors
+    assert "the ISR is unknown" in done.errors
     assert "replicas compare" in done.errors
 
 
@@ -213,7 +213,7 @@ def test_a_disk_that_was_replaced(writable: Path, eoctl: Callable[..., Any]) -> 
     assert (row["isr"], row["at_once"], row["unclean_only"]) == ([2], [], [1, 3])
     assert row["how"] == "by request"
     assert row["perhaps"] == [2]
-    assert "a new one was formatted" in "\n".join(notes_of(done))
+    assert "a new log dir was formatted" in "\n".join(notes_of(done))
     orders = rows_of(done, "order")
     assert orders[0]["order"].startswith("1,")
     assert orders[0]["lost_offsets_count"] == 0
@@ -255,7 +255,7 @@ def test_damage_is_named_and_does_not_count(writable: Path, eoctl: Callable[...,
     done = eoctl("start-order", *ALL, *JSONL)
     assert done.status == 5
     notes = "\n".join(notes_of(done))
-    assert "what lies behind does not count" in notes
+    assert "records after it do not count" in notes
     assert "leader-epoch-checkpoint" in notes
     (row,) = by_partition(done, "partition")["div-0"]
     assert row["leads"] == 2
@@ -279,7 +279,7 @@ def test_metadata_that_end_early(writable: Path, eoctl: Callable[..., Any]) -> N
     log.write_bytes(data)
     done = eoctl("start-order", *ALL, *JSONL)
     assert done.status in {1, 5}
-    assert "an older one" in "\n".join(notes_of(done))
+    assert "out of date" in "\n".join(notes_of(done))
 
 
 def test_a_log_dir_that_cannot_be_read(writable: Path, eoctl: Callable[..., Any]) -> None:

@@ -106,8 +106,8 @@ NOTES = [
         " higher, by what was acknowledged in the last seconds"
     ),
     (
-        "verified: checksums from the recovery point to the cut, headers of what is cut; records were"
-        " not decompressed"
+        "verified: checksums from the recovery point to the truncation, headers of the removed "
+        "batches; records were not decompressed"
     ),
     "this is a plan, nothing was changed: --apply does it",
 ]
@@ -228,7 +228,7 @@ def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) ->
     assert outcome.text == plan.text.replace("329\tno\n", "329\tyes\n")
     done, (first, *notes) = split_answer(outcome.errors)  # the way back at once, before any row
     assert done[0] == "Done cut txn-0 back from 329 to 311"
-    compare = f"eoctl diff {first.split()[2]} tells which records are gone, new or changed"
+    compare = f"eoctl diff {first.split()[2]} shows which records are lost, new or changed"
     assert notes == [*split_answer(plan.errors)[1][:-1], compare]
     journal = journal_of(kafka)
     assert first == f"eoctl undo {journal} takes it back"
@@ -358,7 +358,7 @@ def test_a_batch_goes_as_a_whole(killed: Path, eoctl: Callable) -> None:
     ) in notes_of(outcome)
     refused = eoctl("truncate", "killed/txn-0", "--to-offset", "313", "--exact")
     assert refused.status == 4
-    assert "only whole batches can be cut" in refused.errors
+    assert "only whole batches can be removed" in refused.errors
     assert "--to-offset 311, --to-offset 318" in refused.errors
     for offset in (311, 318):
         exact = eoctl(
@@ -379,16 +379,16 @@ def test_nothing_to_cut(kafka: Path, eoctl: Callable) -> None:
         "kafka/txn-0 | 329 | 0 | 329 | 329 | 329 | no",
     )
     assert look.errors.splitlines()[-2:] == [
-        "nothing to cut: the log ends at 329",
-        "there is nothing to cut: nothing would be changed, and no plan was saved",
+        "nothing to truncate: the log ends at 329",
+        "there is nothing to truncate: nothing would be changed, and no plan was saved",
     ]
     assert not Path("plan.json").exists()
     above = eoctl("truncate", "kafka/txn-0", "--to-offset", "400", "--output", "jsonl")
     assert cut(above) == (400, 329, 329)
-    assert "nothing to cut: the log ends at 329, below 400" in notes_of(above)
+    assert "nothing to truncate: the log ends at 329, below 400" in notes_of(above)
     done = eoctl(*call, "--apply")
     assert (done.status, done.stdout) == (0, look.stdout)
-    assert done.errors.endswith("there is nothing to cut: nothing was changed\n")
+    assert done.errors.endswith("there is nothing to truncate: nothing was changed\n")
     assert difference(before, tree_of(kafka)) == []
     assert not Path("kafka.eoctl").exists()
 
@@ -397,8 +397,8 @@ def test_without_a_high_watermark(killed: Path, eoctl: Callable) -> None:
     outcome = eoctl("truncate", "killed/trimmed-0", "--to-hw")
     assert outcome.status == 4
     assert outcome.errors == (
-        "eoctl: killed/trimmed-0: its high watermark is not known: replication-offset-checkpoint"
-        " has no line of it\n  try: --assume-hw N, or --to-offset N\n"
+        "eoctl: killed/trimmed-0: its high watermark is unknown: replication-offset-checkpoint "
+        "has no line of it\n  try: --assume-hw N, or --to-offset N\n"
     )
     assumed = eoctl(
         "truncate", "killed/trimmed-0", "--to-hw", "--assume-hw", "40", "--output", "jsonl"
@@ -418,8 +418,8 @@ def test_a_high_watermark_above_the_common_log(diverged: Path, eoctl: Callable) 
     refused = eoctl(*call, "--to-hw")
     assert refused.status == 4
     assert (
-        "broker-1/div-0: its high watermark 37 is above what it has in common with broker-2/div-0:"
-        " by their leader epochs they part at 36"
+        "broker-1/div-0: its high watermark 37 is above the end of the part in common with "
+        "broker-2/div-0: by their leader epochs they diverge at 36"
     ) in refused.errors
     assert "try: --to-offset 36, or --to-leader-epoch E" in refused.errors
     assert eoctl("truncate", "broker-1/div-0", "--to-hw", "--output", "jsonl").status == 0
@@ -430,7 +430,8 @@ def test_a_high_watermark_above_the_common_log(diverged: Path, eoctl: Callable) 
     found = eoctl(*below, "--single-copy")
     assert cut(found) == (36, 73, 36)
     assert (
-        "broker-2/div-0: by its leader epochs the two part at 36: the target is that instead of 73"
+        "broker-2/div-0: by its leader epochs the two diverge at 36: the target is that instead "
+        "of 73"
     ) in notes_of(found)
 
 
@@ -446,7 +447,7 @@ def test_leader_epochs(diverged: Path, eoctl: Callable) -> None:
     between = eoctl("truncate", "broker-2/div-0", "--to-leader-epoch", 2, *jsonl)
     assert cut(between) == (36, 66, 36)
     assert (
-        "leader epoch 2 is not known here: what a replica would be told is the end of epoch 0, 36"
+        "leader epoch 2 is unknown here: a replica would get the end of epoch 0, 36"
     ) in notes_of(between)
     Path("broker-2/div-0/leader-epoch-checkpoint").unlink()
     without = eoctl("truncate", "broker-2/div-0", "--to-leader-epoch", 0)
@@ -613,7 +614,7 @@ def test_what_is_damaged_is_unknown_and_never_zero(kafka: Path, eoctl: Callable)
     (price,) = rows_of(outcome, "price")
     unknown = {name for name, value in price.items() if value is None}
     assert {"producers", "producers_count"} <= unknown
-    assert any("are not known" in note for note in notes_of(outcome))
+    assert any(" are unknown" in note for note in notes_of(outcome))
     assert "\nproducers_count\tunknown\n" in eoctl(*call).text
     kept = bytearray(data)
     kept[5000] ^= 1  # in what would stay
@@ -622,7 +623,7 @@ def test_what_is_damaged_is_unknown_and_never_zero(kafka: Path, eoctl: Callable)
     recovery_point.write_text(re.sub("txn 0 329", "txn 0 0", recovery_point.read_text()))
     refused = eoctl(*call)
     assert refused.status == 4
-    assert "the next start of a broker would cut the log there" in refused.errors
+    assert "the next start of a broker would truncate the log there" in refused.errors
     end = re.search(r"try: --to-offset (\d+), or below", refused.errors)
     assert end is not None
     assert eoctl("truncate", "kafka/txn-0", "--to-offset", end[1]).status == 0
@@ -816,12 +817,12 @@ def test_without_a_backup_there_is_no_way_back(kafka: Path, eoctl: Callable) -> 
     journal = journal_of(kafka)
     assert sorted(path.name for path in journal.iterdir()) == ["journal", "plan.json"]
     assert outcome.errors.startswith(
-        f"applied without a backup: there is no way back; its journal is {journal}\n"
+        f"applied without a backup: it cannot be undone; its journal is {journal}\n"
     )
     before = tree_of(kafka)
     refused = eoctl("undo", journal)
     assert refused.status == 4
-    assert "was applied without a backup, so there is no way back" in refused.errors
+    assert "was applied without a backup, so it cannot be undone" in refused.errors
     assert difference(before, tree_of(kafka)) == []
 
 

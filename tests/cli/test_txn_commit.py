@@ -272,7 +272,7 @@ def test_many_of_one_coordinator_in_one_partition(kafka: Path, eoctl: Callable) 
         (b'{"transactional_id": "a", "producer_id": 1.5, "producer_epoch": 0}', "whole numbers"),
         (b'{"transactional_id": "a", "producer_id": true, "producer_epoch": 0}', "whole numbers"),
         (b'{"transactional_id": ', "line 1: no JSON"),
-        (b'{"producer_id": 1, "producer_id": 40, "producer_epoch": 0}', "a name is there twice"),
+        (b'{"producer_id": 1, "producer_id": 40, "producer_epoch": 0}', "a name occurs twice"),
         (b"a,1\n", "line 1: are not the three fields"),
         (b"open-1,4_0,0\n", "line 1: are not the three fields"),
         (b"open-1,+40,0\n", "line 1: are not the three fields"),

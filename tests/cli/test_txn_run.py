@@ -500,7 +500,7 @@ def test_what_cannot_be_of_several_topics(kafka: Path, eoctl: Callable[..., Outc
         (("--to-topic", "plain", "--to-topic", "txn", "--format", "jsonl"), "source and target"),
         (
             *(("--to-topic", "plain", "--to-topic", "ctp-out", "--topic-id", "A" * 22),),
-            "--topic-id is that of one topic",
+            "--topic-id belongs to one topic",
         ),
     ):
         outcome = eoctl(*to, *more, "--apply")

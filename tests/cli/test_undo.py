@@ -246,11 +246,11 @@ def test_a_later_one_without_a_backup(kafka: Path, eoctl: Callable) -> None:
     assert eoctl(*other, "100").status == 0
     older, lost, newest = sorted(Path("kafka.eoctl").iterdir())
     for arguments in ([older], ["--with-later", older], ["--dry-run", older], [older, newest]):
-        words = refuses(eoctl, kafka, "was applied without a backup, and there is", *arguments)
-        assert f"no way back to before that: {lost.absolute()}" in words
+        words = refuses(eoctl, kafka, "was applied without a backup, so nothing", *arguments)
+        assert f"before it can be undone: {lost.absolute()}" in words
         assert f"eoctl undo {lost.absolute()}" not in words
         assert f"is kept in {older.absolute()}" in words
-    refuses(eoctl, kafka, "so there is no way back", "--with-later", lost)
+    refuses(eoctl, kafka, "so it cannot be undone", "--with-later", lost)
     assert eoctl("undo", newest).status == 0
 
 

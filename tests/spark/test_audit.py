@@ -204,6 +204,6 @@ def test_a_foreign_module_is_named(spark: SparkSession, tmp_path: Path) -> None:
     directory = write_segments(tmp_path / "t-0", [Batch()])
     with python_path(spark, tmp_path / "path"), pytest.raises(SparkJobError) as caught:
         list(read_pieces(spark, splits_of(directory)))
-    assert f"the module storage is a foreign one, {foreign}, and hides" in caught.value.message
+    assert f"the module storage is foreign, {foreign}, and hides" in caught.value.message
     assert "PYTHONPATH" in caught.value.message
     assert len(list(read_pieces(spark, splits_of(directory)))) == 1

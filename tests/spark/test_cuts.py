@@ -255,7 +255,7 @@ def test_a_place_near_a_cut_that_cannot_be_read(
         return Segment(failing(place.path), place.base_offset)
 
     for split in splits:
-        with pytest.raises(UnprovenCutError, match="a place near a cut") as caught:
+        with pytest.raises(UnprovenCutError, match="a place near a split") as caught:
             proven_apart(split, opener)
         assert "split_bytes" in caught.value.next_step
     monkeypatch.setattr(place_files, "open_file", failing)

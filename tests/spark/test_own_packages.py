@@ -48,7 +48,7 @@ def test_a_foreign_module_is_named(tmp_path: Path, name: str, file: str) -> None
     assert done.returncode == 1
     assert words.startswith(f"ImportError: {socket.gethostname()}: {sys.executable}: the module")
     assert (
-        f"the module {name} is a foreign one, {foreign}, and hides that of eoctl in {ROOT}" in words
+        f"the module {name} is foreign, {foreign}, and hides the module of eoctl in {ROOT}" in words
     )
     assert "off PYTHONPATH" in words
     assert "--py-files" in words
@@ -58,7 +58,7 @@ def test_a_foreign_module_is_named(tmp_path: Path, name: str, file: str) -> None
 def test_one_that_was_imported_before_is_named_too(tmp_path: Path) -> None:
     (tmp_path / "storage.py").write_text("")
     done = imported(tmp_path, "import storage")
-    assert f"is a foreign one, {tmp_path / 'storage.py'}," in done.stderr
+    assert f"is foreign, {tmp_path / 'storage.py'}," in done.stderr
 
 
 def test_a_directory_of_that_name_hides_nothing(tmp_path: Path) -> None:

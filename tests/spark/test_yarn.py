@@ -146,7 +146,7 @@ def test_an_audit_in_cluster_mode(
     assert done.status == 1, (done.words, done.driver)
     assert "User application exited with status 1\n" in done.words
     assert len(done.executors) == 1
-    assert "engine: spark, as asked for" in done.driver
+    assert "engine: spark, as requested" in done.driver
     locally = eoctl("spark-audit", logs, "--engine", "local", "--to", tmp_path / "local")
     assert locally.status == 1
     for name in COLUMNS:

@@ -78,9 +78,9 @@ class CoordinatorTopic(NamedTuple):
         home = self.home_of(name)
         if home != number:
             raise RefusedError(
-                f"{self.log_dir_path}: {what} in {self.topic}-{number}, and with"
-                f" {self.partitions_count} partitions it belongs to {home}: how many there are is"
-                " not known",
+                f"{self.log_dir_path}: {what} in {self.topic}-{number}, and with "
+                f"{self.partitions_count} partitions it belongs to {home}: the number of "
+                "partitions is unknown",
                 next_step="--metadata-dir DIR with the cluster's metadata",
             )
 
@@ -184,8 +184,8 @@ def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> No
         )
     if unknown:
         notes.append(
-            f"{len(unknown)} record(s) of {TRANSACTION_STATE_TOPIC} have a type that is not known,"
-            " and were left alone [COO-2]"
+            f"{len(unknown)} record(s) of {TRANSACTION_STATE_TOPIC} have an unknown type, and "
+            "were left alone [COO-2]"
         )
 
 
@@ -313,8 +313,8 @@ class GroupCommits:
         numbers = self._topic.numbers
         if not is_known and numbers and len(numbers) <= max(numbers) - min(numbers):
             raise RefusedError(
-                f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here: how many there are is not"
-                f" known, nor which one has the offsets of group {self.group}",
+                f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here: the number of partitions is "
+                f"unknown, and so is the partition with the offsets of group {self.group}",
                 next_step="--metadata-dir DIR with the cluster's metadata",
             )
         what = f"what group {self.group} has committed"

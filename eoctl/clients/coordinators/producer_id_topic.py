@@ -95,7 +95,7 @@ def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenId
             cut_bytes = opened.ids.cut_bytes
             if cut_bytes:
                 opened.notes.append(
-                    f"cut off what a crash left of an unanswered change: {cut_bytes} bytes"
+                    f"removed the part that a crash left of an unanswered change: {cut_bytes} bytes"
                 )
             yield opened
         finally:
@@ -117,7 +117,7 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
     def ids_in_use() -> Iterator[int]:
         for state in known_states(log_dir, Clock(now.ms, NO_EXPIRY_MS)):
             if state.unknown:
-                notes.append(f"{state.unknown}: ids that are in use there are not known")
+                notes.append(f"{state.unknown}: the ids in use there are unknown")
             yield from (each.producer_id for each in state.entries)
 
     ids = ProducerIds.at(

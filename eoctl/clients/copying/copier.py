@@ -261,10 +261,10 @@ class Copier:
     def _require_proof(self, log: Destination, start_offset: int) -> None:
         """Equal batches prove nothing unless both logs are known from where the copy began."""
         if log.start_offset:
-            what = f"its log starts at offset {log.start_offset}, and what was below is not known"
+            what = f"its log starts at offset {log.start_offset}, and the records below are unknown"
             raise self._lost(log, what)
         if start_offset and self._options.start.kind is not StartKind.OFFSET:
-            what = f"that the copy began at offset {start_offset} of the source is not known"
+            what = f"it is unknown whether the copy began at offset {start_offset} of the source"
             raise self._lost(log, what)
 
     def _lost(self, log: Destination, why: str) -> RefusedError:
@@ -604,7 +604,7 @@ class _Comparison:
         ours, theirs = self._originals, self._copies
         if not ours.left_count:
             offset = theirs.block[theirs.place].header.base_offset
-            return f"the destination has a batch at offset {offset} that the source has not"
+            return f"the destination has a batch at offset {offset} that the source lacks"
         original = ours.block[ours.place]
         if not theirs.left_count:
             offset = original.header.base_offset

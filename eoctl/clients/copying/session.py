@@ -38,7 +38,7 @@ MAX_ANCHORS = 32  # the first one, which is always good for a proof, and the lat
 PLACE_NAME = "copies"
 NAME_CHARS = 200  # of the partition in the name of a file
 _EARLIER_IDS = range(3 << 61, INT64_MAX + 1)
-NEXT_STEP = "name another --session, or give the arguments that this one was begun with"
+NEXT_STEP = "name another --session, or give the arguments that this session was begun with"
 
 
 class PartitionOf(NamedTuple):
@@ -246,7 +246,7 @@ def fenced(path: str, producer_id: int, epoch: int, found: Anchor) -> AppendErro
         producer_id=producer_id,
         offset=found.end_offset,
     )
-    error.next_step = "go on with the session file of the other one"
+    error.next_step = "go on with the session file of the other copier"
     return error
 
 

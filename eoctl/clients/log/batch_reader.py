@@ -402,8 +402,8 @@ class BatchConsumer(LogConsumer[BatchBlock]):
         if found is not None:
             place = f"{found.files.log.path}: position {found.batch.pos}"
         raise RefusedError(
-            f"{place}: the batch that ends at offset {last_offset} is not the one that was copied:"
-            " the source was truncated and written anew, or compacted, since",
+            f"{place}: the batch that ends at offset {last_offset} is not the batch that was "
+            "copied: the source was truncated and written anew, or compacted, since",
             next_step=NEW_SESSION,
         )
 

@@ -286,7 +286,7 @@ class LogConsumer(ABC, Generic[Given]):
         self._high_watermark = self.partition.high_watermark
         if options.end.kind is EndKind.HW and self._high_watermark is None:
             raise UsageError(
-                f"{path}: its high watermark is not known: no checkpoint around it names it",
+                f"{path}: its high watermark is unknown: no checkpoint around it names it",
                 next_step="--until log-end, or an offset",
             )
         self._start_at = 0  # the first offset that was asked for

@@ -321,8 +321,7 @@ class OwnIds:
         require_out_of_reach(self._next_broker_id)
         found = snapshot_ids(map(read_log_dir, self._log_dirs), FIRST_ID)
         self._notes += (
-            f"{each}: which producers it has is not known; that a new id is none of them is left to"
-            " chance, of 2^50"
+            f"{each}: its producers are unknown; a new id is one of them with a chance of 1 in 2^50"
             for each in found.unknown
         )
         return found.places

@@ -204,7 +204,7 @@ def _find_tail(
     journal: AppendJournal | None,
 ) -> tuple[LogTail, Plan | None, tuple[str, ...]]:
     interval_bytes = config.index_interval_bytes
-    require_checkpoints(target.log_dir, "is not known")
+    require_checkpoints(target.log_dir, "is unknown")
     if target.partition is None:
         # Nothing but a checkpoint that outlived an earlier directory can say another start.
         directory = PartitionDir(target.path, target.name)
@@ -265,8 +265,8 @@ def _leader_epoch(target: WriteTarget, tail: LogTail, options: WriteOptions) -> 
     known = target.leader_epoch
     if known is not None and epoch > known:
         raise RefusedError(
-            f"{target.path}: leader epoch {epoch} is above {known}, the last one that the"
-            " cluster's metadata has given: a broker would drop its entry and those after it"
+            f"{target.path}: leader epoch {epoch} is above {known}, the last epoch that the "
+            "cluster's metadata has given: a broker would drop its entry and those after it"
         )
     return epoch
 

@@ -106,7 +106,7 @@ def _topic_paths(
             )
         if not count:
             raise UsageError(
-                f"{log_dir_path}: has no partition of {topic}; how many there are is not known",
+                f"{log_dir_path}: has no partition of {topic}; the number of partitions is unknown",
                 next_step="--partitions N, or --metadata-dir DIR with the cluster's metadata",
             )
         if here - set(range(count)):
@@ -282,8 +282,8 @@ def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | 
     is_assigned = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
     if is_assigned and meta.directory_id is not None and assigned != meta.directory_id:
         raise RefusedError(
-            f"{path}: by the cluster's metadata its log dir is the one with directory.id"
-            f" {format_uuid(assigned)}, this one has {format_uuid(meta.directory_id)}"
+            f"{path}: by the cluster's metadata its log dir has the directory.id "
+            f"{format_uuid(assigned)}, this log dir has {format_uuid(meta.directory_id)}"
         )
 
 
@@ -302,7 +302,7 @@ def lacking_single_copy(factor: int | None, options: TargetOptions) -> Lacking |
     return Lacking(
         why=f"it has {factor} replicas, and the others would lack what is appended here",
         options=("--single-copy",),
-        meaning="this directory will be the only one that survives",
+        meaning="this directory will be the only replica that survives",
     )
 
 
@@ -329,8 +329,8 @@ def _topic_id_to_write(
     if on_disk is not None:
         if known is not None and known != on_disk:
             raise RefusedError(
-                f"{directory}: its topic id is {format_uuid(on_disk)}, that of {name.topic} is"
-                f" {format_uuid(known)}: of an earlier topic of that name [DIR-4]"
+                f"{directory}: its topic id is {format_uuid(on_disk)}, and the topic id of "
+                f"{name.topic} is {format_uuid(known)}: of an earlier topic of that name [DIR-4]"
             )
         return None, None
     if known is not None:
@@ -339,8 +339,8 @@ def _topic_id_to_write(
     fresh = ("--topic-id", new_topic_id())
     if image is None:
         return None, Lacking(
-            why=f"it {what}, and without the cluster's metadata the id of its topic is unknown: a"
-            " broker would set the directory aside if it had another one",
+            why=f"it {what}, and without the cluster's metadata the id of its topic is unknown: a "
+            "broker would set the directory aside if it had another id",
             options=fresh,
             meaning="no cluster has the topic, so that a new id will do",
             first=METADATA_FIRST,

@@ -244,8 +244,8 @@ class ProduceSessionKeeper:
         )
         if is_behind and not file.seekable():
             raise RefusedError(
-                f"{name}: a log has lost some of what the session had sent, and the input can be"
-                " read only once: whether it is the same would be known too late",
+                f"{name}: a log has lost some records that the session had sent, and the input "
+                "can be read only once: eoctl would learn too late whether it is the same",
                 next_step="give the input as a file",
             )
         if is_behind:

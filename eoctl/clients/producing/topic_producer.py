@@ -158,9 +158,9 @@ def find_place(
     log_start_offset = partition.local_log_start_offset or 0
     if log_start_offset > start_offset:
         raise RefusedError(
-            f"{partition.path}: begins at {log_start_offset}, behind {start_offset} where the"
-            f" session began, and does not know its producer {ids[0]}: what of the input it had"
-            " cannot be told"
+            f"{partition.path}: begins at {log_start_offset}, behind {start_offset} where the "
+            f"session began, and does not know its producer {ids[0]}: it is unknown which part of "
+            "the input it had"
         )
     last: LogPlace = NOWHERE
     first = identities.first
@@ -488,7 +488,7 @@ class TopicProducer:
             identity = producer.identities.at(producer.transaction, producer.count)
             is_other = sent is not None and sent.differs(identity, record)
         if is_other:
-            where = f"the record before byte {record.end_pos} is not the one that was sent"
+            where = f"the record before byte {record.end_pos} is not the record that was sent"
             raise changed_input(checked.input_name, where)
 
     def _took(self, number: int, count: int) -> None:

@@ -190,7 +190,7 @@ class Program:
 
     def _unasked(self) -> ProgramError:
         return ProgramError(
-            f"--exec {self.name}: said {_shown(self._answers)}, which nobody asked for",
+            f"--exec {self.name}: said {_shown(self._answers)}, which nobody requested",
             next_step="its stdout is for one line to each commit line; all else goes to stderr",
         )
 

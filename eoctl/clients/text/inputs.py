@@ -96,7 +96,7 @@ def unique_fields(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     if len(fields) != len(pairs):
         last = {name: index for index, (name, _) in enumerate(pairs)}
         twice = next(name for index, (name, _) in enumerate(pairs) if last[name] != index)
-        raise MalformedError(f"the field {_shown(twice)} is there twice")
+        raise MalformedError(f"the field {_shown(twice)} occurs twice")
     return fields
 
 

@@ -174,7 +174,7 @@ class HomePartition:
                 why=f"{GROUPS_TOPIC}-{self.number} has {count} replicas, and {self.lacking_count}"
                 " would lack what is appended",
                 options=("--single-copy",),
-                meaning="what is given are the only ones that survive",
+                meaning="the given replicas are the only replicas that survive",
                 first="name the log dirs of the other brokers, too",
             )
 
@@ -345,8 +345,8 @@ def _any_partition(path: str, paths: Sequence[str]) -> list[Selected]:
 
 def _no_topic(path: str) -> RefusedError:
     return RefusedError(
-        f"{path}: has no {GROUPS_TOPIC}: its broker makes that topic when a consumer first asks for"
-        " its group",
+        f"{path}: has no {GROUPS_TOPIC}: its broker makes that topic when a consumer first "
+        "requests its group",
         next_step="start the broker, have any consumer commit an offset, stop it; then again",
     )
 
@@ -499,8 +499,8 @@ class _Import:
         else:
             lacking.append(
                 Lacking(
-                    why=f"{self._paths[0]}: how many partitions {GROUPS_TOPIC} has is not known,"
-                    " and so not which one a group belongs to",
+                    why=f"{self._paths[0]}: the number of partitions of {GROUPS_TOPIC} is "
+                    "unknown, and so is the partition of a group",
                     options=("--metadata-dir", "DIR"),
                     meaning="DIR has the cluster's metadata",
                 )
@@ -648,7 +648,7 @@ class _Import:
             yield f"{counts[Taken.UNCHANGED]} offsets are committed already, and left as they are"
         if renewed:
             names = listing([each.group for each in renewed], "groups")
-            yield (f"{names}: empty for a while; a record says since now, else they expire")
+            yield (f"{names}: empty for some time; a record dates that from now, else they expire")
         epochs = {
             OffsetKey(group, each.topic, each.partition): each.leader_epoch
             for group, each in self._given

@@ -207,7 +207,7 @@ def _pair(world: GroupWorld, options: TranslateOptions) -> dict[TopicPartition, 
         if place in found:
             raise UsageError(
                 f"{session.source} has two sessions of copies: {found[place].path} and {path}",
-                next_step="--session with the one that is meant",
+                next_step="--session with the session that you mean",
             )
         found[place] = copied
     if not found:

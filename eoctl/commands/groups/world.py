@@ -98,8 +98,8 @@ class GroupWorld:
         if len(ids) > 1:
             names = " and ".join(sorted(map(str, ids)))
             raise UsageError(
-                f"log dirs of clusters {names}: groups are those of one",
-                next_step="a call for each cluster",
+                f"log dirs of clusters {names}: groups belong to one cluster",
+                next_step="a run for each cluster",
             )
 
     def _chosen(self, paths: Sequence[str]) -> dict[str, list[GroupCommit]]:

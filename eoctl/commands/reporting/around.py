@@ -301,7 +301,9 @@ def change_rows(found: Discovery, request: ReportRequest) -> tuple[list[ChangeMa
             except EoctlError as exc:
                 return [], [f"cluster: {exc}"]
     if not sources:
-        return [], [f"cluster: no {METADATA_TOPIC} was given: who led, and who was in sync?"]
+        return [], [
+            (f"cluster: no {METADATA_TOPIC} was given: the leaders and the ISRs are unknown")
+        ]
     from recovery.cluster.history import read_history
 
     source = max(sources, key=_reach)
@@ -323,8 +325,8 @@ def change_rows(found: Discovery, request: ReportRequest) -> tuple[list[ChangeMa
     notes = [f"cluster: {each}" for each in history.problems]
     if history.went_back_offset is not None:
         notes.append(
-            f"cluster: the clocks of controllers differ: metadata offset"
-            f" {history.went_back_offset} is older than one before it"
+            "cluster: the clocks of controllers differ: metadata offset "
+            f"{history.went_back_offset} has an older time than an earlier offset"
         )
     if count > len(rows):
         notes.append(f"cluster: the newest {len(rows):,} of {count:,} changes are shown")

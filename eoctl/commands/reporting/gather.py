@@ -366,7 +366,7 @@ class ReportGathering(Generic[Run]):
         try:
             found, _ = self._world.open_of(Partition.of(self._selected[path]))
         except (AccessError, FormatError, AppendError, RefusedError) as exc:
-            self._notes.append(f"{path}: open transactions are not known: {exc}")
+            self._notes.append(f"{path}: open transactions are unknown: {exc}")
             return ()
         return found
 
@@ -539,7 +539,7 @@ def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
     for each in parted[:TOLD_COUNT]:
         names = [brokers.get(path) for path in (each.path, each.other_path)]
         whose = " and ".join("a copy" if one is None else f"broker {one}" for one in names)
-        what = f"part at offset {each.divergence_offset}"
+        what = f"diverge at offset {each.divergence_offset}"
         if each.likeness == Likeness.DISJOINT:
             what = "have no offset in common"
         if each.likeness == Likeness.UNKNOWN:

@@ -191,7 +191,7 @@ def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -
     if records_count is None:
         lost = f"up to {lost}; something there cannot be read"
     changed = price["transactions_count"]
-    transactions = ["its transactions are not known"] if changed is None else _transactions(changed)
+    transactions = ["its transactions are unknown"] if changed is None else _transactions(changed)
     changes = [f"{counted(sum(changed.values()), 'transaction')} changed"] if changed else []
     return PlanAnswer(
         verbs=("cut", "cut"),
@@ -536,7 +536,7 @@ class _Applying:
         except (SpentTargetError, UsageError) as exc:
             if self._command.if_done is None:
                 raise
-            notes.append(f"what was asked for is done; looking for more of it: {exc.message}")
+            notes.append(f"the request is done; looking for more of it: {exc.message}")
             return self._command.if_done
 
     def _apply(self, planned: Planned) -> None:

@@ -423,7 +423,7 @@ def prepared(request: CheckRequest, kind: type[Run]) -> tuple[Run, Callable[[], 
     )
     run.notes.append(moment.describe())
     if version is not None:
-        run.notes.append(f"what a start does is told of Kafka {version}")
+        run.notes.append(f"the start is predicted for Kafka {version}")
     return run, lambda: () if state is None else state.notes
 
 

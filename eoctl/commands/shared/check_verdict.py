@@ -132,23 +132,26 @@ def _start_line(verdict: DirectoryVerdict, room: int) -> Said:
         return Said("Start", f"unknown: {why}", Severity.WARNING.rank)
     if start.answer is Answer.YES:
         gone_on = [f"without the log dir {each}: {one}" for each, one in _offline(start)]
-        text = f"{release} will start, as far as its files tell"
+        text = f"{release} will start, as far as its files show"
         if verdict.cuts or verdict.not_served:
-            takes = f"{release} will start, and takes away what follows"
+            takes = f"{release} will start, and removes what follows"
             return Said("Start", fitting([takes], room), _cut_rank(verdict).rank)
         if verdict.retention and not gone_on:
             return Said("Start", fitting(_then_retention(verdict, release), room))
         if gone_on:
             long = f"{release} will start {gone_on[0]}"
             return Said("Start", fitting([long], room), Severity.ERROR.rank)
-        return Said("Start", fitting([f"{text}, and cuts nothing", text], room))
+        return Said("Start", fitting([f"{text}, and removes nothing", text], room))
     return Said("Start", _stopped(start, release, room), _rank_of(start))
 
 
 def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
     places = listing([f"{each.topic}-{each.partition}" for each in verdict.retention], "partitions")
     return [
-        f"{release} will start, and cuts nothing; then retention deletes old segments of {places}",
+        (
+            f"{release} will start, and removes nothing; then retention deletes old segments of "
+            f"{places}"
+        ),
         f"{release} will start; then retention deletes old segments of {places}",
         "it will start; then retention deletes old segments",
     ]
@@ -291,7 +294,7 @@ def _cut_line(cut: StartCut) -> str:
     """One partition that a start takes something from."""
     place = f"{cut.topic}-{cut.partition}"
     if not cut.records_count:
-        return f"{place}: cuts {size_text(cut.log_bytes)} without a whole record"
+        return f"{place}: truncates {size_text(cut.log_bytes)} without a whole record"
     offsets = f"offsets {cut.first_offset}..{cut.last_offset}"
     what = f"takes {cut.first_offset} for the log end, and hides" if cut.is_hidden else "cuts"
     count = _count(cut.records_count, [cut])
@@ -502,7 +505,7 @@ def _finding_text(folded: Folded, *, has_path: bool) -> str:
     is_idle = action in {"", "nothing"} or each.check_id == "TXO-1"
     cuts = f"{StartAction.TRUNCATES} to "
     if action.startswith(cuts):
-        action = f"cuts the file at byte {action.removeprefix(cuts)}"
+        action = f"truncates the file at byte {action.removeprefix(cuts)}"
     does = "" if is_idle else f"; broker {action}"
     following = len(folded.consequences)
     worst = max((one.severity.rank for one in folded.consequences), default=0)
@@ -744,7 +747,7 @@ _NAME_RELEASE = "name the release that starts here: --broker-version VERSION"
 def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) -> Iterator[str]:
     if len(run.rows) < len(run.found.selected):
         left_out_count = len(run.found.selected) - len(run.rows)
-        yield f"{left_out_count} partitions were left out, as asked for"
+        yield f"{left_out_count} partitions were left out, as requested"
     if request.is_fast and any(row.recovered_bytes for row in rows):
         yield "it verifies checksums, and they were not looked at (--fast)"
     if run.unread_count:

@@ -146,7 +146,7 @@ def _choose(
             if best is not None:
                 choice = Choice(key=key, copy=best, reason="as you prefer")
             elif len(copies) == 1:
-                choice = Choice(key=key, copy=copies[0], reason="the only one")
+                choice = Choice(key=key, copy=copies[0], reason="the only copy")
             else:
                 choice = _recommended(key, copies, moment, lacks)
             others = tuple(each for each in copies if each is not choice.copy)
@@ -199,7 +199,11 @@ def _recommended(
 def _reason(row: RecommendationRow) -> str:
     lost = row.lost_records_count
     if not lost:
-        return row.reason if lost == 0 else f"{row.reason}; what the others have more is not known"
+        return (
+            row.reason
+            if lost == 0
+            else (f"{row.reason}; the number of additional records in the others is unknown")
+        )
     return f"{row.reason}; the others have {counted(lost, 'record')} more, lost"
 
 

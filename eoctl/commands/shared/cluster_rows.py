@@ -275,7 +275,7 @@ class ClusterNotes:
             if self._is_told and image.topics:
                 yield source_of(image)
         if self._has_default:
-            yield f"{MIN_INSYNC_REPLICAS}: default is Kafka's; a server.properties is not known"
+            yield f"{MIN_INSYNC_REPLICAS}: default is Kafka's; server.properties is unknown"
         if self._without_leader:
             names = listing([*self._without_leader], "partitions")
             yield f"no leader, though a replica's broker runs: {names}"
@@ -299,7 +299,7 @@ def doubts_of(path: str, problems: Sequence[Problem], image: ClusterImage) -> It
     """Say what of some metadata could not be read, or does not count."""
     yield from first_of([str(each) for each in problems], "places that could not be read")
     if problems:
-        yield f"{path}: not all of it could be read: what is told may be an older state"
+        yield f"{path}: not all of it could be read: this may be an older state"
     if image.unknown_records_count:
         yield f"{path}: {image.unknown_records_count} records were not understood"
     if count := image.open_transaction_records_count:

@@ -93,7 +93,9 @@ class ComparedCluster:
             candidates = [given]
         elif len(clusters) > 1:
             told = ", ".join(map(str, clusters))
-            self._notes.append(f"of different clusters ({told}): whose leader and ISR is not told")
+            self._notes.append(
+                f"of different clusters ({told}): the leader and the ISR are left out"
+            )
             return None
         else:
             candidates = [

@@ -51,7 +51,7 @@ def choose_engine(options: EngineOptions) -> ChosenEngine:
     """Choose by what was asked for, else by machines: Spark on this one has no more of it."""
     if options.name is not EngineName.AUTO:
         return ChosenEngine(
-            options.name is EngineName.SPARK, f"engine: {options.name}, as asked for"
+            options.name is EngineName.SPARK, f"engine: {options.name}, as requested"
         )
     if options.master is not None or options.settings:
         return ChosenEngine(True, "engine: spark, as --master or --conf was given")

@@ -204,8 +204,8 @@ def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterat
     """Say what a newer copy, which does not go back as far or is damaged, does not have."""
     if known.parted_from is not None and known.end_offset < end_offset:
         yield (
-            f"{copy.partition.path}: from offset {known.end_offset} on it is not known to have what"
-            f" {known.parted_from} has, which is newer: it may never have counted"
+            f"{copy.partition.path}: from offset {known.end_offset} on it may lack what "
+            f"{known.parted_from} has, which is newer: it may never have counted"
         )
 
 
@@ -234,8 +234,8 @@ def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
     yield from doubts_of(path, history.problems, history.image)
     if history.torn is not None:
         yield (
-            f"{path}: ends in a batch that is cut short ({history.torn.reason}), as after a crash:"
-            " none of its records counts here"
+            f"{path}: ends in a truncated batch ({history.torn.reason}), as after a crash: none "
+            "of its records counts here"
         )
     if not history.end_offset:
         yield f"{path}: no record is in it"
@@ -243,8 +243,8 @@ def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
         yield f"{path}: a broker or controller has it open: it may have gone on since"
     if history.went_back_offset is not None:
         yield (
-            f"{path}: times go back at offset {history.went_back_offset}: the clocks of"
-            " controllers differ, and a time may be more than one offset"
+            f"{path}: times run backwards at offset {history.went_back_offset}: the clocks of "
+            "controllers differ, and a time may be more than one offset"
         )
 
 
@@ -255,7 +255,7 @@ REDACTED = "(redacted)"
 # Settings that are told whatever they come from.
 ALWAYS_TOLD = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
 NOT_KNOWN = (
-    "a server.properties is not known: where a source is default, a broker may have another value"
+    "server.properties is unknown: where a source is default, a broker may have another value"
 )
 # ConfigResource.Type
 RESOURCES = {

@@ -299,8 +299,8 @@ def _lacking_replicas(path: str, target: WriteTarget, options: AbortOptions) -> 
     return Lacking(
         why=f"{path}: has {factor} replicas, {given_count} are given",
         options=("--single-copy",),
-        meaning="those that are given will be the only ones that survive",
-        first="--all-replicas DIR for each other one",
+        meaning="the given replicas will be the only replicas that survive",
+        first="--all-replicas DIR for each other replica",
     )
 
 

@@ -145,7 +145,7 @@ def _wanted(
     missing = [name for name, each in zip(VALUES, given, strict=True) if each is None]
     if transactional_id is None or producer_id is None or producer_epoch is None:
         raise UsageError(
-            f"{', '.join(missing)} not given: who decided it knows them",
+            f"{', '.join(missing)} not given: the system that decided the transaction knows them",
             next_step=f"{again(*(word for name in missing for word in (name, VALUES[name])))}, with"
             " what the checkpoint has; or --from-file FILE for several",
         )
@@ -235,8 +235,8 @@ class _Planner:
         self._notes: list[str] = []
         if self._world.absent:  # none of them is listed, or it is refused
             self._notes.append(
-                f"{len(self._world.absent)} partition(s) that were in these log dirs are not there:"
-                " eoctl check tells which"
+                f"{len(self._world.absent)} partition(s) that were in these log dirs are not "
+                "there: eoctl check lists them"
             )
             self._world.is_unreadable = any(
                 isinstance(each, AccessError) for each in self._world.found.problems
@@ -258,7 +258,7 @@ class _Planner:
         if len(logs) != 1:
             raise UsageError(
                 f"{', '.join(self._paths)}: are log dirs of several clusters",
-                next_step="name those of one",
+                next_step="name the log dirs of one cluster",
             )
         image = self._world.image_for(self._log_dirs[0])
         read = require_sound(logs[0], self._log_dirs, image, self._notes)
@@ -346,13 +346,13 @@ class _Planner:
                 f"its time was over {late // 60_000} minutes before its coordinator last ran, by"
                 f" the checkpoints of {around[0]} ({format_time_ms(last_ran_ms)}): it may have"
                 " been aborted, and the log lost that record",
-                "the times of these files are not those of the broker",
+                "the times of these files differ from the times of the broker",
                 ["--force-overdue"],
             )
 
     def _history_of(self, name: str) -> str:
         id_option = f"--transactional-id {pasted(name)}"
-        return f"eoctl txn describe {id_option} {self._here} tells what became of it"
+        return f"eoctl txn describe {id_option} {self._here} shows its history"
 
     def _state_directories(self, number: int) -> list[str]:
         return self._directories.get((TRANSACTION_STATE_TOPIC, number), [])
@@ -372,8 +372,8 @@ class _Planner:
                     name,
                     f"{each.path}: has open data of its producer, epoch {each.producer_epoch}, and"
                     " its coordinator does not list the partition: its log has lost what it knew",
-                    f"put the newest copy of {TRANSACTION_STATE_TOPIC} in place first; eoctl txn"
-                    f" hanging {self._here} tells more",
+                    f"put the newest copy of {TRANSACTION_STATE_TOPIC} in place first; eoctl txn "
+                    f"hanging {self._here} shows more",
                 )
         if wanted.progress is CommitProgress.DONE:
             return

@@ -73,7 +73,7 @@ def read_committables(path: str) -> tuple[Committable, ...]:
     if count > 1:
         raise UsageError(
             f"{path}: {name} is given twice: a transactional id has one transaction at a time",
-            next_step="those of one checkpoint",
+            next_step="the transactions of one checkpoint",
         )
     return tuple(found)
 
@@ -139,7 +139,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names are there once. Raises ValueError."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 

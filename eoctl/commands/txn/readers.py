@@ -113,8 +113,8 @@ HOW_TO_END = (
     " abort_command is for running ones"
 )
 VERIFIED = (
-    "verified: headers and checksums of what a broker replays at its next start, records of"
-    " __transaction_state; records of other topics were not decompressed"
+    "verified: headers and checksums of the batches that a broker replays at its next start, "
+    "records of __transaction_state; records of other topics were not decompressed"
 )
 
 

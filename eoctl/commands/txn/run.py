@@ -309,7 +309,7 @@ def _paths_of(target: str, options: TransformOptions) -> list[str]:
         raise UsageError(f"--to-topic {twice}: is given twice")
     if len(topics) > 1 and options.target.topic_id is not None:
         raise UsageError(
-            "--topic-id is that of one topic, and there are several",
+            "--topic-id belongs to one topic, and there are several",
             next_step="make them first: eoctl init makes topics with ids, or a run with each alone",
         )
     return [

@@ -307,8 +307,8 @@ def _require_all_there(path: str, opened: OpenPartition) -> None:
     if cut_bytes:
         raise RefusedError(
             f"{path}: {cut_bytes} bytes at its end are not whole, and may be of the transaction",
-            next_step=f"eoctl repair {pasted(path)} --strategy as-broker   # tells what goes with"
-            " them; and again, when it is repaired",
+            next_step=f"eoctl repair {pasted(path)} --strategy as-broker   # shows which records"
+            " are removed with them; run this again after the repair",
         )
     if partition is None:
         return

@@ -241,7 +241,7 @@ BY_ID_SINCE = 10
 NOT_FOUND_SINCE = 6
 NO_OFFSET = -1
 DEFAULT_ASSIGNOR = "uniform"
-UNREADABLE = "What is known of the group is not whole."
+UNREADABLE = "The known state of the group is incomplete."
 OLDER_PROTOCOL, NEWER_PROTOCOL = 0, 1
 
 

@@ -286,7 +286,7 @@ def _wanted(components: list[dict[str, Any]]) -> tuple[dict[str, str | None], se
         if not kind or kind in names or kind in types:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"type {kind!r}: empty, or twice")
         if kind not in TYPES:
-            raise RequestError(ErrorCode.UNSUPPORTED_VERSION, f"type {kind!r} is not known")
+            raise RequestError(ErrorCode.UNSUPPORTED_VERSION, f"type {kind!r} is unknown")
         if how not in (EXACT, DEFAULT, SPECIFIED) or (how == EXACT) is (name is None):
             raise RequestError(ErrorCode.INVALID_REQUEST, f"match {how} of {name!r}")
         if how == SPECIFIED:

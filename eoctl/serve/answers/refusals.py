@@ -53,7 +53,7 @@ def produce(_broker: VirtualBroker, request: Request) -> dict[str, Any] | None:
     """
     if request.body["acks"] == 0:
         if any(each["partitionData"] for each in request.body["topicData"]):
-            raise CutOffError("Produce wants no answer, and cannot be told that it is refused")
+            raise CutOffError("Produce wants no answer, and cannot get a refusal")
         return None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return {

@@ -116,7 +116,7 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
         return ChosenCopy(best[0], notes=tuple(notes), is_lacking=is_lacking)
     agreed, where = conflict
     if preferences.diverged and lies_in(best[0], preferences.diverged):
-        notes.append(f"{where}: that of {best[1].partition.path} is served to its end")
+        notes.append(f"{where}: the copy {best[1].partition.path} is served to its end")
         return ChosenCopy(best[0], notes=tuple(notes), is_lacking=is_lacking)
     notes.append(
         f"{where}: nothing above is served; --diverged {pasted(_log_dir_of(best[0]))} serves what"
@@ -192,7 +192,7 @@ def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple
     for (_, one), (_, other) in combinations(read, 2):
         end = _parting(one, other, notes)
         if end is not None:
-            words = f"{one.partition.path} and {other.partition.path} part at offset {end}"
+            words = f"{one.partition.path} and {other.partition.path} diverge at offset {end}"
             found.append((end, words))
     return min(found, default=None)
 
@@ -224,7 +224,7 @@ DEFAULT_NODE_ID = 0
 MAX_TOLD = 1000
 SOME_PROBLEMS = 3  # are told of many
 NEEDS_NO_GROUP = (
-    "; kcat -C, and kafka-console-consumer.sh with --partition and --offset, ask for no group"
+    "; kcat -C, and kafka-console-consumer.sh with --partition and --offset, use no group"
 )
 # Those that are not served unless they are asked for; clients count the first of them as internal.
 INTERNAL_TOPICS = COORDINATOR_TOPICS | {REMOTE_METADATA_TOPIC, PRODUCER_IDS_TOPIC}
@@ -472,8 +472,8 @@ class Catalogue:
     def _may_tell_of_groups(self, what: str, is_whole: bool) -> bool:
         if self._is_elsewhere(GROUPS_TOPIC, self.groups().partitions):
             self.tell_once(
-                f"no partition of {GROUPS_TOPIC} is here: what groups had committed is not known,"
-                " each begins where its client says"
+                f"no partition of {GROUPS_TOPIC} is here: the committed offsets of groups are "
+                "unknown, each group begins where its client says"
             )
             return True
         return self._may_tell(what, GROUPS_TOPIC, is_whole, NEEDS_NO_GROUP)
@@ -505,7 +505,7 @@ class Catalogue:
             self.tell_once(f"{what}: a part of {topic} is missing or damaged: the rest is answered")
         else:
             self.tell_once(
-                f"{what}: the part of {topic} that tells of it is missing or damaged: clients get"
-                f" an error; --on-damage skip gives them what is left{without}"
+                f"{what}: the part of {topic} that describes it is missing or damaged: clients "
+                f"get an error; --on-damage skip gives them what is left{without}"
             )
         return self.rules.skips_damage

@@ -45,7 +45,7 @@ STRATEGY_OPTION = "startingOffsetsByTimestampStrategy"
 ISOLATION_OPTION = "kafka.isolation.level"
 HEADERS_OPTION = "includeHeaders"
 LOSS_OPTION = "failOnDataLoss"
-READ_THE_REST = f'.option("{LOSS_OPTION}", "false") reads what is there'
+READ_THE_REST = f'.option("{LOSS_OPTION}", "false") reads the rest'
 BOOLEANS = {"true": True, "false": False}  # as Spark's own source reads them
 # What a query over brokers has to say and a query over directories has not.
 BROKER_OPTIONS = frozenset({"kafka.bootstrap.servers", "kafka.group.id", "groupidprefix"})

@@ -36,7 +36,7 @@ class UnopenedError(EoctlError):
     def __init__(self, error: AccessError) -> None:
         super().__init__(
             f"{error.path}: cannot be read on {socket.gethostname()}: {error.reason}",
-            next_step=f"make it readable there; or {READ_THE_REST}, and kafka-log-findings tells"
+            next_step=f"make it readable there; or {READ_THE_REST}, and kafka-log-findings shows"
             " what is left out",
         )
 

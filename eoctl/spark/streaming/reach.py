@@ -98,7 +98,9 @@ class Surveyor:
             if name in found:
                 raise UsageError(
                     f"{found[name].directory} and {each.directory} are both {name}",
-                    next_step="give one of them, or a PATH in which a wildcard tells brokers apart",
+                    next_step=(
+                        "give one of them, or a PATH in which a wildcard distinguishes brokers"
+                    ),
                 )
             found[name] = self._reach(
                 name, each.directory, segments.get(each.directory, ()), listing

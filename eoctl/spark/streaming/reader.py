@@ -151,7 +151,7 @@ def _end_of(reach: Reach, pieces: list[Split], taken: int, begin: int) -> int:
 
 
 NO_EPOCH = -1
-GO_ON = '.option("failOnDataLoss", "false") goes on with what is there'
+GO_ON = '.option("failOnDataLoss", "false") goes on with the rest'
 
 
 class StreamOffset(NamedTuple):

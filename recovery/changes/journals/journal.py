@@ -276,7 +276,7 @@ def read_journal(path: str | os.PathLike[str]) -> Journal:
         except FileNotFoundError as error:
             if not file.parent.is_dir():
                 raise
-            next_step = "eoctl journal list LOG-DIR tells the journals that there are"
+            next_step = "eoctl journal list LOG-DIR lists the journals"
             if PLAN_ID.fullmatch(file.parent.name):
                 next_step = "its run ended before anything was changed: nothing is to be undone"
             raise AccessError(error, str(file), next_step=next_step) from error

@@ -87,9 +87,8 @@ def unfinished_journals(log_dirs: Iterable[str]) -> Iterator[tuple[str, Journal]
 
 def _unusable(file: Path, error: OSError) -> AccessError:
     next_step = (
-        f"eoctl journal list {pasted(f'{file.parent}{PLACE_SUFFIX}')} tells whether a change is"
-        " unfinished; if"
-        " none is, remove that file"
+        f"eoctl journal list {pasted(f'{file.parent}{PLACE_SUFFIX}')} shows whether a change is "
+        "unfinished; if none is, remove that file"
     )
     return AccessError(error, str(file), next_step=next_step)
 
@@ -376,14 +375,14 @@ def why_it_stays(kept: KeptJournal) -> str:
     if is_under_way and kept.journal is not None:
         gone = [each for each in kept.journal.log_dirs if not Path(each).is_dir()]
         if gone:
-            return f"it is {kept.status}, and {gone[0]} is not there to tell more"
+            return f"it is {kept.status}, and {gone[0]} is not there to show more"
     for log_dir in _log_dirs_of(kept):
         if is_under_way and unfinished_path(log_dir) == kept.path:
             return f"it is {kept.status}"
         if unfinished_path(log_dir) == kept.path:
             return f"{log_dir} still leads to it: eoctl apply {pasted(kept.path)} closes it"
         if kept.status is Status.ABANDONED and probe(Path(log_dir, LOCK_FILE_NAME)).is_held:
-            return f"{log_dir} is in use, perhaps by the run that is just making it"
+            return f"{log_dir} is in use, perhaps by the run that is making it"
     try:
         require_only_ours(kept.path)
     except RefusedError as error:

@@ -75,7 +75,7 @@ def why_not_confined(
         return f"and {METADATA_TOPIC} is never changed"
     if file.name in _BEGINNING:
         if not is_new or is_removed:
-            return "which tells what cluster it is, and is never changed"
+            return "which identifies the cluster, and is never changed"
         if content is not None and not _begins_a_log_dir(file.name, content):
             return "which would not be one"
         return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
@@ -161,7 +161,9 @@ def require_in_reach(directories: Iterable[str], log_dirs: Collection[str]) -> N
             raise _out_of_reach(directory, real, f"so is {seen[real]}")
         around = "" if real in locked else _log_dir_around(real, locked)
         if around and around not in locked:
-            raise _out_of_reach(directory, real, f"in the log dir {around}, which is another one")
+            raise _out_of_reach(
+                directory, real, (f"in the log dir {around}, which is another log dir")
+            )
 
 
 def _has_no_log(directory: str) -> bool:

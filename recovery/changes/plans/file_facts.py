@@ -85,7 +85,7 @@ def _require_plain(value: object, depth: int) -> None:
             _require_plain(each, depth - 1)
         # Where one is an object the list is a table, which is shown by the fields of its first row.
         if len({frozenset(each) if isinstance(each, dict) else None for each in value}) > 1:
-            raise ValueError("the rows of a table have not the same fields")
+            raise ValueError("the rows of a table have different fields")
     elif isinstance(value, int):
         if value not in _MESSAGE_PACK_INTEGERS:
             raise ValueError("it has a number of more than 64 bits")

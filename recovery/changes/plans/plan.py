@@ -609,9 +609,9 @@ def _step_of_json(value: dict[str, Any]) -> Step:
     if before is None and action in {Action.TRUNCATE, Action.REMOVE}:
         raise ValueError(f"{action} of a file that is not there")
     if before is not None and action in {Action.MAKE, Action.LINK}:
-        raise ValueError(f"{action} of what is there")
+        raise ValueError(f"{action} of a file that exists")
     if before is not None and action is Action.TRUNCATE and after_bytes >= before.file_bytes:
-        raise ValueError("a truncation that cuts nothing")
+        raise ValueError("a truncation that removes nothing")
     return Step(
         action=action,
         path=text_of(value["path"]),
@@ -663,4 +663,4 @@ def _require_confined(plan: Plan, path: str) -> None:
     if is_marker != sorted(is_marker, reverse=True):
         raise RefusedError(f"{path}: a clean-shutdown marker does not go first")
     if plan.steps and {*plan.log_dirs} != {each.log_dir for each in plan.steps}:
-        raise RefusedError(f"{path}: its log dirs are not those of its steps")
+        raise RefusedError(f"{path}: its log dirs differ from the log dirs of its steps")

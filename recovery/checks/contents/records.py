@@ -341,7 +341,7 @@ _MARKER_VARIANTS = LOG_APPEND_TIME_MASK | DELETE_HORIZON_MASK
 # Rules of headers, which are reported from there.
 _HEADER_RULES = {"BAT-2", "BAT-4"}
 
-_CUTS = "cuts the log behind this batch where it recovers it"
+_CUTS = "truncates the log after this batch where it recovers it"
 _CANNOT_LOAD = "cannot load the partition from a point below it, and does not start"
 
 
@@ -556,7 +556,7 @@ class RecordCheck:
         if not header.is_log_append_time and bounds.max_timestamp_ms != header.max_timestamp_ms:
             self._add(
                 "BAT-9",
-                "the max timestamp is not that of the records",
+                "the max timestamp is not the largest timestamp of the records",
                 batch,
                 expected=str(bounds.max_timestamp_ms),
                 found=str(header.max_timestamp_ms),
@@ -578,7 +578,7 @@ class RecordCheck:
         wanted = MARKER_ATTRIBUTES if is_marker else CONTROL_MASK
         variants = _MARKER_VARIANTS if is_marker else 0
         if attributes & ~variants != wanted:
-            message = "attributes are not those of a control batch"
+            message = "attributes do not fit a control batch"
             expected, found = f"{wanted:#x}", f"{attributes:#x}"
             self._add("BAT-12", message, batch, expected=expected, found=found)
         if header.records_count == 0:

@@ -268,7 +268,7 @@ def refused_settings(
 
 
 REFUSES = "refuses to start"
-READERS_FAIL = "nothing; who reads it fails here"
+READERS_FAIL = "nothing; a consumer fails here"
 
 
 def check_release(

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 _SNAPSHOT_NEWEST = CANNOT_LOAD
-_SNAPSHOT_OLDER = "nothing: it loads the newest one"
+_SNAPSHOT_OLDER = "nothing: it loads the newest snapshot"
 _SNAPSHOT_BOOTSTRAP = "reads it at every start, and does not start with records that do not decode"
 _BOOTSTRAP_SERVES = "needs only its metadata.version, which is there"
 _OF_BOOTSTRAP = frozenset({_SNAPSHOT_BOOTSTRAP, _BOOTSTRAP_SERVES})
@@ -81,7 +81,7 @@ def check_metadata_log(
         collector.add(
             "DIR-4",
             _path(partition, PARTITION_METADATA_NAME),
-            "the topic id is not that of the metadata log",
+            "the topic id is not the topic id of the metadata log",
             severity=Severity.ERROR,
             expected=format_uuid(METADATA_TOPIC_ID),
             found=format_uuid(topic_id),

@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     CollectorOf = Callable[[LogDir], Collector]
 
 
-LOSES_LOG_DIR = "takes this log dir offline; without another one it stops"
+LOSES_LOG_DIR = "takes this log dir offline; without another log dir it stops"
 IGNORES_IT = "ignores it"
 
 # What becomes of a checkpoint where a field of an entry is no number: it has no entries then.
@@ -101,7 +101,7 @@ _READ_FIRST = {RECOVERY_POINT_NAME, LOG_START_NAME}
 _SUFFIX_ACTIONS = {
     FileSuffix.DELETED: "deletes them",
     FileSuffix.CLEANED: "deletes them",
-    FileSuffix.SWAP: "puts them in the place of what they were compacted from, or deletes them",
+    FileSuffix.SWAP: "replaces the segments that they were compacted from, or deletes them",
     FileSuffix.TMP: "ignores them",
     FileSuffix.PART: "deletes them",
 }
@@ -270,7 +270,7 @@ def _check_configured(log_dir: LogDir, collector: Collector, node: ServerPropert
     meta = log_dir.meta
     if meta is not None and meta.node_id is not None and node.node_id not in {None, meta.node_id}:
         path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
-        message = f"the node id is not the configured one, {node.node_id}"
+        message = f"the node id is not the configured node id, {node.node_id}"
         _contradicts(collector, path, message, str(node.node_id), str(meta.node_id))
     if os.path.realpath(log_dir.path) == os.path.realpath(node.metadata_log_dir):
         return
@@ -297,7 +297,7 @@ def _check_marker(log_dir: LogDir, collector: Collector) -> None:
     except OSError:  # its existence is what counts
         return
     for error in found:
-        collector.add_error(error, path=path, broker_action="takes the stop for a clean one")
+        collector.add_error(error, path=path, broker_action="takes the stop for a clean stop")
 
 
 def _check_leftovers(log_dir: LogDir, collector: Collector) -> None:
@@ -352,7 +352,7 @@ def _add_future(
         shortfall = node.shortfall(placed)
         if placed.fate is DirFate.BLOCKED:
             severity = Severity.ERROR
-            message = f"the metadata assign this -future directory here, and {other} is in its way"
+            message = f"the metadata assign this -future directory here, and {other} blocks it"
             # The longer one stays. Without the live directory the broker renames this one.
             fix = f"Move {other if node.is_longer(placed) else path} away."
         else:
@@ -475,7 +475,7 @@ def _check_agreement(
                 collector_of(log_dir).add(
                     "DIR-3",
                     path,
-                    f"the node id is that of {other}, the cluster id is not",
+                    f"{other} has the same node id, and another cluster id",
                     severity=Severity.WARNING,
                     expected=expected,
                     found=meta.cluster_id,
@@ -487,7 +487,11 @@ def _check_agreement(
             expected, other = first.setdefault((node, what), (value, path))
             if value != expected:
                 _contradicts(
-                    collector_of(log_dir), path, f"{what} is not that of {other}", expected, value
+                    collector_of(log_dir),
+                    path,
+                    f"{what} differs from the {what} of {other}",
+                    expected,
+                    value,
                 )
         if version is not None:
             check_same_properties(
@@ -498,7 +502,7 @@ def _check_agreement(
         ):
             other = directories.setdefault((node, meta.directory_id), path)
             if other != path:
-                message = f"directory id is that of {other} too"
+                message = f"{other} has the same directory id"
                 found = format_uuid(meta.directory_id)
                 _contradicts(collector_of(log_dir), path, message, "one of its own", found)
 
@@ -527,7 +531,7 @@ _TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
 _HELD_ACTIONS = {
     DirState.STRAY: "leaves it aside",
     DirState.DELETE: "deletes it after file.delete.delay.ms",
-    DirState.FUTURE: "cuts it to match the live directory",
+    DirState.FUTURE: "truncates it to match the live directory",
 }
 
 
@@ -826,7 +830,7 @@ def _check_assignment(
         _add_unknown_topic(partition, topic_id, image, collector, aside)
         return
     if topic.name != name.topic:
-        add("the topic id is that of another topic", Severity.ERROR, name.topic, topic.name, "")
+        add("the topic id belongs to another topic", Severity.ERROR, name.topic, topic.name, "")
         return
     placed = topic.partitions.get(name.partition)
     if placed is None:

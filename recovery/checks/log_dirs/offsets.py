@@ -214,8 +214,8 @@ class EpochCheck:
             self._collector.add(
                 "EPC-4",
                 self._path,
-                "no leader epochs, while the batches have some: followers would be cut at the high"
-                " watermark",
+                "no leader epochs, while the batches have some: followers would be truncated at "
+                "the high watermark",
             )
         end_offset = self._circumstances.end_offset
         is_end_read = self._circumstances.is_end_read

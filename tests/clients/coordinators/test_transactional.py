@@ -108,7 +108,7 @@ def test_what_is_no_record_of_an_id_is_left_alone(log_dir: Path) -> None:
     producer, notes = go_on(log_dir)
     assert producer == (500, 4)
     (note,) = notes
-    assert note.startswith("1 record(s) of __transaction_state have a type that is not known")
+    assert note.startswith("1 record(s) of __transaction_state have an unknown type")
 
 
 @pytest.mark.parametrize(

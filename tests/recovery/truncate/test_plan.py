@@ -336,7 +336,7 @@ def test_at_the_end_there_is_nothing_to_cut(
     path.write_bytes(path.read_bytes() + junk)
     found = plan(log_dir / "txn-0", 329)
     assert found.steps == ()
-    assert found.notes[0] == "nothing to cut: the log ends at 329"
+    assert found.notes[0] == "nothing to truncate: the log ends at 329"
     assert len(found.notes) == 1 + bool(junk)
     # Below it the tail goes with what is cut.
     (step,) = [each for each in plan(log_dir / "txn-0", 328).steps if each.path == str(path)]

@@ -54,7 +54,7 @@ def test_a_high_watermark_that_other_replicas_contradict(golden: Callable[[str],
     assert target(path, HW).offset == 37
     with pytest.raises(RefusedError) as caught:
         target(path, HW, replicas=(second,))
-    for part in ("high watermark 37", "part at 36", second.path):
+    for part in ("high watermark 37", "diverge at 36", second.path):
         assert part in str(caught.value)
     for part in ("--to-offset 36", "--to-leader-epoch", "--assume-hw"):
         assert part in caught.value.next_step
@@ -202,10 +202,10 @@ def test_leader_epochs(golden: Callable[[str], Path]) -> None:
     second = open_partition(diverged / "broker-2" / "div-0")
     found = target(diverged / "broker-1" / "div-0", EPOCH, 0, replicas=(second,))
     assert found.offset == 36
-    assert "the two part at 36: the target is that instead of 73" in found.notes[0]
+    assert "the two diverge at 36: the target is that instead of 73" in found.notes[0]
     found = target(path, EPOCH, 1, replicas=(open_partition(diverged / "broker-1" / "div-0"),))
     assert found.offset == 66
-    assert "cannot tell where leader epoch 1 ends" in found.notes[0]
+    assert "cannot say where leader epoch 1 ends" in found.notes[0]
 
 
 def test_epochs_that_are_not_known(golden: Callable[[str], Path], tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ def test_epochs_that_are_not_known(golden: Callable[[str], Path], tmp_path: Path
     assert target(path, EPOCH, 1).offset == 100
     found = target(path, EPOCH, 2)
     assert found.offset == 100
-    assert "leader epoch 2 is not known here" in found.notes[0]
+    assert "leader epoch 2 is unknown here" in found.notes[0]
     found = target(path, EPOCH, 0)
     assert found.offset == 0
-    assert "leader epoch 0 is not known here" in found.notes[0]
+    assert "leader epoch 0 is unknown here" in found.notes[0]
     for content in ("", "0\n0\n", "0\n1\nx 0\n", "0\n2\n1 0\n0 5\n"):
         (path / EPOCHS).write_text(content)
         with pytest.raises(RefusedError) as caught:
@@ -251,7 +251,7 @@ def test_times(name: str, golden: Callable[[str], Path]) -> None:
         offset, _, base_offset = next(each for each in records if each[1] >= time_ms)
         found = target(path, TIME, time_ms)
         assert (found.offset, found.end_offset) == (offset, base_offset)
-        assert "earlier timestamps are cut, too" in found.notes[0]
+        assert "earlier timestamps are removed, too" in found.notes[0]
     found = target(path, TIME, times[-1] + 1)
     assert found.cut.is_nothing
-    assert found.notes[0] == "no record has that timestamp or a later one"
+    assert found.notes[0] == "no record has that timestamp or a later timestamp"

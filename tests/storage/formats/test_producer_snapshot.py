@@ -163,7 +163,7 @@ def test_short_files(size: int) -> None:
 
 
 def test_sizes_that_contradict_the_count() -> None:
-    with pytest.raises(TruncatedError, match="cut short"):
+    with pytest.raises(TruncatedError, match="truncated"):
         parse_snapshot(with_crc(S3[:-1]))
     with pytest.raises(CorruptError, match="bytes after the last entry"):
         parse_snapshot(with_crc(S3 + S3[10:]))

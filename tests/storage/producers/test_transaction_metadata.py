@@ -202,7 +202,7 @@ def test_a_producer_without_the_answer_to_its_init_asks_again() -> None:
     assert who(again) == who(begun) == (PRODUCER_ID, 8)
     newer = init(begun, 1, None, now_ms=LATER_MS, new_producer_id=no_new_id)
     assert who(newer) == (PRODUCER_ID, 9)
-    with pytest.raises(CoordinatorError, match="PRODUCER_FENCED: a: epoch 7, the newest one is 9"):
+    with pytest.raises(CoordinatorError, match="PRODUCER_FENCED: a: epoch 7, the newest is 9"):
         init(newer, 1, who(before), now_ms=LATER_MS, new_producer_id=no_new_id)
 
 

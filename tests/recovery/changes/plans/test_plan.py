@@ -414,7 +414,7 @@ def test_what_a_plan_makes() -> None:
         ("/d/__cluster_metadata-0", {}, "is never changed"),
         ("/e/t-0", {}, "in no partition of its log dirs"),
         ("/d/t-0/../t-1", {}, "no plain path"),
-        ("/d/t-0", {"before": _FACTS}, "of what is there"),
+        ("/d/t-0", {"before": _FACTS}, "of a file that exists"),
     ],
 )
 def test_what_a_plan_must_not_make(path: str, changed: dict[str, object], words: str) -> None:

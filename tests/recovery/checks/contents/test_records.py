@@ -345,9 +345,9 @@ def test_several_markers_in_a_batch(tmp_path: Path) -> None:
         ((COMMIT[0], None), "does not start"),
         ((None, COMMIT[1]), "does not start"),
         ((b"\0\0\0\x02", COMMIT[1]), "does not start"),
-        ((b"\0\0\0", COMMIT[1]), "cuts the log"),
-        ((b"\xff\xff\0\x01", COMMIT[1]), "cuts the log"),
-        ((COMMIT[0], b"\xff\xff\0\0\0\0"), "cuts the log"),
+        ((b"\0\0\0", COMMIT[1]), "truncates the log"),
+        ((b"\xff\xff\0\x01", COMMIT[1]), "truncates the log"),
+        ((COMMIT[0], b"\xff\xff\0\0\0\0"), "truncates the log"),
     ],
 )
 def test_markers_that_cannot_be_read(tmp_path: Path, content: Content, action: str) -> None:

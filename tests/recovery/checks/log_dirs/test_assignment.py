@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STATES = ["clean", "crash", "recovered", "hard", "hard-clean", "tv2", "tv2-clean"]
 REFUSES = "refuses to start"
-OFFLINE = "takes this log dir offline; without another one it stops"
+OFFLINE = "takes this log dir offline; without another log dir it stops"
 STRAY = "renames the directory to -stray and does not serve it, unless newer metadata differ"
 
 

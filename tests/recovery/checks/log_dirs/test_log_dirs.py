@@ -408,13 +408,13 @@ def test_a_broker_with_zookeeper_and_releases_without(golden: Callable[[str], Pa
 @pytest.mark.parametrize(
     ("version", "content", "action"),
     [
-        ("3.0", "0\n1\nt 0 abc\n", "takes this log dir offline; without another one it stops"),
+        ("3.0", "0\n1\nt 0 abc\n", "takes this log dir offline; without another log dir it stops"),
         (
             "3.3",
             "0\n1\nt 0 abc\n",
             "recovers all segments of all partitions, unless the stop was clean",
         ),
-        ("3.6", "0\n2\nt 0 10\n", "takes this log dir offline; without another one it stops"),
+        ("3.6", "0\n2\nt 0 10\n", "takes this log dir offline; without another log dir it stops"),
         ("3.9", "0\n2\nt 0 10\n", "refuses to start"),
     ],
 )
@@ -449,7 +449,7 @@ def test_a_partition_twice_in_releases_that_set_none_aside(tmp_path: Path) -> No
         ("version=0\ncluster.id=C\n", "does not name the node", "refuses to start"),
         ("version=0\ncluster.id=C\nbroker.id=1\n", "", ""),
         ("", "names neither a node nor a cluster", "refuses to start"),
-        ("version=2\n", "version of meta.properties is not known", "takes this log dir offline"),
+        ("version=2\n", "version of meta.properties is unknown", "takes this log dir offline"),
     ],
 )
 def test_meta_properties_beside_those_of_a_kraft_node(

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.commands.shared.metadata_state import RESOURCES, shown_value

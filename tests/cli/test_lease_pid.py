@@ -345,7 +345,7 @@ def test_a_torn_end_is_cut_and_told(
     log.write_bytes(whole + whole[:100])
     found = eoctl("lease-pid", "release", log_dir, "--app-id", "a", "--generation", 0)
     assert found.status == 0
-    assert "what a crash left of an unanswered change: 100 bytes" in found.errors
+    assert "the part that a crash left of an unanswered change: 100 bytes" in found.errors
 
 
 @pytest.mark.parametrize("suffix", ["stray", "delete"])

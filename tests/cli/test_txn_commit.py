@@ -467,7 +467,7 @@ def test_what_is_alike_is_told_once(kafka: Path, eoctl: Callable) -> None:
     call = ("txn", "commit", "kafka", "--from-file", "decided", *NOW)
     refused = require_refused(eoctl, "nobody-4: its", "and 995 more; open-1: producer", call=call)
     assert len(refused.errors) < 1500
-    assert "eoctl txn describe --transactional-id open-1 kafka tells" in refused.errors
+    assert "eoctl txn describe --transactional-id open-1 kafka shows" in refused.errors
 
 
 def test_the_values_of_a_decision_are_asked_for_in_the_call(kafka: Path, eoctl: Callable) -> None:

@@ -207,7 +207,8 @@ def test_answers_and_tables(
         if found not in parts.values():
             parts[f"{width} columns, status {shown.status}"] = found
         tables = [each for each in shown.lines if not any(word in each for word in UNBROKEN)]
-        assert all(len(each) <= width for each in tables), width
+        if not name.startswith(("consume", "dump-segment")):  # records are as long as they are
+            assert all(len(each) <= width for each in tables), width
         assert shown.status != 2, shown.text
     monkeypatch.chdir(place)
     digests = []

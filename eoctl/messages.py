@@ -85,7 +85,7 @@ def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None
 
 def broken(text: Line, width: int) -> Iterator[Line]:
     """Break a line that is too long; one with a command stays whole, it is there to be pasted."""
-    if len(text.text) <= width or "eoctl " in text.text:
+    if len(text.text) <= width or "eoctl " in text.text or text.text.startswith("Next"):
         yield text
     else:
         yield from wrapped(text, width, LABEL_WIDTH)

@@ -85,7 +85,7 @@ def tool_release(option: str | None) -> tuple[int, ...]:
         return TOOL_RELEASES[-1]
     if option not in known:
         raise UsageError(
-            f"--kafka-release {option}: its kafka-dump-log is not known",
+            f"--kafka-release {option}: its kafka-dump-log is unknown",
             next_step=f"one of {', '.join(known)}",
         )
     return known[option]

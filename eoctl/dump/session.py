@@ -62,7 +62,7 @@ class DumpSession:
                 if (path, tag) not in self._told_tags:
                     self._told_tags.add((path, tag))
                     message = (
-                        f"tagged field {tag} of the record at offset {record.offset} is not known,"
+                        f"tagged field {tag} of the record at offset {record.offset} is unknown,"
                         " and not shown"
                     )
                     error = CorruptError(message, check_id="COO-5", pos=pos)

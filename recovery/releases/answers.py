@@ -134,11 +134,11 @@ def _drops(found: Survey, version: BrokerVersion) -> Iterator[Reason]:
     yield from _groups(found, version)
     if version < releases.LENIENT_COORDINATORS:
         for place in found.newer_transactions.values():
-            yield _of_place("transactional ids from the first one in version 1 on", place)
+            yield _of_place("transactional ids from the first record of version 1 on", place)
     if found.shares is not None and version < SHARE_GROUPS:
         yield _of_place("what share groups have acknowledged", found.shares)
     elif found.archiving is not None and version < ARCHIVING_STATE:
-        what = "the state of share groups with records on their way to a dead letter queue"
+        what = "the state of share groups with records in flight to a dead letter queue"
         yield _of_place(what, found.archiving)
     if version < RANGES_OF_HOSTS:
         for host, place in found.ranges.items():

@@ -158,8 +158,8 @@ def unregister_words(found: Survey, node_id: int) -> str:
         return f"{call} (Kafka 4.4, KIP-1312)"
     return (
         f"start a controller of Kafka {NEWEST} with node.id={node_id}, so that it registers again,"
-        f" and stop it; the call that removes one needs metadata.version {UNREGISTERS_CONTROLLERS}:"
-        f" {call}"
+        " and stop it; the command that removes it needs"
+        f" metadata.version {UNREGISTERS_CONTROLLERS}: {call}"
     )
 
 

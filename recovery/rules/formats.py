@@ -210,8 +210,8 @@ FORMATS = (
         check_id="COO-5",
         title="The tagged fields of a coordinator's or of a metadata record are known.",
         severity=Severity.NOTE,
-        broker="passes over those that it does not know",
-        kafka="the generated readers of messages (KIP-482)",
+        broker="ignores unknown tagged fields",
+        kafka="RawTaggedField",
         test="test_records.py",
     ),
     Rule(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -123,6 +124,8 @@ def _framed_records(
     return records
 
 
+# What 4.4 brought: a metadata record, and tagged fields that the tool of 4.3.1 leaves out.
+NEWER = re.compile(r"UNREGISTER_CONTROLLER_RECORD|DescriptionTopologyEpoch")
 TOPICS = {
     "__consumer_offsets": Topic(
         "--offsets-decoder",
@@ -132,7 +135,8 @@ TOPICS = {
     "__transaction_state": Topic(
         "--transaction-log-decoder",
         _coordinator_records(transaction_state.RECORD_TYPES),
-        transaction_state.describe_record,
+        # The tool of 4.3.1 prints the status as a number.
+        partial(transaction_state.describe_record, names_status=False),
     ),
     "__share_group_state": Topic(
         "--share-group-state-decoder",
@@ -186,6 +190,8 @@ def test_decoders(tmp_path: Path, name: str) -> None:
     for offset, (key, value) in enumerate(records):
         ours = line_text(topic.describe(offset, key, value))
         # A topic's name may hold a line break, and toString does not escape it.
+        if NEWER.search(ours):
+            continue
         assert printed[offset] == ours.split("\n")[0], f"{key!r} {value!r}"
 
 

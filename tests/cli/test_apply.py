@@ -83,6 +83,7 @@ def test_the_whole_output(plan: Path, kafka: Path, eoctl: Callable) -> None:
         [
             "Done truncate: 8 files changed",
             "Lost 18 records, 18 acknowledged; transactions: 1 removed",
+            f"Undo eoctl undo {journal}",
         ],
         [f"eoctl undo {journal} takes it back"],
     )

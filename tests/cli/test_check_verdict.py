@@ -58,7 +58,7 @@ def top_of(found: DirectoryVerdict) -> list[str]:
     assert 3 <= len(shown) <= 6, shown
     # A command is there to be pasted, and is never broken; nothing is cut.
     drawn = [each.text for each in takewhile(lambda each: each.text, lines(found, ONE_LINE))]
-    assert all(len(each) <= ONE_LINE or each.startswith("Next") for each in drawn), drawn
+    assert all(len(each) <= ONE_LINE or each.startswith(("Next", "Other")) for each in drawn), drawn
     assert " ".join(drawn).split() == " ".join(shown).split()
     return shown
 

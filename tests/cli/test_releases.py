@@ -196,7 +196,7 @@ def test_what_older_releases_drop(tmp_path: Path, golden: Golden, eoctl: Cli) ->
     )
     assert by_release["4.4"] == ""
     assert "access rules for 10.0.0.0/8" in by_release["4.3"]
-    assert "records on their way to a dead letter queue" in by_release["4.3"]
+    assert "records in flight to a dead letter queue" in by_release["4.3"]
     assert "the setting remote.copy.lag.ms of t" in by_release["4.3"]
     assert "streams groups in" in by_release["4.0"]
     assert "consumer groups and share groups and streams groups in" in by_release["3.9"]

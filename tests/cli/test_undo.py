@@ -165,7 +165,8 @@ def test_all_commands_can_be_undone(kafka: Path, eoctl: Callable) -> None:
     journals = sorted(Path("kafka.eoctl").iterdir())
     assert len(journals) == 2
     call = f"eoctl undo --with-later {journals[0].absolute()} takes all of it back"
-    assert rebuilt.errors.count("eoctl undo") == rebuilt.errors.count(call) == 1
+    assert rebuilt.errors.count(call) == 1
+    assert f"Undo    eoctl undo --with-later {journals[0].absolute()}\n" in rebuilt.errors
     assert eoctl("undo", *journals).status == 0
     assert difference(before, tree_of(kafka)) == []
     snapshot = kafka / "txn-0" / f"{329:020d}.snapshot"

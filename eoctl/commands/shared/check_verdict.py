@@ -740,7 +740,7 @@ def _refused(image: ClusterImage | None, release: BrokerVersion) -> Iterator[Obs
         yield Obstacle("", f"Kafka {release} does not start with {each}", "KRF-4", fix=_SET_IT)
 
 
-_SET_IT = "give the topic a larger one with the release that runs now (kafka-configs.sh --alter)"
+_SET_IT = "set a larger value with the release that runs now (kafka-configs.sh --alter)"
 _NAME_RELEASE = "name the release that starts here: --broker-version VERSION"
 
 

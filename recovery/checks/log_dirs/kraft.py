@@ -309,7 +309,7 @@ def _decode_batch(
                 decoded.append((record.offset, parsed.api_key))
                 if tags := unknown_tags(parsed.data):
                     found = ", ".join(map(str, sorted({*tags})))
-                    message = f"{parsed.name} has tagged fields that are not known: {found}"
+                    message = f"{parsed.name} has unknown tagged fields: {found}"
                     _add_batch("COO-5", message, segment, batch, collector, "", Severity.NOTE)
             except FormatError as exc:
                 is_newer = exc.check_id in _NEWER_RELEASE

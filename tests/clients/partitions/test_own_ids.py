@@ -11,7 +11,7 @@ import pytest
 
 from eoctl.clients.partitions import identity
 from eoctl.clients.partitions.identity import COPY_IDS, OWN_IDS, SESSION_IDS, OwnIds, run_ids
-from recovery.begin.records import NodeIdentity, TopicStart, encode_beginning
+from recovery.begin.records import NodeIdentity, TopicStart, encode_bootstrap, first_values
 from recovery.checks.grounds.kraft_release import BrokerVersion
 from storage.errors import EXIT_REFUSED
 from storage.formats.producer_id_record import FIRST_ID
@@ -192,11 +192,11 @@ def test_what_cannot_be_read_is_named(
 def let_brokers_come_to(log_dir: Path, next_id: int) -> None:
     """Write metadata by which brokers have handed out all ids below one."""
     node = NodeIdentity(cluster_id="c", node_id=1, directory_id=bytes(15) + b"\x09")
-    content = encode_beginning(
+    values = first_values(
         node, BrokerVersion(4, 3), [TopicStart("t", bytes(15) + b"\x01", {0: 0, 1: 0}, {})],
-        timestamp_ms=0, next_producer_id=next_id,
+        next_producer_id=next_id,
     )  # fmt: skip
-    (log_dir / "bootstrap.checkpoint").write_bytes(content)
+    (log_dir / "bootstrap.checkpoint").write_bytes(encode_bootstrap(values, 0))
     for each in log_dir.glob("t-*"):
         for file in each.iterdir():
             file.unlink()

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from tests.kafka.broker import copy_log_dir
 from tests.terminal import Shown, on_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.running import Outcome
 
@@ -30,6 +31,8 @@ IS_WRITING = os.environ.get("EOCTL_SNAPSHOTS") == "write"
 WIDTHS = (80, 120, 200)
 LOG = "00000000000000000000.log"
 NOW = ("--now", "2026-11-21T03:00:00Z")
+# Columns whose files are as large in every directory: a path is in none of them.
+SIZED = "offset,timestamp_ms,key,value"
 # Name -> call; the log dir `kafka` is a copy of that of a broker that was stopped cleanly, `crashed`
 # of one that was killed, `damaged` has one bit in plain-1 that is wrong, and `broker-N` are copies
 # from three brokers. What has a `-` and a number is not to be read for its ids: they are masked.
@@ -58,8 +61,8 @@ CALLS = {
     "dump-segment-snapshot": "dump-segment kafka/txn-0/00000000000000000329.snapshot",
     "duplicates": "duplicates kafka",
     "duplicates-damaged": "duplicates damaged",
-    "export": "export kafka --to made",
-    "export-damaged": "export damaged --to made",
+    "export": f"export kafka --to made --columns {SIZED}",
+    "export-damaged": f"export damaged --to made --columns {SIZED}",
     "groups-describe": "groups describe kafka",
     "groups-export": "groups export kafka",
     "groups-import": "groups import kafka --from offsets.csv",
@@ -143,9 +146,12 @@ _MASKS = (
 
 
 @pytest.fixture(scope="module")
-def place(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the calls are made; they only read, but for the directory `made`."""
-    root = tmp_path_factory.mktemp("snapshots")
+def place(golden: Callable[[str], Path]) -> Iterator[Path]:
+    """Where the calls are made; they only read, but for the directory `made`.
+
+    Its path is as long in every run: the columns of tables depend on it.
+    """
+    root = Path(tempfile.mkdtemp(prefix="eoctl-snapshots-", dir="/tmp"))
     copy_log_dir(golden("kafka-4.3.1") / "clean", root / "kafka")
     copy_log_dir(golden("kafka-4.3.1") / "crash", root / "crashed")
     damaged = copy_log_dir(golden("kafka-4.3.1") / "clean", root / "damaged")
@@ -158,13 +164,14 @@ def place(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
         shutil.copytree(each, root / each.name, dirs_exist_ok=True)
     (root / "lines.txt").write_text("one\ntwo\n")
     (root / "offsets.csv").write_text("plain-group,plain,1,150\n")
-    return root
+    yield root
+    shutil.rmtree(root)
 
 
 def masked(text: str) -> str:
     for pattern, mask in _MASKS:
         text = pattern.sub(mask, text)
-    return re.sub(r"/\S+/snapshots\d+/", "", text)
+    return re.sub(r"/tmp/eoctl-snapshots-\w{8}/", "", text)
 
 
 def held_against(name: str, call: str, text: str) -> None:

@@ -91,11 +91,6 @@ def broken(text: Line, width: int) -> Iterator[Line]:
         yield from wrapped(text, width, LABEL_WIDTH)
 
 
-def tell_done(lines: Iterable[Line], output: OutputFormat) -> None:
-    """Write what was done."""
-    tell_answer(lines, output)
-
-
 def tell(lines: Iterable[Line]) -> None:
     """Write lines; the first word of one has its style, if there are colours."""
     has_colors = is_colored(look().color)

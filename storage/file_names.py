@@ -26,7 +26,8 @@ REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 
 # Brokers create both with cleanup.policy=compact.
 COMPACTED_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC})
-COORDINATOR_TOPICS = COMPACTED_TOPICS | {"__share_group_state"}
+SHARE_GROUP_TOPIC = "__share_group_state"
+COORDINATOR_TOPICS = COMPACTED_TOPICS | {SHARE_GROUP_TOPIC}
 
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -28,7 +28,7 @@ def command(
     """
     from eoctl.changing import apply_one, how_to_undo, show_price
     from eoctl.commands.shared.changes import applied_lines
-    from eoctl.messages import answer_width, tell_done
+    from eoctl.messages import answer_width, tell_answer
     from eoctl.output import Report, emit, line, message
     from recovery.changes.apply import begun_by, begun_log_dirs, finish
     from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
@@ -70,4 +70,4 @@ def command(
         if output is OutputFormat.TEXT:
             line("")
         show_price(price, output)
-    tell_done(applied_lines(applied, price, answer_width(output)), output)
+    tell_answer(applied_lines(applied, price, answer_width(output)), output)

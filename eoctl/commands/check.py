@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections import Counter
 from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -376,6 +377,14 @@ def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[
     yield Said("Free", f"{text}, see the list" if found else "no file can be removed")
 
 
+def _kind_of_change(change: StartChange) -> tuple[str, str]:
+    """Return what is done, and to which file: of a segment's file the suffix, unless it is cut."""
+    name = os.path.basename(change.path)  # noqa: PTH119
+    suffix = name.lstrip("0123456789")
+    is_of_segment = suffix.startswith(".") and change.size_bytes is None
+    return str(change), f"*{suffix}" if is_of_segment else name
+
+
 FOLDED_COLUMNS = Columns(
     ("directories", "changes", "first"), answers=("changes", "directories", "first")
 )
@@ -388,15 +397,8 @@ def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
         by_directory.setdefault(os.path.dirname(each.path), []).append(each)  # noqa: PTH120
     alike: dict[str, list[str]] = {}
     for directory, found in by_directory.items():
-        counts: dict[tuple[str, str], int] = {}
-        for each in found:
-            name = os.path.basename(each.path)  # noqa: PTH119
-            kind = name.lstrip("0123456789")
-            is_cut = each.size_bytes is not None
-            key = (str(each), name if is_cut or not kind.startswith(".") else f"*{kind}")
-            counts[key] = counts.get(key, 0) + 1
         parts: dict[str, list[str]] = {}
-        for (action, name), count in counts.items():
+        for (action, name), count in Counter(map(_kind_of_change, found)).items():
             parts.setdefault(action, []).append(name if count == 1 else f"{count} {name}")
         words = "; ".join(f"{action} {', '.join(names)}" for action, names in parts.items())
         alike.setdefault(words, []).append(directory)

@@ -8,6 +8,7 @@ from eoctl.declared import option, output_option
 from eoctl.messages import Said, tell_first
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import Columns, OutputFormat
+from recovery.rules.findings import Severity
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(
     from eoctl.progress import Progress, log_bytes
     from recovery.checks.grounds.broker_version import parse_broker_version
     from recovery.releases.answers import answer_for, answers_of
+    from recovery.releases.levels import obstacles_of
     from recovery.releases.survey import survey
     from storage.dirs.discovery import discover
 
@@ -60,10 +62,12 @@ def command(
     surveyed.problems[:0] = map(str, found.problems)
     answers = answers_of(surveyed)
     asked = None if version is None else answer_for(surveyed, version)
-    tell_first(_sentences(surveyed, answers, asked), output)
-    reports = _reports(surveyed, answers, version, is_whole=verbose or output is not _TEXT)
+    obstacles = list(obstacles_of(surveyed))
+    tell_first(_sentences(surveyed, answers, asked, obstacles), output)
+    is_text = output is OutputFormat.TEXT
+    reports = _reports(surveyed, answers, version, obstacles, is_whole=verbose or not is_text)
     for number, report in enumerate(reports):
-        if number and output is _TEXT:
+        if number and is_text:
             line("")
         emit(report, output)
     for problem in surveyed.problems:
@@ -73,18 +77,18 @@ def command(
     return EXIT_SKIPPED if surveyed.problems or (asked or answers[-1]).starts is None else EXIT_OK
 
 
-_TEXT = OutputFormat.TEXT
-
-
 def _sentences(
-    found: Survey, answers: Sequence[ReleaseAnswer], asked: ReleaseAnswer | None
+    found: Survey,
+    answers: Sequence[ReleaseAnswer],
+    asked: ReleaseAnswer | None,
+    obstacles: Sequence[Obstacle],
 ) -> Iterator[Said]:
-    """The verdict; then what is dropped, and what keeps the next levels from being set."""
+    """The verdict, then the dropped data, then the nodes that block the next levels."""
     from recovery.releases.answers import uses_zookeeper
-    from recovery.releases.levels import ghosts_of, obstacles_of, unregister_words
+    from recovery.releases.levels import ghosts_of, unregister_words
 
     if asked is not None:
-        yield Said("Asked", _verdict(asked), 0 if asked.starts else _ERROR_RANK)
+        yield Said("Asked", _verdict(asked), 0 if asked.starts else Severity.ERROR.rank)
     yield Said("Starts", _summary(answers))
     if uses_zookeeper(found):
         yield Said("Mode", "ZooKeeper: what its brokers have in common is not in these log dirs")
@@ -94,7 +98,6 @@ def _sentences(
         span = str(first.version) if first is last else f"{first.version} to {last.version}"
         counts = sorted({len(each.drops) for each in dropping})
         yield Said("Drops", f"{span} start and drop something (-v); at most {counts[-1]} things")
-    obstacles = list(obstacles_of(found))
     for each in obstacles:
         if each.is_given:
             continue
@@ -104,9 +107,6 @@ def _sentences(
         if ("controller", ghost.node_id) not in blocked:
             call = unregister_words(found, ghost.node_id)
             yield Said("Ghost", f"controller {ghost.node_id} does not vote; if it is gone: {call}")
-
-
-_ERROR_RANK = 3
 
 
 def _node(each: Obstacle) -> str:
@@ -141,7 +141,7 @@ def _summary(answers: Sequence[ReleaseAnswer]) -> str:
     parts = [_run(run) for run in runs if run[0].starts] or ["none of the known releases"]
     for number, run in enumerate(runs):
         if not run[0].starts:
-            # The one beside those that start says what is missing by least.
+            # The release next to the starting releases lacks the least.
             near = run[-1] if number + 1 < len(runs) else run[0]
             parts.append(f"{near.version} does not: {_where(near.reasons[0])}")
     return "; ".join(parts)
@@ -160,15 +160,16 @@ def _reports(
     found: Survey,
     answers: Sequence[ReleaseAnswer],
     version: BrokerVersion | None,
+    obstacles: Sequence[Obstacle],
     *,
     is_whole: bool,
 ) -> Iterator[Report]:
     from eoctl.output import Report
-    from recovery.releases.levels import Lowering, Obstacle, lowerings_for, obstacles_of
+    from recovery.releases.levels import Lowering, Obstacle, lowerings_for
 
     columns = Columns(COLUMNS, answers=ANSWERS)
     yield Report("release", columns, [_row(each) for each in answers])
-    yield Report("obstacle", Obstacle._fields, list(obstacles_of(found)))
+    yield Report("obstacle", Obstacle._fields, obstacles)
     if is_whole:
         lowerings = [
             each

@@ -262,7 +262,7 @@ def contents_of(
 ) -> tuple[str | None, str | None]:
     """Key and payload of a data record as the tool prints them; None is left out.
 
-    `on_tags` is told of tagged fields that are not known, and so not printed.
+    `on_tags` gets the unknown tagged fields, which are not printed.
 
     Raises:
         FormatError: the decoder cannot start on it (a coordinator record without a key).

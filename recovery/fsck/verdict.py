@@ -431,7 +431,7 @@ def _known_meta(facts: NodeFacts) -> MetaProperties | None:
 
 
 def _begins(facts: NodeFacts) -> bool:
-    """Whether its controller has no metadata log yet, and begins with what was written for it."""
+    """Whether its controller has no metadata log yet, and begins with the first records."""
     image = facts.image
     has_log = any(row.topic == METADATA_TOPIC and not only_begins(row.path) for row in facts.rows)
     has_bootstrap = any(each.has_bootstrap for each in facts.log_dirs)

@@ -1,6 +1,6 @@
-"""What each release makes of what a survey found: it starts, starts and drops something, or not.
+"""The answer for each release to a survey: it starts, starts and drops data, or does not start.
 
-The limits are those of `broker_version` and `kraft_release`, which real brokers were held against.
+The limits of `broker_version` and `kraft_release` were compared with real brokers.
 
   before  what it does                                                     source
   3.4.1   loads no group of a partition with a newer record, forgets       KIP-915

@@ -1,10 +1,10 @@
 """Feature levels: what keeps the next ones from being set, and what a downgrade needs.
 
-A level can be set once every registered broker and controller has said that it knows it; one that
-is gone for good still counts (QuorumController, ClusterControlManager). metadata.version can be
-lowered as long as no level in between brought other records (MetadataVersion.didMetadataChange).
-Held against 4.4.0: a controller that is gone and knows 7 to 30 keeps 31 and above from being set,
-and the call that unregisters a controller needs metadata.version 33 itself.
+A level can be set after every registered broker and controller supports it. A node that does not
+return still counts (QuorumController, ClusterControlManager). metadata.version can be lowered if no
+level in between has new records (MetadataVersion.didMetadataChange). Compared with 4.4.0: a ghost
+controller that supports 7 to 30 blocks 31 and above, and unregistering a controller needs
+metadata.version 33 itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Obstacle(NamedTuple):
     Attributes:
         role, node_id: of the node.
         is_voter: of a controller: it votes. One that does not, and does not run, is a ghost.
-        is_given: its log dir is among those that were given.
+        is_given: its log dir was given.
         feature, level: the lowest level that it does not know.
         knows: the levels that it knows, such as `7..30`.
         offset, registered_ms: of its last registration; None: only a snapshot tells of it.
@@ -63,7 +63,7 @@ class Lowering(NamedTuple):
         feature, level: as it is.
         needed_level: at most.
         is_possible: it can be lowered that far.
-        why: of what is not possible.
+        why: the reason, if it is not possible.
         offset, path: of the record after which it could not any more; None: it still can be, or
             nothing tells.
     """

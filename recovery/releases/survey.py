@@ -22,8 +22,10 @@ from storage.dirs.partition import Partition
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import (
     BOOTSTRAP_NAME,
+    COORDINATOR_TOPICS,
     GROUPS_TOPIC,
     METADATA_TOPIC,
+    SHARE_GROUP_TOPIC,
     TRANSACTION_STATE_TOPIC,
     DirState,
 )
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
 
-SHARE_GROUP_TOPIC = "__share_group_state"
-COORDINATOR_TOPICS = (GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_TOPIC)
 RELEASES = tuple(BrokerVersion(*each) for each in LINES)
 
 
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """A node that registered itself, and when it last did; -1: only a snapshot tells."""
+    """A registered node, and its last registration; -1: only a snapshot has it."""
 
     role: str  # broker, controller
     node_id: int
@@ -78,7 +78,7 @@ class Survey:
     """What was found.
 
     Attributes:
-        log_dirs: that were given.
+        log_dirs: the given ones.
         collectors: findings of metadata records that a release cannot load, by release.
         has_metadata: a metadata log, or what a controller begins with, is among them.
         image: of the newest metadata; None: there is none.

@@ -301,6 +301,7 @@ class LogConsumer(ABC, Generic[Given]):
         self.reader: LogWalk[Given] | None = None
         self._told_unknown: set[UnknownTransaction] = set()
         self.told_gaps: set[Missing] = set()  # while the log was followed
+        self._judged_gaps: tuple[object, int] | None = None  # those of the walk, and the segments
 
     def _hides(self, offset: int) -> bool:
         """Whether an offset is on disk and below a log start that cannot be right (OFS-1)."""
@@ -337,7 +338,15 @@ class LogConsumer(ABC, Generic[Given]):
         return [each for each in cut if each is not None]
 
     def _tell_gaps(self) -> None:
-        """Name the gaps between the batches so far: who follows a log may never see its end."""
+        """Name the gaps between the batches so far: a follower may never see the end of the log.
+
+        Nothing is looked up again until the walk meets another gap, or the log rolls.
+        """
+        assert self.reader is not None
+        judged = self.reader.ledger.span.gaps, len(self.partition.segments)
+        if judged == self._judged_gaps:
+            return
+        self._judged_gaps = judged
         for each in self.not_given():
             if each.check_id == GAP_CHECK_ID and each not in self.told_gaps:
                 self.told_gaps.add(each)

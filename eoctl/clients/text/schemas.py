@@ -91,7 +91,7 @@ class Schemas:
         return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
 
     def require_libraries(self) -> None:
-        """Look for what decodes schemas of these kinds. Raises LibraryMissingError."""
+        """Look for the libraries that decode these schemas. Raises LibraryMissingError."""
         for kind, name in ((AVRO, "fastavro"), (PROTOBUF, "grpc_tools")):
             if any(each.kind == kind for each in self._by_id.values()):
                 _library(name)

@@ -21,7 +21,7 @@ from eoctl.messages import (
     counted,
     fitting,
     said_line,
-    tell_done,
+    tell_answer,
     tell_first,
 )
 from eoctl.output import OutputFormat, Report, emit, line
@@ -112,7 +112,7 @@ def _show(appended: AppendedRows, output: OutputFormat) -> None:
     columns, notes = _file_columns(), list(appended.notes)
     emit(Report(kind="file", columns=columns, rows=appended.changes, notes=notes), output)
     if has_words and appended.journal is not None:
-        tell_done(_done_lines(appended, appended.journal, room), output)
+        tell_answer(_done_lines(appended, appended.journal, room), output)
 
 
 def _file_columns() -> tuple[str, ...]:

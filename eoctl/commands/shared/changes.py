@@ -27,7 +27,6 @@ from eoctl.messages import (
     is_for_people,
     said_line,
     tell_answer,
-    tell_done,
 )
 from eoctl.output import OutputFormat, error, line, message
 from recovery.changes.apply import begun_log_dirs, resume, writing
@@ -471,7 +470,7 @@ def _shown(
             error(problem)
         for note in (*planned.notes, *notes):
             message(note)
-        tell_done(last, output)
+        tell_answer(last, output)
     return planned.status()
 
 

@@ -76,7 +76,8 @@ def lines(
 ) -> Iterator[Line]:
     """Give the lines of a verdict for a terminal of this many columns.
 
-    `cluster`: what the metadata say of what was checked; "": nothing. `also` follows the start.
+    `cluster`: the states of the checked replicas in the metadata; "": unknown. `also` follows the
+    start.
     """
     start, *rest = top(verdict, width)
     for each in (start, *also, *rest):

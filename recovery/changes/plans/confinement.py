@@ -95,7 +95,7 @@ def why_not_confined(
 def why_not_made(path: str, log_dirs: Collection[str], *, is_beginning: bool) -> str:
     """Why a directory must not be made, by its name; "": it may, as that of a live partition.
 
-    That of the metadata log only where a log dir begins: for what its controller begins with.
+    The metadata log only in a new log dir, for the first records of its controller.
     """
     name = parse_partition_name(Path(path).name)
     is_in_log_dir = path == os.path.normpath(path) and str(Path(path).parent) in log_dirs

@@ -25,7 +25,7 @@ from recovery.checks.grounds.broker_version import READERS_FAIL
 from recovery.replay.end_markers import marker_columns, read_marker
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError, UnsupportedError
-from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
+from storage.file_names import GROUPS_TOPIC, SHARE_GROUP_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats import consumer_offsets, share_group_state, transaction_state
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec, is_known
 from storage.formats.control_record import (
@@ -153,7 +153,6 @@ def has_its_max_timestamp(table: HeaderTable, records: RecordTable) -> Flags:
 # that, too.
 
 
-SHARE_GROUP_TOPIC = "__share_group_state"
 GROUP_METADATA_TYPE = 2  # of `__consumer_offsets`; the types above have changed within a version
 UNKNOWN_TYPE = "COO-2"
 UNKNOWN_VERSION = "COO-3"

@@ -8,7 +8,10 @@ that gives sentences: see `markdown`, `manual` and `printed`.
 from __future__ import annotations
 
 import ast
+import inspect
+import io
 import re
+import tokenize
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -52,6 +55,11 @@ _FROM_CODE = re.compile(
     r'\.\\" (?:Those|The examples) of the help, written .*?(?=^\.\\" End |^\.Sh )',
     re.DOTALL | re.MULTILINE,
 )
+_DIRECTIVE = re.compile(r"#!|# ?(?:type|noqa|ruff|fmt|mypy|shellcheck)\b")
+# Parts of a docstring in Google's form.
+_SECTION = re.compile(r"^(?:Args|Attributes|Raises|Returns|Yields):$", re.MULTILINE)
+_ITEM = re.compile(r"^ {4}(?=[\w*`][\w*`, .]*: )", re.MULTILINE)
+_NO_FIRST_LINE = re.compile(r"(?:What|Whether|Those|Who|Whose|How|Where|When|Which|That|If)\b")
 
 
 # What no text says -> what it says instead.
@@ -211,6 +219,47 @@ def printed(path: str, text: str) -> Iterator[Sentence]:
 
 def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str, ast.AST]]:
+    """Give the line, the text and the node of each docstring of a module."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found = ast.get_docstring(node, clean=False)
+            if found is not None:
+                yield node.body[0].lineno, inspect.cleandoc(found), node
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Give the line and the text of each comment; lines of comment that follow each other are one."""
+    start, last, block = 0, -1, ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT or _DIRECTIVE.match(token.string):
+            continue
+        line, is_whole = token.start[0], token.line.lstrip().startswith("#")
+        if not (is_whole and line == last + 1):
+            yield start, block
+            start, block = line, ""
+        block += " " + token.string.lstrip("# ")
+        last = line if is_whole else -1
+    yield start, block
+
+
+def documented(path: str, text: str) -> Iterator[Sentence]:
+    """Give the sentences of the docstrings and comments of a module. A comment is no prose."""
+    for line, doc, _ in docstrings(text):
+        doc = _ITEM.sub("- ", _SECTION.sub("", doc)).replace("``", "`")  # noqa: PLW2901
+        yield from (each._replace(line=line + each.line - 1) for each in markdown(path, doc))
+    for line, comment in _comments(text):
+        yield from _split(path, line, _readable(comment), is_prose=False)
+
+
+def unlike_a_first_line(text: str) -> Iterator[tuple[int, str]]:
+    """Give the line and the text of docstrings that begin as a question or without a noun."""
+    for line, doc, _ in docstrings(text):
+        first = doc.partition("\n\n")[0]
+        if _NO_FIRST_LINE.match(first) or first.rstrip('"').endswith("?"):
+            yield line, first
 
 
 def hits(sentences: Iterable[Sentence], allowed: Iterable[str] = ()) -> list[str]:

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Finds a program that comes from outside and prints its path on stdout.
+# Finds programs that come from outside and prints their paths on stdout, a line each.
 #
-#   scripts/require-tool.sh [--find] java|mvn|mandoc|zsh|fish|kcat|chromium|venv
+#   scripts/require-tool.sh [--find] java|mvn|mandoc|zsh|fish|kcat|chromium|venv...
 #
-# When it is missing: says on stderr which command installs it, and runs that command where it can
-# (root, apt-get); with --find it only looks. Status 0: found, 1: missing, 2: wrong call.
+# If programs are missing, it installs all of them at once where it can (root, apt-get), and says on
+# stderr which command installs the rest. With --find it only looks.
+# Status 0: all found, 1: some are missing, 2: wrong arguments.
 # "java" is Java 17 or later; "venv" is a Python 3.11 or later that can make environments.
 set -u
 
@@ -40,7 +41,7 @@ find_tool() {
         venv) find_venv ;;
         mvn | mandoc | zsh | fish | kcat) command -v "$1" ;;
         chromium) command -v chromium || command -v chromium-browser ;;
-        *) echo "usage: $0 [--find] java|mvn|mandoc|zsh|fish|kcat|chromium|venv" >&2; exit 2 ;;
+        *) echo "usage: $0 [--find] java|mvn|mandoc|zsh|fish|kcat|chromium|venv..." >&2; exit 2 ;;
     esac
 }
 
@@ -74,20 +75,38 @@ packages_of() {
 
 only_look=
 if [ "${1:-}" = --find ]; then only_look=yes; shift; fi
-tool=${1:-}
+[ $# -gt 0 ] || set -- ""
 
-find_tool "$tool" && exit 0
+missing=
+for tool; do
+    find_tool "$tool" || missing="$missing $tool"
+done
+[ -n "$missing" ] || exit 0
 
+names= packages=
+for tool in $missing; do
+    names="${names:+$names, }$(describe "$tool")"
+    packages="$packages $(packages_of "$tool")"
+done
 if [ -z "$only_look" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "$(describe "$tool") is missing: installing it with apt-get" >&2
+    echo "missing: $names. Installing with apt-get" >&2
     apt_get() {
         DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" \
             </dev/null >&2
     }
     apt_get update
-    apt_get install -y --no-install-recommends "$(packages_of "$tool")"
-    find_tool "$tool" && exit 0
+    # One by one if a distribution does not have one of them.
+    # shellcheck disable=SC2086 # a word for each package
+    apt_get install -y --no-install-recommends $packages ||
+        for package in $packages; do
+            apt_get install -y --no-install-recommends "$package"
+        done
 fi
-echo "$(describe "$tool") is missing. To install it:" \
-    "apt-get install -y $(packages_of "$tool")" >&2
-exit 1
+status=0
+for tool in $missing; do
+    [ -z "$only_look" ] && find_tool "$tool" && continue
+    echo "$(describe "$tool") is missing. To install it:" \
+        "apt-get install -y $(packages_of "$tool")" >&2
+    status=1
+done
+exit $status

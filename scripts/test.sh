@@ -11,11 +11,12 @@ started=$(date +%s)
 lint_log=.cache/lint.log
 mkdir -p .cache
 
+# The jars come beside the packages: both wait for the network.
 fetch() {
-    for tool in java mandoc zsh fish kcat chromium; do
-        scripts/require-tool.sh $tool >/dev/null || :
-    done
-    scripts/fetch-kafka-libs.sh
+    scripts/require-tool.sh java mvn >/dev/null || :
+    scripts/fetch-kafka-libs.sh &
+    scripts/require-tool.sh mandoc zsh fish kcat chromium >/dev/null || :
+    wait $!
 }
 
 after() { echo "$1: $(($(date +%s) - started)) s after the start" >&2; }

@@ -1,6 +1,4 @@
-"""What all checks stand on.
+"""The basis of all checks: the collector of findings, its exceptions, and the release of Kafka.
 
-The collector of findings, what excuses them, and the release that the files are of.
-
-From the entry down: kraft_release, broker_version, collector.
+Modules from the entry point down: kraft_release, broker_version, collector.
 """

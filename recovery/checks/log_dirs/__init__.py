@@ -1,6 +1,4 @@
-"""Which rules does a log dir break?
+"""Rules for a log dir: its checkpoints, its metadata log, and its assigned but missing partitions.
 
-Its checkpoints, its metadata log, and what is assigned to it and not there.
-
-From the entry down: kraft, offsets, reclaim, log_dirs.
+Modules from the entry point down: kraft, offsets, reclaim, log_dirs.
 """

@@ -181,8 +181,8 @@ def key_of(place: SegmentPlace | KnownPiece) -> SegmentKey:
 
 # -- results of an unfinished audit, by directory, so that the audit can resume.
 #
-# A directory comes from the checkpoint if its segments are the same as before, with the path,
-# size and modification time that each had before it was read. Each part is a separate file
+# A directory comes from the checkpoint if it has the same segments as before. Each must have the
+# path, size and modification time from before it was read. Each part is a separate file
 # (`storage.dirs.state_file`), `part-00007.state`. It is written once, when that part is done.
 # The files can be deleted at any time. Their directories are then read again.
 

@@ -1,7 +1,5 @@
-"""What a node knows of its cluster.
+"""A node's view of its cluster: metadata, internal topics, and the data its checkpoints claim.
 
-Metadata, internal topics, and what its checkpoints say should be here.
-
-From the entry down: in_sync, placement, clusters, history, group_offsets, remote_segments,
-coordinator_log.
+Modules from the entry point down: in_sync, placement, clusters, history, group_offsets,
+remote_segments, coordinator_log.
 """

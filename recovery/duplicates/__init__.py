@@ -1,6 +1,4 @@
-"""Records that are there twice.
+"""Duplicate records: proved by producer ids and sequences, or suspected by their contents.
 
-Proved by producer ids and sequences, or suspected by their contents.
-
-From the entry down: search, groups, record_digests, scan, spill.
+Modules from the entry point down: search, groups, record_digests, scan, spill.
 """

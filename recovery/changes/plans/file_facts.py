@@ -100,7 +100,7 @@ def _require_plain(value: object, depth: int) -> None:
 #
 # Size and modification time show changes by a broker, mode and owner changes by an administrator.
 # The digest shows a replaced file with the same values. It covers the bytes that a step touches and
-# the last MiB, or all of a small file: to read terabytes of `.log` again would take hours. It
+# the last MiB, or all of a small file. To read terabytes of `.log` again would take hours. It
 # leaves out the zeros at the end, which the size implies: a file with a hole there may be larger
 # than its disk.
 

@@ -2,7 +2,7 @@
 
 A step touches one file and carries the expected facts of that file (`file_facts`). `apply` refuses
 the plan if anything is different. Its paths may only lead to files of partitions and to the
-checkpoints of the log dirs it names, so that a plan from elsewhere has no other effect.
+checkpoints of the log dirs it names. A plan from elsewhere therefore has no other effect.
 
 Format (eoctl-plan(5)): one JSON object. `content` of a step is zlib, then base64. Instead of it,
 `pieces` may name the `.log` files of the partition that the content is copied from.

@@ -273,7 +273,7 @@ class CoordinatorRecordCheck:
         return UnknownTagsError(tags) if tags else None
 
     def _require_known(self, version: BrokerVersion, key: bytes, value: bytes | None) -> None:
-        """Raise NotInReleaseError for a type or a version that a release does not know."""
+        """Raise _NotInReleaseError for a type or a version that a release does not know."""
         record_type = parse_prefix(key, "key")
         is_lenient = version >= releases.LENIENT_COORDINATORS
         if self._topic == GROUPS_TOPIC:

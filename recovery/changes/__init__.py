@@ -3,5 +3,5 @@
 Every command that changes a log dir uses this package. `plans` describes changes to make, and
 `journals` changes that were made.
 
-Modules from the entry point down: append_journal, undo, apply, prepare, steps.
+From the entry down: append_journal, undo, apply, prepare, steps.
 """

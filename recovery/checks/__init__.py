@@ -4,5 +4,5 @@ Each check reads a partition or log dir once and returns findings. This package 
 partition's segments, indexes and producer state. `contents` checks its records, and `log_dirs` the
 log dir.
 
-Modules from the entry point down: partition_check, log_walk, replay_check, batches, indexes.
+From the entry down: partition_check, log_walk, replay_check, batches, indexes.
 """

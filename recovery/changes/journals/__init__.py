@@ -3,5 +3,5 @@
 A journal next to the log dir for each plan, with the backups. The order of journals is the order in
 which they can be undone.
 
-Modules from the entry point down: losses, listing, backups, journal.
+From the entry down: losses, listing, backups, journal.
 """

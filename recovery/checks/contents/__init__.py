@@ -1,4 +1,4 @@
 """Rules for records: of batches, of compacted topics, and of the coordinators' topics.
 
-Modules from the entry point down: records.
+From the entry down: records.
 """

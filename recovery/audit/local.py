@@ -1,4 +1,4 @@
-"""Summaries of many splits by processes on this machine: what Spark's tasks do, without Spark."""
+"""Summaries of many splits, read by processes on this machine instead of Spark's tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     ReadSplit = Callable[[Split], PieceSummary]
 
-# Small splits share a task: handing over costs as much as reading a megabyte.
+# Small splits share a task. Starting a task costs as much as reading a megabyte.
 TASK_BYTES = 32 << 20
 
 
@@ -32,14 +32,14 @@ def read_pieces(
     """Summarize splits, in any order.
 
     Args:
-        splits: what to read.
-        jobs: how many processes; 1 reads in this one.
-        on_bytes: told how many bytes have been read, for progress.
-        read: a function of a module, which a new process imports.
+        splits: the splits to read.
+        jobs: the number of processes. With 1, this process reads.
+        on_bytes: called with the number of bytes read, for progress.
+        read: a function of a module. A new process imports it.
         task_bytes: small splits share a task up to this size.
 
     Raises:
-        WorkerLostError: processes were killed again and again.
+        WorkerLostError: processes were killed repeatedly.
     """
     tasks = [*tasks_of(splits, task_bytes)]
     jobs = paying_jobs(jobs, map(_reading_bytes, splits))
@@ -56,7 +56,7 @@ def _reading_bytes(split: Split) -> int:
 
 
 def tasks_of(splits: Iterable[Split], task_bytes: int = TASK_BYTES) -> Iterator[list[Split]]:
-    """Put neighbours together as long as they are not larger than `task_bytes` in sum."""
+    """Group neighbouring splits into tasks of up to `task_bytes`. A larger split is alone."""
     task: list[Split] = []
     size = 0
     for split in splits:

@@ -1,8 +1,9 @@
-"""Whether several directories of one partition hold the same log, where they overlap.
+"""Comparison of several directories of one partition over the offsets that they share.
 
-Copies are compared by their fingerprints; where these differ, the headers of that range of offsets
-are read again to find the first offset at which they part. Replicas of a compacted topic may differ
-by what each broker's cleaner has done: that is no divergence, and cannot be told from one here.
+The check compares fingerprints of the directories. If these differ, it reads the headers of that
+offset range again and finds the first offset at which the directories diverge. Replicas of a
+compacted topic may differ because each broker's cleaner runs separately. This is no divergence, but
+the check cannot distinguish it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Copy(NamedTuple):
-    """One directory of a partition: its segments in order, and what they hold."""
+    """One directory of a partition: its segments in order, and their contents."""
 
     places: tuple[SegmentPlace, ...]
     extent: Extent
@@ -36,13 +37,15 @@ class Copy(NamedTuple):
 
 
 class ReplicaCheck(NamedTuple):
-    """What the comparison with the first copy found. Offsets are inclusive; None: unknown or none.
+    """The result of the comparison with the first copy. Offsets are inclusive.
+
+    None means unknown or none.
 
     Attributes:
-        first_common_offset, last_common_offset: the range that both copies reach.
-        is_equal: they hold the same batches there; None: there is no such range.
-        first_different_offset: base offset of the first batch that one has and the other has not;
-            None if they are equal, or a part cannot be read.
+        first_common_offset, last_common_offset: the range that both copies cover.
+        is_equal: both copies have the same batches in the range. None: there is no such range.
+        first_different_offset: base offset of the first batch that only one copy has.
+            None if the copies are equal, or if some bytes cannot be read.
     """
 
     first_common_offset: int | None
@@ -52,7 +55,7 @@ class ReplicaCheck(NamedTuple):
 
 
 def compare_copies(one: Copy, other: Copy, *, start_offset: int = 0) -> ReplicaCheck:
-    """Compare two copies of a partition; batches that begin below the start offset do not count."""
+    """Compare two copies of a partition, without the batches that begin below the start offset."""
     left, right = one.extent, other.extent
     first = max(left.first_offset, right.first_offset, start_offset)
     last = min(left.top_offset, right.top_offset)
@@ -64,14 +67,14 @@ def compare_copies(one: Copy, other: Copy, *, start_offset: int = 0) -> ReplicaC
             first_different_offset=None,
         )
     for start, end in _differing_ranges(one.fingerprint, other.fingerprint):
-        # A bucket may reach beyond what both copies have: look at the common part of it.
+        # A bucket may reach beyond the range that both copies cover. Compare only this range.
         low, high = max(start, first), min(end - 1, last)
         if low > high:
             continue
         is_whole = (start, end - 1) == (low, high)
         try:
             found = _first_difference(one, other, low, high)
-            if found is None and is_whole:  # a batch out of its place, elsewhere in the files
+            if found is None and is_whole:  # a batch at a wrong place in the files
                 found = _first_difference(one, other, low, high, is_everywhere=True)
         except AccessError:
             return ReplicaCheck(first, last, is_equal=False, first_different_offset=None)
@@ -121,7 +124,7 @@ def _hashes(
 
 
 def _start_pos(segment: Segment, place: SegmentPlace, low: int) -> int:
-    """Return where a batch below an offset begins, by a proven index entry; else the file."""
+    """Return the position of a batch below an offset, from a proven index entry, or 0."""
     prover = StartProver(segment, offset_entries(place))
     limit = low - place.base_offset
     for index in range(len(prover.positions) - 1, -1, -1):
@@ -132,7 +135,7 @@ def _start_pos(segment: Segment, place: SegmentPlace, low: int) -> int:
 
 
 def _touched(places: Sequence[SegmentPlace], low: int, high: int) -> list[SegmentPlace]:
-    """Segments that may hold the offsets, by their base offsets."""
+    """Return the segments that may contain the offsets, by their base offsets."""
     ends = [each.base_offset for each in places[1:]]
     return [
         each

@@ -1,18 +1,20 @@
-"""Transactions that ended in one partition and not, or otherwise, in another.
+"""Transactions that ended in one partition, but not or differently in another.
 
-A transaction of a producer ends in all its partitions alike (TXN-2). It is torn if the log of one
-partition says that it ended and that of another one
-  holds the same epoch's other outcome    outcome-differs: markers that raise the epoch end one
+A transaction of a producer ends in all its partitions alike (TXN-2). It is torn if it ended in the
+log of one partition, and another partition has one of these:
+
+    the other outcome for the same epoch  outcome-differs: markers that raise the epoch end one
                                           transaction each (TXN-7, see `ended_epochs`)
-  still has it open                       marker-missing: a marker of a higher epoch than the open
-                                          data, or one that ended data which the producer sent
-                                          later (by its own clock) under the same epoch;
-                                          marker-missing-by-clock: a marker of the same epoch that
-                                          is later than all of the open data, if the clocks of
-                                          producer and broker go together
-Two outcomes under one epoch with transaction versions 0 and 1 cannot be told from two transactions.
-A coordinator that was stopped between its markers leaves a torn transaction too, which it completes
-when it starts again.
+    an open transaction                   marker-missing: a marker has a higher epoch than the
+                                          open data, or ended data that the producer sent later
+                                          (by its own clock) under the same epoch
+                                          marker-missing-by-clock: a marker has the same epoch
+                                          and is later than all open data, if the clocks of
+                                          producer and broker agree
+
+With transaction versions 0 and 1, two outcomes under one epoch may also be two transactions.
+A coordinator that stops between its markers leaves a torn transaction too. It completes the
+transaction when it starts again.
 """
 
 from __future__ import annotations
@@ -60,12 +62,14 @@ class _Ends(NamedTuple):
 
 
 class TransactionEnds(NamedTuple):
-    """What is compared of a partition; nothing of it holds the rest of the summary in memory.
+    """The transaction data of a partition that `find_torn` compares.
+
+    It keeps no reference to the rest of the summary, so that memory can be released.
 
     Attributes:
         ended: rows of ENDED_DTYPE.
-        last: of producers that have ended one.
-        open_producer_id, open: of producers with an open transaction, rows of PART_DTYPE.
+        last: for producers that ended a transaction.
+        open_producer_id, open: for producers with an open transaction, rows of PART_DTYPE.
     """
 
     ended: NDArray[Any]
@@ -75,12 +79,12 @@ class TransactionEnds(NamedTuple):
 
 
 class TornTransaction(NamedTuple):
-    """One transaction; the partitions are places in what was given.
+    """One torn transaction. Partitions are indexes into the given sequence.
 
     Attributes:
-        epoch: of the marker (outcome-differs), of the open data (marker-missing).
-        committed, aborted, open: where it ended, and where not.
-        first_offset: of the open data, in the first partition of `open`; -1 if there is none.
+        epoch: of the marker (outcome-differs) or of the open data (marker-missing).
+        committed, aborted, open: the partitions where it is committed, aborted or open.
+        first_offset: of the open data, in the first partition of `open`, or -1.
     """
 
     kind: str
@@ -93,7 +97,7 @@ class TornTransaction(NamedTuple):
 
 
 def ends_of(summary: Summary) -> TransactionEnds:
-    """Return what `find_torn` needs of a partition."""
+    """Return the data of a partition that `find_torn` needs."""
     rows = summary.producers
     has_ended = rows["last_end"]["kind"] != NO_MARKER
     end = rows["last_end"]
@@ -157,7 +161,7 @@ def _word(rows: NDArray[Any], producer_id: int, word: int, name: str) -> np.uint
 
 
 class _AllEnds(NamedTuple):
-    """Of all partitions, by producer id."""
+    """The ends of all partitions, by producer id."""
 
     partition: NDArray[np.int64]
     ends: _Ends
@@ -174,7 +178,7 @@ def _all_ends(partitions: Sequence[TransactionEnds]) -> _AllEnds:
 
 
 class _Missing(NamedTuple):
-    """An open transaction that others have ended."""
+    """An open transaction that ended in other partitions."""
 
     partition: int
     first_offset: int
@@ -198,7 +202,7 @@ def _missing(partitions: Sequence[TransactionEnds]) -> list[TornTransaction]:
 def _ended_elsewhere(
     ends: _AllEnds, producer_id: int, partition: int, part: np.void
 ) -> _Missing | None:
-    """Tell whether another partition has a marker that an open transaction lacks."""
+    """Return the open transaction if another partition has the marker that it lacks."""
     bounds = [producer_id, producer_id + 1]
     first, end = np.searchsorted(ends.ends.producer_id, bounds).tolist()
     own = _Ends._make(column[first:end] for column in ends.ends)
@@ -236,30 +240,30 @@ def _torn(producer_id: int, epoch: int, found: list[_Missing]) -> TornTransactio
     )
 
 
-# -- the reports of an audit, from the summaries of partition directories
+# -- the reports of an audit, from the summaries of partition directories.
 #
-# One summary at a time is unpacked, each time that a report comes to its directory: in memory are
-# what does not grow with producers (`Outline`), the rows of small reports, and of all partitions
-# together when and how transactions ended, for `torn`.
+# A summary is unpacked when a report reaches its directory, one at a time. Memory holds only data
+# that does not grow with producers (`Outline`), the rows of small reports, and for `torn` the
+# transaction ends of all partitions.
 #
 # Live directories of one topic and partition in one cluster are copies of it. Counts by topic and
-# by transactional id, and torn transactions, take one copy of each partition: that with the
-# highest offset (of equals that with most batches, then the first by path).
+# by transactional id, and torn transactions, use one copy of each partition. This is the copy
+# with the highest offset, then with most batches, then the first by path.
 
 
-MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
+MAX_GAPS_COUNT = 1000  # listed for one directory; all are counted
 
 FIGURES = tuple(Summary().figures())
-NO_FIGURES = tuple(Summary().figures().values())  # of a directory that could not be listed
+NO_FIGURES = tuple(Summary().figures().values())  # for a directory that could not be listed
 
 
 class Outline(NamedTuple):
-    """What was found in a directory, but for what grows with its producers.
+    """The data of a directory that does not grow with its producers.
 
     Attributes:
-        figures: of FIGURES.
-        batches: how many there are.
-        behind: of transactions whose marker may be damaged or absent.
+        figures: values of FIGURES.
+        batches: number of batches.
+        behind: transactions whose marker may be damaged or absent.
     """
 
     figures: tuple[int | None, ...]
@@ -270,7 +274,7 @@ class Outline(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """A partition directory, its segments, and what was found in them.
+    """A partition directory, its segments, and their summary.
 
     `held` and `outline` are None for a directory that could not be listed.
     """
@@ -288,7 +292,7 @@ class Audited(NamedTuple):
         held: HeldSummary | None,
         known: Acknowledged,
     ) -> Audited:
-        """Add what was acknowledged of a directory and is not in what was found."""
+        """Create it from a summary, and apply what was acknowledged for the directory."""
         if held is None:
             return cls(place, segments)
         found = held.unpacked().against(known, place.directory, segments)
@@ -304,25 +308,25 @@ class Audited(NamedTuple):
         return cls(place, segments, held, outline)
 
     def summary(self) -> Summary:
-        """Unpack what was found; nothing if the directory could not be listed."""
+        """Unpack the summary. It is empty if the directory could not be listed."""
         if self.held is None or self.outline is None:
             return Summary()
         return _with(self.held.unpacked().summary, self.outline.behind)
 
     def timeline(self) -> Timeline | None:
-        """Unpack the timeline; None where there is none."""
+        """Unpack the timeline, or return None if there is none."""
         return None if self.held is None else self.held.unpacked().timeline
 
     @property
     def extent(self) -> Extent:
-        """Where its batches lie."""
+        """The extent of its batches."""
         return Extent() if self.outline is None else self.outline.extent
 
 
 def _behind(found: PartitionSummary, segments: tuple[SegmentPlace, ...]) -> UnknownEnds:
     """Decide transactions behind damage, or behind absent offsets that compaction cannot explain.
 
-    Where no offset is absent, there are as many records, markers among them, as offsets.
+    If no offset is absent, there are as many records, including markers, as offsets.
     """
     counts, extent = found.summary.counts, found.summary.extent
     if not (segments and found.summary.producers["transactional_batches"].any()):
@@ -343,7 +347,7 @@ def _with(summary: Summary, behind: UnknownEnds) -> Summary:
 
 
 def _with_decided(rows: NDArray[Any], decided: Sequence[DecidedData]) -> NDArray[Any]:
-    """Count data anew that the next marker does not decide, since its own may be damaged."""
+    """Count data again whose own marker may be damaged: the next marker does not decide it."""
     rows = rows.copy()
     names = {COMMIT: "committed", ABORT: "aborted"}
     for each in decided:
@@ -377,10 +381,10 @@ class ReportTable(NamedTuple):
     """A report.
 
     Attributes:
-        kind: of its rows.
-        columns: their names, which say what they hold.
-        build: gives the rows.
-        is_large: there is a row for each producer, transaction or finding: too many to be kept.
+        kind: kind of its rows.
+        columns: names of the columns.
+        build: returns the rows.
+        is_large: it has a row per producer, transaction or finding, so its rows are not kept.
     """
 
     kind: str
@@ -390,11 +394,11 @@ class ReportTable(NamedTuple):
 
 
 class Audit:
-    """Builds the reports of `REPORTS`; rows are sorted.
+    """The builder of the reports in `REPORTS`. Rows are sorted.
 
     Args:
-        audited: in any order; topic and partition may repeat, places do not.
-        transactional_ids: by cluster id and producer id; what is not in it is unknown.
+        audited: directories in any order. Topic and partition may repeat, places may not.
+        transactional_ids: by cluster id and producer id. Ids that are missing here are unknown.
     """
 
     def __init__(
@@ -413,7 +417,7 @@ class Audit:
         self._built: dict[str, list[Row]] = {}
 
     def each_row(self, name: str) -> Iterable[Row]:
-        """Give the rows of one report; of a large one, those of a directory at a time."""
+        """Return the rows of one report. Rows of a large report come one directory at a time."""
         report = self.REPORTS[name]
         return report.build(self) if report.is_large else self.rows(name)
 
@@ -482,7 +486,7 @@ class Audit:
     def _add_ids(
         self, totals: dict[str, dict[str, Any]], each: Audited, names: Sequence[str]
     ) -> None:
-        """Add what the producers of a partition did, by transactional id."""
+        """Add the producers' figures of a partition, by transactional id."""
         figures = _producer_figures(each.summary())
         for place, producer_id in enumerate(figures["producer_id"].tolist()):
             transactional_id = self._id_of(each, producer_id)
@@ -705,7 +709,7 @@ def _copy(each: Audited) -> Copy:
 
 
 def _producer_figures(summary: Summary) -> dict[str, NDArray[np.int64]]:
-    """Return figures by producer id, a value for each producer."""
+    """Return figures by producer id, one value per producer."""
     rows, gaps = summary.producers, summary.gaps()
     opened = pending(rows)["batches"]
     place = np.searchsorted(rows["producer_id"], gaps.producer_id)
@@ -727,7 +731,7 @@ def _fullness(each: Audited) -> tuple[int, int]:
 
 
 def _number(value: int) -> int | None:
-    """Show what is not there as unknown."""
+    """Return None for an absent value."""
     return None if value < 0 else value
 
 

@@ -1,4 +1,4 @@
-"""What earlier audits have found, one that did not end too, so that only new segments are read."""
+"""Results of earlier and unfinished audits, so that an audit reads only new segments."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from storage.places.listing import SegmentPlace
 
 
-# -- what earlier audits have found, by segment, so that only new segments are read
+# -- results of earlier audits, by segment, so that only new segments are read.
 #
-# A segment is taken from the state if it has the same path, size and time of change, and the same
-# place in its directory. The file (`storage.dirs.state_file`) can be deleted at any time, and the
+# A segment comes from the state if it has the same path, size and modification time, and the same
+# place in its directory. The file (`storage.dirs.state_file`) can be deleted at any time. The
 # next audit then reads everything.
 
 
@@ -48,7 +48,7 @@ _NONE: Mapping[str, TimelineStart] = MappingProxyType({})
 
 
 class SegmentKey(NamedTuple):
-    """What a segment is known by; fields as in `SegmentPlace`."""
+    """The key of a segment. The fields are as in `SegmentPlace`."""
 
     path: str
     file_bytes: int
@@ -58,9 +58,9 @@ class SegmentKey(NamedTuple):
 
 
 class KnownPiece(NamedTuple):
-    """A row of the file: the fields of a `SegmentKey`, and what `pack_piece` made.
+    """A row of the file: the fields of a `SegmentKey`, and the output of `pack_piece`.
 
-    `timeline_from`: the log start that its timeline goes by; None: it has none.
+    `timeline_from`: the log start offset that its timeline uses. None: it has no timeline.
     """
 
     path: str
@@ -75,7 +75,7 @@ class KnownPiece(NamedTuple):
 _COLUMNS = tuple(each.descr for each in COLUMN_DTYPES)
 _TIMELINE = (ReadTimeline, Timeline, Spans, *(each.descr for each in ROW_DTYPES))
 _BINS = tuple((COLUMN_NAMES[each], each.max_bins) for each in dict.fromkeys(LAYOUTS))
-# What `recovery.summaries.codec` packs.
+# The types that `recovery.summaries.codec` packs.
 PIECE_TYPES = (
     *(PieceSummary, ReadFinding, Summary, Counts, Extent),
     *(*_COLUMNS, *_TIMELINE, *_BINS),
@@ -84,16 +84,16 @@ SCHEMA = StateSchema("eoctl-audit-state", PACKED_VERSION, (KnownPiece, *PIECE_TY
 
 
 class AuditState:
-    """Pieces by segment.
+    """The pieces of earlier audits, by segment.
 
     Raises:
         RefusedError: the file lies in a log dir.
-        AccessError: it is there and cannot be read.
-        UsageError: it is something else.
+        AccessError: the file exists and cannot be read.
+        UsageError: the file is something else.
     """
 
     def __init__(self, path: str, program: str) -> None:
-        """Load it; `program` names the release, for one release may count what another does not."""
+        """Load the file. `program` names the release, because releases may count differently."""
         if not path:
             raise UsageError("--state: no file is named")
         self.path = path
@@ -102,15 +102,15 @@ class AuditState:
 
     @property
     def notes(self) -> list[str]:
-        """What of the file was not used, for people."""
+        """Messages about the unused rows of the file."""
         return self._file.notes
 
     def take(
         self, places: Iterable[SegmentPlace], timelines: Mapping[str, TimelineStart] = _NONE
     ) -> tuple[list[ReadPiece], list[SegmentPlace]]:
-        """Return what is known of some segments, and which have to be read.
+        """Return the known pieces of some segments, and the segments to read.
 
-        `timelines`: of the directories that one is wanted of.
+        `timelines`: for the directories that need a timeline.
         """
         known, unknown = [], []
         for place in places:
@@ -138,7 +138,7 @@ class AuditState:
         return known, unknown
 
     def require_writable(self) -> None:
-        """Look before the work is done: raises what `save` would, as far as it can be told."""
+        """Check before the audit for errors of `save`, as far as they can be predicted."""
         if is_uri(self.path):
             raise UsageError(f"{self.path}: the state is a local file, not a URI")
         fsio.require_replaceable(self.path)
@@ -147,7 +147,7 @@ class AuditState:
             raise AccessError(PermissionError(EACCES, os.strerror(EACCES)), str(directory))
 
     def save(self, pieces: Sequence[ReadPiece]) -> None:
-        """Replace the file by what is known of these segments now. Raises AccessError."""
+        """Replace the file by the pieces of these segments. Raises AccessError."""
         by_path: dict[str, list[ReadPiece]] = {}
         for each in pieces:
             by_path.setdefault(each.split.place.path, []).append(each)
@@ -155,7 +155,7 @@ class AuditState:
         for group in by_path.values():
             group.sort(key=lambda each: each.split.start_pos)
             split, piece = join_segment(group)
-            # What failed to be read, or was not there, may be there the next time.
+            # Unreadable or missing segments may be readable in the next run.
             if not any(each.is_unreadable or each.kind == GONE for each in piece.findings):
                 wanted = split.timeline
                 rows.append(
@@ -169,7 +169,7 @@ class AuditState:
 
 
 def key_of(place: SegmentPlace | KnownPiece) -> SegmentKey:
-    """Return what a segment is known by."""
+    """Return the key of a segment."""
     return SegmentKey(
         path=place.path,
         file_bytes=place.file_bytes,
@@ -179,20 +179,19 @@ def key_of(place: SegmentPlace | KnownPiece) -> SegmentKey:
     )
 
 
-# -- what an audit that has not ended has found already, by directory, so that it can go on
+# -- results of an unfinished audit, by directory, so that the audit can resume.
 #
-# A directory is taken from the checkpoint if all of its segments are there that were, each with
-# the path, size and time of change that it had before it was read. Each part of the work is a
-# file (`storage.dirs.state_file`) of its own, `part-00007.state`, written when it is done:
-# nothing is written twice. The files can be deleted at any time, and what they hold is then read
-# again.
+# A directory comes from the checkpoint if it has the same segments as before. Each must have the
+# path, size and modification time from before it was read. Each part is a separate file
+# (`storage.dirs.state_file`), `part-00007.state`. It is written once, when that part is done.
+# The files can be deleted at any time. Their directories are then read again.
 
 
 PART = re.compile(r"part-(\d{5,})\.state")
 
 
 class KnownPartition(NamedTuple):
-    """A row of a part: its segments as they were listed, and what `pack_partition` made."""
+    """A row of a part: its segments as they were listed, and the output of `pack_partition`."""
 
     directory: str
     segments: tuple[SegmentKey, ...]
@@ -205,21 +204,21 @@ CHECKPOINT_SCHEMA = StateSchema(
 
 
 class AuditCheckpoint:
-    """Directories that are done; of what was found a part at a time is in memory, and the shelf.
+    """The finished directories. Memory holds a single part, and the shelf holds the results.
 
     Attributes:
-        notes: what of it was not used, for people.
+        notes: messages about unused parts.
 
     Raises:
         RefusedError: it lies in a log dir.
         AccessError: it cannot be read.
-        UsageError: it is behind a URI, or a part is something else.
+        UsageError: the path is empty or a URI, or a part is something else.
     """
 
     def __init__(self, path: str, program: str, shelf: Shelf) -> None:
         """Load it onto a shelf.
 
-        `program` names the release, for one release may count what another does not.
+        `program` names the release, because releases may count differently.
         """
         if not path:
             raise UsageError("--checkpoint: no directory is named")
@@ -254,7 +253,7 @@ class AuditCheckpoint:
         )
 
     def require_writable(self) -> None:
-        """Make the directory, and see that parts can be written. Raises AccessError."""
+        """Create the directory, and check that parts can be written. Raises AccessError."""
         if not os.path.lexists(self.path):
             try:
                 fsio.FileSystem().make_dir(self.path)
@@ -268,7 +267,7 @@ class AuditCheckpoint:
     def take(
         self, places: Iterable[SegmentPlace]
     ) -> tuple[dict[str, HeldSummary], list[SegmentPlace]]:
-        """Return what is known, by directory, and the segments of the others."""
+        """Return the known results by directory, and the segments of the other directories."""
         known: dict[str, HeldSummary] = {}
         wanted: list[SegmentPlace] = []
         for directory, segments in by_directory(places):
@@ -286,16 +285,16 @@ class AuditCheckpoint:
         return known, wanted
 
     def keep(self, found: Mapping[str, HeldSummary], places: Iterable[SegmentPlace]) -> None:
-        """Write what was found in directories, as a part or as several of about HELD_BYTES.
+        """Write the results of directories, as one or several parts of about HELD_BYTES.
 
-        What failed to be read, or was not there, may be there the next time: it is left out.
+        Directories with unreadable or missing files are left out, so that the next run reads them.
 
         Args:
-            found: by directory.
-            places: all segments of these, as they were listed before they were read.
+            found: results by directory.
+            places: all segments of these directories, as they were listed before they were read.
 
         Raises:
-            AccessError: it cannot be written.
+            AccessError: a part cannot be written.
         """
         rows: list[KnownPartition] = []
         size = 0
@@ -318,7 +317,7 @@ class AuditCheckpoint:
 
 
 def by_directory(places: Iterable[SegmentPlace]) -> Iterator[tuple[str, list[SegmentPlace]]]:
-    """Give each directory with its segments, in the order in which they come."""
+    """Yield each directory with its segments, in input order."""
     groups: dict[str, list[SegmentPlace]] = {}
     for each in places:
         groups.setdefault(each.directory, []).append(each)
@@ -326,7 +325,7 @@ def by_directory(places: Iterable[SegmentPlace]) -> Iterator[tuple[str, list[Seg
 
 
 def waves_of(places: Iterable[SegmentPlace], wave_bytes: int) -> Iterator[list[SegmentPlace]]:
-    """Give the segments of whole directories, in waves of at least `wave_bytes`."""
+    """Yield the segments of whole directories, in waves of at least `wave_bytes`."""
     wave: list[SegmentPlace] = []
     size = 0
     for _, segments in by_directory(places):
@@ -344,12 +343,12 @@ def _keys(segments: Sequence[SegmentPlace]) -> tuple[SegmentKey, ...]:
 
 
 def _are_dated(segments: Sequence[SegmentPlace]) -> bool:
-    """Is it known of all of them when they were changed?"""
+    """Return whether all of them have a modification time."""
     return all(each.modified_ns for each in segments)
 
 
 def _is_whole(found: PartitionSummary) -> bool:
-    """Was all of it read? Only the first of many findings are there to tell."""
+    """Return whether all of it was read, and it keeps all of its findings."""
     is_told = found.findings_count <= len(found.findings)
     is_lost = found.damage.is_unreadable or any(each.kind == GONE for each in found.findings)
     return is_told and not is_lost

@@ -1,4 +1,4 @@
-"""A log dir from nothing, or from what is left of others: what a cluster begins with.
+"""A log dir for a new cluster, empty or built from the log dirs of dead brokers.
 
 From the entry down: adoption, adopted_topics, survey, dead_brokers, records.
 """

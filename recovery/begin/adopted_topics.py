@@ -1,4 +1,4 @@
-"""What a new cluster takes over of topics: their ids, settings, users and ACLs."""
+"""Topic ids, settings, users and ACLs that a new cluster adopts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ if TYPE_CHECKING:
     from storage.formats.cluster_metadata import MetadataRecord
 
 
-# -- the topics that brokers, and we, make for themselves: partitions, and settings with one
-#    replica
+# -- internal topics, of brokers and of eoctl: partitions, and settings for one replica.
 #
-# What a broker gives them as it creates them is in AutoTopicCreationManager.
+# The source is AutoTopicCreationManager, with the settings that a broker creates them with.
 
 
-MAX_PARTITIONS = 100_000  # in a log dir that is begun
+MAX_PARTITIONS = 100_000  # in a new log dir
 
 _COORDINATOR_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 INTERNAL_TOPICS: dict[str, tuple[int, dict[str, str]]] = {
@@ -62,29 +61,28 @@ INTERNAL_TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 }
 
 
-# -- the topics that copies are of: their ids, how many partitions they have, which of them are
-#    gone
+# -- the topics of the copies: their ids, numbers of partitions, and missing partitions.
 #
-# A broker finds a partition's directory by its topic's id, so that must be known for certain. The
-# number of partitions decides where keys go; that of the coordinators' topics decides who knows a
-# group or a transactional.id, so it stays what it was, or Kafka's default.
+# A broker finds a partition's directory by its topic id, so the id must be certain. The number of
+# partitions decides which partition a key belongs to. For the coordinators' topics it decides which
+# coordinator knows a group or a transactional.id, so it is unchanged, or Kafka's default.
 
 
 NAMED_COUNT = 5
 
 
 class Lack(NamedTuple):
-    """What must be said before anything can be done, and the options that say it."""
+    """Missing information that the operator must supply, and the options to do so."""
 
     why: str
     options: tuple[str, ...]
 
 
 class AdoptedTopic(NamedTuple):
-    """A topic; of each partition that is here the copies that may be taken.
+    """A topic, with the copies that may be adopted for each of its partitions.
 
     Attributes:
-        holes: numbers of partitions that are not here.
+        holes: numbers of partitions without a copy.
     """
 
     name: str
@@ -94,7 +92,7 @@ class AdoptedTopic(NamedTuple):
 
 
 class WantedTopics(NamedTuple):
-    """What the call says of topics, by their names."""
+    """Options of the command for topics, by topic name."""
 
     topic_ids: Mapping[str, bytes]
     partitions_counts: Mapping[str, int]
@@ -102,7 +100,7 @@ class WantedTopics(NamedTuple):
 
 
 class ResolvedTopics(NamedTuple):
-    """What is known of them, and what is not."""
+    """The resolved topics, and the information that is missing."""
 
     topics: tuple[AdoptedTopic, ...]
     lacks: tuple[Lack, ...]
@@ -113,7 +111,8 @@ def resolve_topics(brokers: DeadBrokers, wanted: WantedTopics) -> ResolvedTopics
     """Find the id and the partitions of each topic.
 
     Raises:
-        UsageError: what the call says is of no topic, or cannot be.
+        UsageError: an option names a topic without a copy, or is impossible.
+        RefusedError: a directory has no legal topic name, or two topics have one id.
     """
     by_name: dict[str, dict[int, tuple[DeadCopy, ...]]] = {}
     for key, copies in brokers.copies.items():
@@ -147,7 +146,7 @@ def resolve_topics(brokers: DeadBrokers, wanted: WantedTopics) -> ResolvedTopics
 
 
 def _require_legal_names(by_name: Mapping[str, Mapping[int, tuple[DeadCopy, ...]]]) -> None:
-    """Refuse directories that are of no topic, whatever is in them: no client could ask for it."""
+    """Refuse directories without a legal topic name: no client could request such a topic."""
     odd = [
         copies[0].path
         for name, numbers in by_name.items()
@@ -162,7 +161,7 @@ def _require_legal_names(by_name: Mapping[str, Mapping[int, tuple[DeadCopy, ...]
 
 
 def _require_own_ids(topics: Iterable[AdoptedTopic]) -> None:
-    """Refuse two names of one topic, as of a directory that was kept beside its like."""
+    """Refuse two topic names with one id, such as a backup next to its original directory."""
     names: dict[bytes, str] = {}
     for each in topics:
         other = names.setdefault(each.topic_id, each.name)
@@ -183,7 +182,7 @@ def _identify(
     lacks: list[Lack],
     notes: list[str],
 ) -> tuple[dict[int, tuple[DeadCopy, ...]], bytes]:
-    """Return the copies that are of the topic, and its id; b"": not known, one of the lacks."""
+    """Return the copies of the topic and its id, or b"" and a new entry in `lacks`."""
     given = wanted.topic_ids.get(name)
     placed = None if image is None else image.topics.get(name)
     deleted = {} if image is None else image.deleted_topics
@@ -197,7 +196,7 @@ def _identify(
         notes.append(f"{name}: {_paths(paths)}: left out, of a topic that the cluster had deleted")
     ids = [each for each in known if each is not None]
     if given is None and placed is not None and set(ids) <= {placed.topic_id}:
-        given = placed.topic_id  # the metadata know it, also where a file of it is missing
+        given = placed.topic_id  # from the metadata, also if a partition.metadata file is missing
     if given is None and (len(ids) != 1 or None in known):
         if known:
             table = "; ".join(_id_row(each, known[each]) for each in known)
@@ -241,7 +240,7 @@ def _count(
     placed = None if image is None else image.topics.get(name)
     if placed is not None and placed.partitions:
         return max(least, max(placed.partitions) + 1)
-    if len(taken) == least:  # none is missing among them: so many it had, or a part by chance
+    if len(taken) == least:  # no gaps: most likely all partitions
         return least
     return max(least, INTERNAL_TOPICS.get(name, (0, {}))[0])
 
@@ -265,12 +264,12 @@ def _paths(paths: Sequence[str]) -> str:
     return ", ".join(paths[:NAMED_COUNT]) + more
 
 
-# -- the settings that topics of dead brokers get, so that a first start deletes nothing
+# -- settings for the topics of dead brokers, so that a first start deletes nothing.
 #
-# Where the old cluster's metadata tell, they are taken over, but for what goes by other replicas,
-# and for how long records, and what compaction removes, are kept: what is too old would go
-# minutes after the start, and an outage counts, for tombstones, too. Where nothing tells, the log
-# does: a cleaner leaves gaps. Such a topic is compacted on, but not before somebody says so.
+# If the old cluster's metadata are available, their settings are adopted, except settings for
+# other replicas. Retention and compaction are held off too: a broker would remove old records
+# minutes after the start, and an outage also ages tombstones. Without metadata, gaps in the log
+# show a cleaner. Such a topic stays compacted, but the operator must enable the cleaner.
 
 
 CLEANUP_POLICY = "cleanup.policy"
@@ -278,14 +277,14 @@ MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 _KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 _NEVER_YET = {MIN_COMPACTION_LAG: str(INT64_MAX)}
-# They name replicas that are no more.
+# They name replicas that do not exist in the new cluster.
 _OF_REPLICAS = frozenset(
     {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
 
 
 class AdoptedSettings(NamedTuple):
-    """A topic's settings, and what is to be said of them."""
+    """The settings of a topic, and notes about them."""
 
     settings: dict[str, str]
     notes: tuple[str, ...]
@@ -301,10 +300,10 @@ def adopted_settings(
     """Choose the settings of a topic.
 
     Args:
-        name: its name.
-        image: the old cluster; None, or without the topic: what the copies show.
-        surveys: of its copies.
-        keeps_retention: as the metadata have it, whatever goes then.
+        name: the name of the topic.
+        image: the old cluster. If it is None or does not have the topic, the copies decide.
+        surveys: of the copies of the topic.
+        keeps_retention: keep the retention of the metadata, even if records expire then.
     """
     if image is not None and name in image.topics:
         return _taken_over(name, image, keeps_retention=keeps_retention)
@@ -328,7 +327,7 @@ def _taken_over(name: str, image: ClusterImage, *, keeps_retention: bool) -> Ado
             notes.append(f"{name}: left out: {error.message}")
             continue
         settings[key] = value
-    for key in SETTINGS:  # those of all brokers are not taken over
+    for key in SETTINGS:  # settings that apply to all brokers are not adopted elsewhere
         found = topic_setting(image, name, key)
         if found.source is SettingSource.ALL_BROKERS and key != MIN_INSYNC_REPLICAS:
             settings.setdefault(key, found.value)
@@ -351,7 +350,7 @@ def _taken_over(name: str, image: ClusterImage, *, keeps_retention: bool) -> Ado
             if settings.get(key, held.get(key)) != held.get(key)
         ]
         if "compact" in policy:
-            settings.pop(MAX_COMPACTION_LAG, None)  # must not be less than the least
+            settings.pop(MAX_COMPACTION_LAG, None)  # must not be less than the minimum lag
         settings |= held
         if was:
             notes.append(f"{name}: had {' '.join(was)} (--keep-retention keeps that)")
@@ -376,9 +375,9 @@ def _observed(name: str, surveys: list[Survey]) -> AdoptedSettings:
     return AdoptedSettings({CLEANUP_POLICY: "compact"} | _KEPT_FOR_EVER | _NEVER_YET, (note,))
 
 
-# -- users' SCRAM credentials and ACLs in an old `__cluster_metadata`: the last word of each
+# -- users' SCRAM credentials and ACLs in an old `__cluster_metadata`: the last record of each.
 #
-# They are taken over as the records that they are: nothing of them is decoded and made anew.
+# The records are adopted unchanged. They are not decoded and encoded again.
 
 
 _SET = {records.USER_SCRAM_CREDENTIAL: ("name", "mechanism"), records.ACCESS_CONTROL_ENTRY: ("id",)}
@@ -389,10 +388,10 @@ _REMOVED = {
 
 
 class SecurityRecords:
-    """What holds after a metadata log.
+    """The SCRAM and ACL records in force at the end of a metadata log.
 
     Attributes:
-        problems: what could not be read, in words: then it is not all of it.
+        problems: messages about unreadable data. If there are any, the records are incomplete.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -415,7 +414,7 @@ class SecurityRecords:
 
     @property
     def users_count(self) -> int:
-        """How many of them are credentials."""
+        """The number of records that are credentials."""
         return sum(
             records.parse_record(each).api_key == records.USER_SCRAM_CREDENTIAL
             for each in self._held.values()
@@ -435,7 +434,7 @@ class SecurityRecords:
                 self.problems += (
                     f"{path}: position {each.start_pos}: {each.reason or each.kind}"
                     for each in scan.verdicts
-                    if each.check_id != "SEG-6"  # a torn or preallocated tail is no loss
+                    if each.check_id != "SEG-6"  # a torn or preallocated tail loses nothing
                 )
         except (AccessError, FormatError) as error:
             self.problems.append(f"{path}: {error}")
@@ -445,7 +444,7 @@ class SecurityRecords:
         try:
             record = records.parse_record(value)
         except FormatError:
-            return  # of a newer release: nothing that is set here
+            return  # of a newer release: neither a credential nor an ACL
         if record.api_key == records.BEGIN_TRANSACTION:
             self._pending = []
         elif record.api_key == records.ABORT_TRANSACTION:

@@ -1,4 +1,4 @@
-"""A log dir of what dead brokers have left: its files in their order, and what it begins with."""
+"""A log dir from the files of dead brokers: its files in their order, and its first records."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir, PartitionDir
 
 
-# -- whether a new log dir can be where it is wanted: room for copies, links to its sources
+# -- checks of the place for a new log dir: room for copies, links to its sources
 
 
-_SLACK_BYTES = 1 << 20  # the metadata, directories, what a file system needs beside the data
+_SLACK_BYTES = 1 << 20  # the metadata, directories, and file system overhead
 _PARTITION_BYTES = 64 << 10  # directory, small files, and the indexes that a broker preallocates
 
 
 def _around(log_dir: str) -> Path:
-    """The directory that is there: itself, or the one that it is made in."""
+    """Return the log dir if it exists, else the directory in which it is created."""
     path = Path(log_dir).absolute()
     return path if path.is_dir() else path.parent
 
@@ -102,7 +102,7 @@ def require_room(log_dir: str, copied_bytes: int, partitions_count: int) -> None
 
 
 def other_owners(log_dir: str, sources: Iterable[str]) -> list[str]:
-    """List sources whose files belong to somebody else than those of the new log dir will."""
+    """Return sources with another owner than the files of the new log dir will have."""
     around = _around(log_dir)
     with os_errors(around):
         owner = around.stat().st_uid
@@ -118,17 +118,17 @@ def other_owners(log_dir: str, sources: Iterable[str]) -> list[str]:
 
 
 PRODUCER_ID_BLOCK = 1000
-# Blocks that were given out, and whose ids are on no disk that is here: a producer may still run
-# with one. A thousand brokers would have to have started since for this not to be enough.
+# Brokers may have received blocks whose ids are on none of these disks, and a producer may still
+# use such an id. This reserve covers a thousand broker starts since then.
 SPARE_PRODUCER_IDS = 1000 * PRODUCER_ID_BLOCK
 
 
 class TakenCopy(NamedTuple):
-    """The copy that a partition is taken from.
+    """The copy that a partition is adopted from.
 
     Attributes:
-        last_epoch: the latest of all its copies; -1: none.
-        repaired: how it is mended on the way; None: it is taken as it is.
+        last_epoch: the latest leader epoch of all its copies, or -1.
+        repaired: the repair applied to the adopted files. None: they are adopted unchanged.
     """
 
     key: TopicPartition
@@ -139,7 +139,7 @@ class TakenCopy(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Of the log that is taken, once a broker has started on it."""
+        """The log end offset after a broker has started on the adopted log."""
         if self.repaired is not None and self.repaired.end_offset is not None:
             return self.repaired.end_offset
         found = self.survey.start_end_offset
@@ -147,13 +147,13 @@ class TakenCopy(NamedTuple):
 
 
 class Adoption(NamedTuple):
-    """All of it.
+    """The complete adoption.
 
     Attributes:
-        settings: of each topic.
-        taken: a copy for each partition that is here.
-        next_producer_id: above all that were given out.
-        more: values of records that come last, such as those of users.
+        settings: by topic.
+        taken: a copy for each partition that has one.
+        next_producer_id: above all allocated ids.
+        more: values of the records that come last, such as those for users.
     """
 
     log_dir: str
@@ -167,7 +167,7 @@ class Adoption(NamedTuple):
 
     @property
     def starts(self) -> list[TopicStart]:
-        """The topics as the cluster begins with them."""
+        """The topics of the new cluster at its first start."""
         epochs: dict[str, dict[int, int]] = {}
         for each in self.taken:
             numbers = epochs.setdefault(each.key.topic, {})
@@ -184,13 +184,13 @@ class Adoption(NamedTuple):
 
 
 def next_producer_id(known: Iterable[int]) -> int:
-    """Return the id that the next broker is given, above those that are known (-1: none)."""
+    """Return the next producer id to allocate, above the known ids (-1: none)."""
     last = max(known, default=-1)
     return (last // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK + SPARE_PRODUCER_IDS
 
 
 class AdoptionSteps(NamedTuple):
-    """What is done, in its order, and the files that it is derived from."""
+    """The steps in order, and the files that they are derived from."""
 
     steps: tuple[Step, ...]
     sources: tuple[PlanSource, ...]
@@ -200,13 +200,13 @@ class AdoptionSteps(NamedTuple):
 def adoption_steps(
     adoption: Adoption, *, timestamp_ms: int, is_linked: bool, is_moved: bool
 ) -> AdoptionSteps:
-    """Plan the log dir; `meta.properties` comes behind all that a broker needs.
+    """Plan the log dir. `meta.properties` comes after all files that a broker needs.
 
     Args:
-        adoption: what it begins with.
+        adoption: the content of the log dir.
         timestamp_ms: of the metadata's records.
-        is_linked: `.log` files of closed segments get a second name.
-        is_moved: files of the sources go at last.
+        is_linked: `.log` files of closed segments become hard links.
+        is_moved: the last steps remove the files of the sources.
 
     Raises:
         AccessError: a file cannot be read. RefusedError: as `first_values`.
@@ -222,7 +222,7 @@ def adoption_steps(
         for topic in starts
         for number in sorted(topic.leader_epochs)
     }
-    # All directories first: their names are then made durable at once.
+    # All directories come first: one sync then makes all their names durable.
     steps: list[Step] = [
         *metadata_dir_steps(log_dir, adoption.version),
         *(make_step(path, "a partition") for path, _ in directories.values()),
@@ -257,7 +257,7 @@ def _copied_bytes(file: TakenFile, *, is_linked: bool) -> int:
 
 
 def checkpoint_steps(log_dir: str, taken: Iterable[TakenCopy]) -> Iterator[Step]:
-    """Plan the checkpoints: what those of the sources say, and never beyond the log."""
+    """Plan the checkpoints with the values of the sources, limited to the log end offset."""
     lines: dict[str, list[OffsetCheckpointEntry]] = {}
     for each in taken:
         for name, offset in _checkpointed(each):
@@ -285,9 +285,9 @@ def _checkpointed(taken: TakenCopy) -> Iterator[tuple[str, int]]:
             yield name, min(offset, end if limit is None else min(limit, end))
 
 
-# -- what the coordinators of a new cluster find, and what they do with it minutes after a start
+# -- groups and ids that coordinators of a new cluster load, or remove minutes after a start.
 #
-# Groups and transactional ids are read from the copies that are taken, and from no others.
+# Groups and transactional ids come only from the copies that are adopted.
 
 
 ID_EXPIRATION_MS = 7 * 24 * 3_600_000  # transactional.id.expiration.ms
@@ -302,7 +302,7 @@ _ENDED = frozenset(
 
 
 class PlacedOffset(NamedTuple):
-    """A committed offset that its log does not have, and where that ends."""
+    """A committed offset beyond the log end offset, and that log end offset."""
 
     group: str
     key: TopicPartition
@@ -311,18 +311,18 @@ class PlacedOffset(NamedTuple):
 
 
 class FoundByCoordinators(NamedTuple):
-    """What they find.
+    """The groups and transactional ids that the coordinators load.
 
     Attributes:
-        groups_count, transactional_ids_count: that there are.
-        beyond_end: offsets beyond the end of their log: auto.offset.reset decides then.
-        expired_offsets_count: that go soon, for their age.
-        ongoing: transactional ids whose transaction is open: it times out and is aborted.
-        prepared: of which a decision is carried out.
-        expired_ids_count: transactional ids that go soon, for their age.
-        producer_ids: that transactional ids have, or had.
-        lacks: a number of partitions that does not fit what is in them.
-        problems: what could not be read.
+        groups_count, transactional_ids_count: numbers of live groups and transactional ids.
+        beyond_end: committed offsets beyond the log end offset. There auto.offset.reset decides.
+        expired_offsets_count: committed offsets old enough to expire soon.
+        ongoing: transactional ids with an open transaction. It times out and is aborted.
+        prepared: transactional ids whose decision the coordinator completes.
+        expired_ids_count: transactional ids old enough to expire soon.
+        producer_ids: all producer ids that transactional ids have or had.
+        lacks: numbers of partitions that do not match the records in them.
+        problems: messages about unreadable data.
     """
 
     groups_count: int
@@ -346,14 +346,14 @@ def look_at_coordinators(
     now_ms: int,
     given: Iterable[str] = (),
 ) -> FoundByCoordinators:
-    """Read what groups and transactional ids there are in the copies that are taken.
+    """Read the groups and transactional ids in the copies that are adopted.
 
     Args:
         log_dirs: of the sources.
         taken: the copies.
         topics: with their numbers of partitions.
-        now_ms: the clock of what expires.
-        given: topics whose number of partitions is known for certain.
+        now_ms: the time at which offsets and ids are expired or not.
+        given: topics whose number of partitions is certain.
     """
     own = _with_taken_alone(log_dirs, taken)
     groups, ids = GroupLog(own), CoordinatorLog(own)
@@ -425,7 +425,7 @@ def _with_taken_alone(log_dirs: Iterable[LogDir], taken: Iterable[TakenCopy]) ->
 
 
 def _unfit(topic: AdoptedTopic, homes: Mapping[str, int]) -> Iterator[Lack]:
-    """Tell if names would be looked for in other partitions than they are in."""
+    """Yield a lack if the coordinator would look for a name in a partition without it."""
     count = len(topic.copies) + len(topic.holes)
     wrong = next((e for e in homes.items() if coordinator_partition(e[0], count) != e[1]), None)
     if wrong is None:

@@ -1,4 +1,4 @@
-"""What dead brokers have left: whose log dirs were given, and the copies of partitions in them."""
+"""The log dirs of dead brokers that the operator names, and their copies of partitions."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ ONE_CALL_EACH = "one run for each cluster"
 
 
 class DeadCopy(NamedTuple):
-    """The directory of a live partition; `topic_id` is None without a right partition.metadata."""
+    """The directory of a live partition. Without a valid partition.metadata `topic_id` is None."""
 
     selected: Selected
     topic_id: bytes | None
 
     @property
     def path(self) -> str:
-        """The directory."""
+        """The path of the directory."""
         return self.selected.partition.path
 
     @property
     def node_id(self) -> int | None:
-        """Of its broker; None: not known."""
+        """The node id of its broker. None: unknown."""
         log_dir = self.selected.log_dir
         return None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
 
 
 class DeadBrokers(NamedTuple):
-    """What was given.
+    """The log dirs and copies behind the given paths.
 
     Attributes:
-        log_dirs: all of them, those around single partitions included.
-        copies: by partition, in the order given.
-        node_ids: of the brokers, as far as they are known.
-        cluster_id: None: not known.
-        image: of their cluster; None: nothing tells.
-        set_aside: directories that a broker was deleting, moving, or did not know.
-        held_back: what of live topics only such directories of a broker have.
-        damaged: checkpoints that cannot be used, in words.
-        notes: what is doubtful.
+        log_dirs: all of them, including the parents of single partitions.
+        copies: by partition, in the given order.
+        node_ids: known node ids of the brokers.
+        cluster_id: None: unknown.
+        image: of their cluster. None: no metadata is available.
+        set_aside: directories that a broker was deleting or moving, or did not know.
+        held_back: data of live topics that only such directories of a broker have.
+        damaged: messages about unusable checkpoints.
+        notes: messages about doubtful facts.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -75,9 +75,9 @@ def find_dead_brokers(paths: Sequence[str], metadata_dir: str | None) -> DeadBro
     """Find the copies behind the paths.
 
     Raises:
-        UsageError: there is none, or they are of different clusters.
-        RefusedError: a broker is running there, or an earlier change has not ended.
-        AccessError: a path, or a checkpoint, cannot be read.
+        UsageError: there is no copy, or the copies are of different clusters.
+        RefusedError: a broker is running there, or an earlier change is unfinished.
+        AccessError: a path or a checkpoint cannot be read.
     """
     found = discover(paths)
     _require_dead(found.log_dirs)
@@ -88,7 +88,7 @@ def find_dead_brokers(paths: Sequence[str], metadata_dir: str | None) -> DeadBro
             problem.next_step = problem.next_step or "make it readable, or name the partitions"
             raise problem
         if str(problem) in twice or is_foreign(problem):
-            continue  # of two directories of one node the better one is taken
+            continue  # the better of two directories of one node is adopted
         damaged.append(str(problem))
     copies: dict[TopicPartition, list[DeadCopy]] = {}
     set_aside = []

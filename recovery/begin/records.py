@@ -1,4 +1,4 @@
-"""A log dir from nothing: topics, directories, and the metadata that a controller begins with."""
+"""A new log dir: topics, directories, and the metadata that a controller begins with."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ if TYPE_CHECKING:
     from recovery.checks.grounds.broker_version import BrokerVersion
 
 
-# -- a KRaft snapshot as its writer makes it: a header, the records of the cluster, a footer
+# -- a KRaft snapshot as its writer makes it: a header, the records of the cluster, a footer.
 #
-# Kafka's RecordsSnapshotWriter puts each of the two ends into a control batch of its own. Offsets
-# begin at 0, no batch has a producer, and the leader epoch is that of the snapshot: 0 in a
+# Kafka's RecordsSnapshotWriter puts the header and the footer into a control batch each. Offsets
+# begin at 0, no batch has a producer, and the leader epoch is the snapshot's epoch. It is 0 in a
 # `bootstrap.checkpoint`, which kafka-storage writes when it formats a log dir.
 
 
-# Readers take batches of up to 8 MiB (KafkaRaftClient.MAX_BATCH_SIZE_BYTES).
+# Readers accept batches of up to 8 MiB (KafkaRaftClient.MAX_BATCH_SIZE_BYTES).
 BATCH_RECORDS = 1000
 BOOTSTRAP_EPOCH = 0
 DYNAMIC_KRAFT_VERSION = 1  # of kraft.version: voters are in the log, and can change
 
 
 class Voter(NamedTuple):
-    """The only voter of a dynamic quorum (KIP-853), and where it listens for controllers."""
+    """The only voter of a dynamic quorum (KIP-853), and its controller listener."""
 
     node_id: int
     directory_id: bytes
@@ -82,12 +82,12 @@ class Voter(NamedTuple):
 def encode_bootstrap(
     values: Sequence[bytes], timestamp_ms: int, voter: Voter | None = None
 ) -> bytes:
-    """The content of a `bootstrap.checkpoint`, or of a snapshot to begin with.
+    """Return the content of a `bootstrap.checkpoint`, or of a snapshot to begin with.
 
     Args:
-        values: of metadata records, as `cluster_metadata.encode_record` gives them.
+        values: of metadata records, from `cluster_metadata.encode_record`.
         timestamp_ms: of all records.
-        voter: of a dynamic quorum; None: the voters are in server.properties.
+        voter: of a dynamic quorum. None: the voters are in server.properties.
     """
     return b"".join(_batches(values, timestamp_ms, voter))
 
@@ -107,7 +107,7 @@ def _batches(values: Sequence[bytes], timestamp_ms: int, voter: Voter | None) ->
 
 
 def _quorum(voter: Voter | None) -> Iterator[tuple[ControlRecordType, dict[str, Any]]]:
-    """What a snapshot says of a dynamic quorum (RecordsSnapshotWriter)."""
+    """Yield the control records of a snapshot for a dynamic quorum (RecordsSnapshotWriter)."""
     if voter is None:
         return
     yield (
@@ -156,20 +156,20 @@ def _batch(
     return encode_batch(header, b"".join(records))
 
 
-# -- the metadata that a controller begins with: features, topics, partitions, settings
+# -- the metadata that a controller begins with: features, topics, partitions, settings.
 #
-# A controller that finds no metadata log takes over the records of `bootstrap.checkpoint`
+# A controller without a metadata log loads the records of `bootstrap.checkpoint`
 # (ActivationRecordsGenerator), topics and partitions too, as if they had been in its log.
 
 
-# What a controller without metadata transactions takes at once (QuorumController).
+# The limit of a controller without metadata transactions (QuorumController).
 MAX_RECORDS_AT_ONCE = 10_000
 _META_PROPERTIES_VERSION = 1
 _NO_BROKER = -1
 
 
 class NodeIdentity(NamedTuple):
-    """Whose log dir it is. Ids are 16 bytes, but for the cluster's, which is a text."""
+    """The node that owns the log dir. Ids are 16 bytes. The cluster id is text."""
 
     cluster_id: str
     node_id: int
@@ -177,13 +177,13 @@ class NodeIdentity(NamedTuple):
 
 
 class TopicStart(NamedTuple):
-    """A topic that the cluster begins with, each partition with one replica.
+    """A topic that the cluster begins with, one replica per partition.
 
     Attributes:
         name: of the topic.
         topic_id: 16 bytes.
-        leader_epochs: of its partitions, by number.
-        settings: its own.
+        leader_epochs: by partition number.
+        settings: the topic's own settings.
     """
 
     name: str
@@ -193,7 +193,7 @@ class TopicStart(NamedTuple):
 
 
 def require_begins(version: BrokerVersion) -> None:
-    """Refuse a release that does not read what is written here. Raises RefusedError."""
+    """Refuse a release that cannot read the new log dir. Raises RefusedError."""
     if version < BOOTSTRAP_CHECKPOINT:
         raise RefusedError(
             f"Kafka {version} reads no bootstrap.checkpoint",
@@ -202,7 +202,7 @@ def require_begins(version: BrokerVersion) -> None:
 
 
 def encode_identity(node: NodeIdentity, version: BrokerVersion) -> bytes:
-    """The content of `meta.properties`; releases before 3.7 have no id for a log dir."""
+    """Return the content of `meta.properties`. Releases before 3.7 have no id for a log dir."""
     return encode_meta_properties(
         MetaProperties(
             version=_META_PROPERTIES_VERSION,
@@ -221,17 +221,17 @@ def first_values(
     next_producer_id: int | None = None,
     more: Iterable[bytes] = (),
 ) -> list[bytes]:
-    """The values of the metadata records that a cluster begins with.
+    """Return the values of the metadata records that a cluster begins with.
 
     Args:
-        node: that has all partitions.
+        node: the node that has all partitions.
         version: of the broker that will start there.
         topics: with their partitions.
-        next_producer_id: above all that a broker has given out; None: it begins at 0.
+        next_producer_id: above all allocated ids. None: ids begin at 0.
         more: values of records that come last.
 
     Raises:
-        RefusedError: more records than that release takes at once.
+        RefusedError: there are more records than the release accepts at once.
     """
     values = [
         *_features(version),
@@ -294,11 +294,11 @@ def _producer_ids(next_producer_id: int | None) -> Iterator[bytes]:
         yield records.encode_record(records.PRODUCER_IDS, 0, data)
 
 
-# -- a log dir from nothing: who it is, its topics, and an empty directory for each partition
+# -- an empty log dir: its identity, its topics, and an empty directory for each partition
 
 
 class NewLogDir(NamedTuple):
-    """All that a log dir begins with."""
+    """The content of a new log dir."""
 
     log_dir: str
     node: NodeIdentity
@@ -308,12 +308,13 @@ class NewLogDir(NamedTuple):
 
 
 def require_free(log_dir: str) -> None:
-    """Refuse a place that has anything in it, or that lies in a log dir.
+    """Refuse a place that is not empty, or that lies in a log dir.
 
     Raises:
-        RefusedError: it is not free; SpentTargetError: it is a log dir already.
-        UsageError: it is no directory.
-        AccessError: it cannot be looked at.
+        RefusedError: it is not free.
+    SpentTargetError: it is a log dir already.
+        UsageError: it is not a directory.
+        AccessError: it cannot be read.
     """
     path = Path(log_dir)
     if not os.path.lexists(path):
@@ -329,7 +330,7 @@ def require_free(log_dir: str) -> None:
     require_finished([log_dir])
     with os_errors(log_dir):
         found = {each.name for each in path.iterdir()} - {LOCK_FILE_NAME}
-    # What a run left that was killed before it began is none of it.
+    # Temporary files of a run that was killed before it began do not count.
     names = sorted(each for each in found if not each.endswith(fsio.TEMP_SUFFIX))
     if META_PROPERTIES_NAME in names:
         raise SpentTargetError(
@@ -349,16 +350,16 @@ def _and_more(names: Sequence[str]) -> str:
 
 
 def beginning_steps(beginning: NewLogDir, *, timestamp_ms: int) -> list[Step]:
-    """Plan the files of an empty log dir; `meta.properties` comes last.
+    """Plan the files of an empty log dir. `meta.properties` comes last.
 
-    Until that is there, no broker starts on a half of it.
+    Until that file exists, no broker starts on an incomplete log dir.
 
     Raises:
         RefusedError: as `first_values`.
     """
     values = first_values(beginning.node, beginning.version, beginning.topics)
     log_dir, version, voter = beginning.log_dir, beginning.version, beginning.voter
-    # All directories first: their names are then made durable at once.
+    # All directories come first: one sync then makes all their names durable.
     return [
         *metadata_dir_steps(log_dir, version, voter),
         *partition_dir_steps(log_dir, beginning.topics),
@@ -371,7 +372,7 @@ def beginning_steps(beginning: NewLogDir, *, timestamp_ms: int) -> list[Step]:
 def metadata_dir_steps(
     log_dir: str, version: BrokerVersion, voter: Voter | None = None
 ) -> Iterator[Step]:
-    """Plan the directory of the metadata log, where a controller begins with a snapshot in it."""
+    """Plan the directory of the metadata log, for a snapshot that a controller begins with."""
     if version >= BEGINS_WITH_SNAPSHOT or voter is not None:
         yield make_step(str(_metadata_dir(log_dir)), "the metadata log")
 
@@ -387,10 +388,10 @@ def bootstrap_steps(
     timestamp_ms: int,
     voter: Voter | None = None,
 ) -> Iterator[Step]:
-    """Plan what the controller begins with, where a release looks for it (Formatter).
+    """Plan the first metadata at the path where a release looks for it (Formatter).
 
-    Since 4.4 that is a snapshot of the metadata log at offset 0. Before, there was one only for the
-    voters of a dynamic quorum, and the records were in `bootstrap.checkpoint`.
+    Since 4.4 it is a snapshot of the metadata log at offset 0. Earlier releases use
+    `bootstrap.checkpoint`, and have such a snapshot only for the voters of a dynamic quorum.
     """
     in_snapshot = version >= BEGINS_WITH_SNAPSHOT
     what = "topics and settings that the controller begins with"
@@ -404,7 +405,7 @@ def bootstrap_steps(
 
 
 def identity_steps(log_dir: str, content: bytes) -> Iterator[Step]:
-    """Plan what makes it a log dir of a node."""
+    """Plan the file that makes the directory a log dir of a node."""
     path = str(Path(absolute_path(log_dir), META_PROPERTIES_NAME))
     yield replace_step(path, content, "a broker starts where it is, so it comes last")
 
@@ -423,7 +424,7 @@ def partition_dir_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[
 
 
 def topic_id_steps(log_dir: str, topics: Iterable[TopicStart]) -> Iterator[Step]:
-    """Plan the file with its topic's id for each partition."""
+    """Plan the file with the topic id for each partition."""
     for path, topic_id in _partition_dirs(log_dir, topics):
         content = encode_partition_metadata(PartitionMetadata(0, topic_id))
         yield replace_step(f"{path}/{PARTITION_METADATA_NAME}", content, "the id of its topic")

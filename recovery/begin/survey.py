@@ -1,4 +1,4 @@
-"""What a new cluster must know of one copy: which files it takes, what a start does to it."""
+"""A survey of one copy for a new cluster: the files to adopt, and the effects of a start."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-# -- which files of a copy a new log dir gets, and how: copied, or linked where no broker writes
+# -- the files of a copy for a new log dir: copied, or linked if no broker writes to them.
 #
-#   `.log` of a closed segment    may be a second name of the same file: brokers append to the last
-#                                 one only, and cut nothing of a log that is sound
-#   last `.log`                   always a copy: what is appended to a link is in the source, too
-#   `.index`, `.timeindex`, ...   always copies: a recovery writes them in place. Zeros that were
-#                                 preallocated are left out: a broker makes room again
-#   leader-epoch-checkpoint       as it is
-#   partition.metadata            with the id that the topic has
-#   `.swap` of a compaction or    as it is: the first start puts them in the place of what they
-#   a split that did not end      replace, as that of the source would have (REC-4)
-#   `.cleaned`, `.deleted`        left out: a broker would remove them, and any `.swap` that a
-#                                 `.cleaned` says is not all there (REC-3)
+#   `.log` of a closed segment    May be a hard link: brokers append only to the last `.log`, and
+#                                 truncate nothing in a sound log.
+#   `.log` of the last segment    Always a copy: data appended to a link would reach the source.
+#   `.index`, `.timeindex`, ...   Always copies: a recovery writes them in place. Preallocated
+#                                 zeros are left out: a broker preallocates again.
+#   `leader-epoch-checkpoint`     Unchanged.
+#   `partition.metadata`          With the id of the topic.
+#   `.swap` of a compaction or    Unchanged. If the compaction or split is unfinished, the first
+#   a split                       start replaces the old segments, as in the source (REC-4).
+#   `.cleaned`, `.deleted`        Left out: a broker would remove them, and any `.swap` that is
+#                                 incomplete according to a `.cleaned` (REC-3).
 #
-# Where a copy is repaired, what the repair would make of its files is written in their place: the
-# source stays as it is.
+# If a copy is repaired, the new log dir gets the repaired content of its files. The source is
+# unchanged.
 
 
 _ENTRY_BYTES = {
@@ -68,10 +68,10 @@ _ENTRY_BYTES = {
 
 
 class TakenFile(NamedTuple):
-    """A file of the new directory: pieces of others, or a content.
+    """A file of the new directory: slices of other files, or a content.
 
     Attributes:
-        is_whole: of `.log`: all of one file, whose segment is closed.
+        is_whole: for `.log`: all of one file, whose segment is closed.
     """
 
     name: str
@@ -86,10 +86,10 @@ class TakenFile(NamedTuple):
 
 
 def taken_files(partition: Partition, repairs: Sequence[Step] = ()) -> list[TakenFile]:
-    """List the files that are taken of a copy, as they are or as a repair would leave them.
+    """List the files to adopt from a copy, unchanged or as a repair would leave them.
 
     Raises:
-        AccessError: one cannot be read.
+        AccessError: a file cannot be read.
     """
     files = {each.name: each for each in _as_they_are(partition)}
     for step in repairs:
@@ -102,7 +102,7 @@ def taken_files(partition: Partition, repairs: Sequence[Step] = ()) -> list[Take
             files[name] = TakenFile(name, step.pieces.ranges, b"")
         elif step.action is Action.REPLACE:
             files[name] = TakenFile(name, (), step.content or b"")
-    # As a broker must not meet a later segment without those before it.
+    # In reverse order: a broker must not find a later segment without the segments before it.
     return [files[name] for name in sorted(files, reverse=True)]
 
 
@@ -122,7 +122,7 @@ def _as_they_are(partition: Partition) -> Iterator[TakenFile]:
 
 
 def swaps_of(partition: Partition) -> list[FileEntry]:
-    """The new segments that a start puts in the place of others (REC-3)."""
+    """Return the new segments that a start puts in the place of others (REC-3)."""
     others = partition.files.others
     unfinished = [e.name.offset or 0 for e in others if e.name.suffix is FileSuffix.CLEANED]
     return [
@@ -140,7 +140,7 @@ def _sliced(path: str, end_bytes: int) -> TakenFile:
 
 
 def _log_bytes(partition: Partition, entry: FileEntry) -> int:
-    """Without what was preallocated. A batch may end with zeros, too."""
+    """Return the size without preallocated zeros. A batch may end with zeros, too."""
     end = partition.log_end()
     valid_bytes = 0 if end is None else end.valid_bytes
     return max(valid_bytes, data_bytes_of(entry.path, 0, entry.file_bytes))
@@ -162,7 +162,7 @@ def _read(path: str) -> bytes:
 
 
 def file_steps(directory: str, files: Sequence[TakenFile], *, is_linked: bool) -> Iterator[Step]:
-    """Plan the files of a partition directory that is made. Reads what is copied, for its digest.
+    """Plan the files of a new partition directory. Reads the copied files for their digest.
 
     Raises:
         AccessError, RefusedError: a file cannot be read.
@@ -184,7 +184,7 @@ def file_steps(directory: str, files: Sequence[TakenFile], *, is_linked: bool) -
 
 
 def removal_steps(partition: Partition) -> Iterator[Step]:
-    """Plan to take the files of a copy away that has moved; partition.metadata stays.
+    """Plan the removal of the files of a moved copy. partition.metadata stays.
 
     Raises:
         AccessError, RefusedError: as `remove_step`.
@@ -206,18 +206,18 @@ def removal_steps(partition: Partition) -> Iterator[Step]:
         yield remove_step(f"{directory}/{name}", "it has moved")
 
 
-# -- what a new cluster must know of one copy, and what the next start will do to it
+# -- facts about one copy that a new cluster needs, and the effects of the next start on it.
 #
-# Two passes over its log: the check, with all checksums, and one over the headers for the latest
-# leader epoch, the greatest producer id that a broker gave out, and the gaps that compaction
-# leaves.
+# There are two passes over its log. The check verifies all checksums. A pass over the headers finds
+# the latest leader epoch, the greatest producer id that a broker allocated, and the gaps that
+# compaction leaves.
 
 
 NO_ID = -1
-# Of partition.metadata: it is written anew. What is beside the partition is not taken. No repair
-# brings lost offsets back.
+# partition.metadata is written again. Files outside the partition are not adopted. No repair
+# restores lost offsets.
 _NOT_TAKEN = frozenset({"DIR-4", GAP_CHECK_ID})
-# Findings that name offsets which no batch has.
+# Findings about offsets that no batch has.
 _HOLES = frozenset({GAP_CHECK_ID, "SEG-9", "SEG-11"})
 
 
@@ -229,21 +229,21 @@ class LeftTransaction(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What was found.
+    """The result of a survey.
 
     Attributes:
-        start_offset, end_offset: of the log, as a reader gets it.
-        start_end_offset: what a start takes for its end; None: it does not load it.
-        last_epoch: the latest leader epoch of its batches and its checkpoint; -1: none.
-        last_producer_id: the greatest that a broker gave out; -1: none.
-        has_gaps: compaction has been here; lost offsets are not its work.
-        has_unkeyed: with gaps: a record has no key, which a cleaner would remove.
-        holes: lost offsets between batches, in words.
+        start_offset, end_offset: of the log, as a reader sees it.
+        start_end_offset: the log end offset after a start. None: the start does not load the log.
+        last_epoch: the latest leader epoch of its batches and its checkpoint, or -1.
+        last_producer_id: the greatest id that a broker allocated, or -1.
+        has_gaps: compaction has left gaps. Lost offsets are not such gaps.
+        has_unkeyed: it has gaps, and a record without a key, which a cleaner would remove.
+        holes: lost offsets between batches, as text.
         swapped_count: new segments that a start puts in the place of others.
-        damage: broken rules, one in words, and what could not be read; none: it is sound.
-        recovered_bytes: of `.log` that a start verifies.
-        cut_bytes: of `.log` that it cuts off.
-        open_transactions: without a marker; None: not known.
+        damage: messages about broken rules and unreadable data. Empty: the copy is sound.
+        recovered_bytes: bytes of `.log` that a start verifies.
+        cut_bytes: bytes of `.log` that a start truncates.
+        open_transactions: transactions without a marker. None: unknown.
     """
 
     path: str
@@ -264,14 +264,14 @@ class Survey(NamedTuple):
 
 
 class SurveyJob(NamedTuple):
-    """One copy, and how it is checked."""
+    """One copy, and the options of its check."""
 
     selected: Selected
     options: CheckOptions
 
 
 def survey_copy(job: SurveyJob) -> Survey:
-    """Look at one copy.
+    """Survey one copy.
 
     Raises:
         AccessError: its directory cannot be listed.
@@ -325,7 +325,7 @@ def _is_damage(finding: Finding) -> bool:
 
 
 def _was_cleaned(partition: Partition) -> bool:
-    """Whether the broker notes how far its cleaner has come, as it does of compacted topics."""
+    """Return whether the broker has a cleaner checkpoint for it, as it has for compacted topics."""
     offsets = None if partition.log_dir is None else partition.log_dir.cleaner_offsets
     return partition.directory.topic_partition in (offsets or {})
 
@@ -336,11 +336,11 @@ def _in_words(finding: Finding) -> str:
 
 
 class _Swaps:
-    """New segments of a compaction that did not end; no check looks at them.
+    """New segments of an unfinished compaction. No check reads them.
 
     Attributes:
-        ranges: of offsets that they are for, up to the next one.
-        damage: in words.
+        ranges: of the offsets that each replaces, with an exclusive end.
+        damage: messages.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -363,13 +363,13 @@ class _Swaps:
                 )
 
     def has(self, hole: _Hole) -> bool:
-        """Whether what is missing is in one of them."""
+        """Return whether one of them covers the missing offsets."""
         return any(
             start <= hole.start_offset and hole.end_offset <= end for start, end in self.ranges
         )
 
     def start_offset(self, partition: Partition) -> int:
-        """Where the log begins once they have their names."""
+        """Return the log start offset after they are renamed."""
         found = partition.local_log_start_offset or 0
         known = None if partition.log_dir is None else partition.log_dir.log_start_offsets
         noted = (known or {}).get(partition.directory.topic_partition, 0)
@@ -386,12 +386,12 @@ class _Hole(NamedTuple):
 
     @property
     def told(self) -> str:
-        """As a sentence without its verb."""
+        """A sentence without its verb."""
         return f"{self.path}: {self.message}: they"
 
 
 def _of_snapshots(partition: Partition) -> int:
-    """The greatest id that producer snapshots know; theirs may have no batch any more."""
+    """Return the greatest id in the producer snapshots. Such an id may have no batch in the log."""
     found = NO_ID
     for each in partition.files.snapshots:
         data = partition.read_file(each)
@@ -413,7 +413,7 @@ def _open_transactions(partition: Partition, now_ms: int) -> tuple[LeftTransacti
 
 
 class _HeaderWalk:
-    """Reads the headers of a log."""
+    """A pass over the headers of a log."""
 
     def __init__(self, partition: Partition) -> None:
         self.last_epoch = NO_ID
@@ -428,7 +428,7 @@ class _HeaderWalk:
                     for table in segment.scan_tables(**bounds, verify_crc=False):
                         self._take(table, segment)
             except AccessError:
-                pass  # the check has told of it
+                pass  # the check reports it
             self._spans.append(self._ledger.span)
         self._ledger = None
         for each in swaps_of(partition):
@@ -436,19 +436,19 @@ class _HeaderWalk:
                 self._take_ids(each)
 
     def has_gaps(self, lost: Sequence[_Hole]) -> bool:
-        """Tell whether a cleaner has left gaps: those that are not lost are its work."""
+        """Return whether a cleaner has left gaps, which are the gaps that are not lost offsets."""
         span = joined(self._spans)
         gone = sum(each.end_offset - each.start_offset for each in lost)
         return bool(span.cleaned_end) or sum(last - first + 1 for first, last in span.gaps) > gone
 
     def _take_ids(self, swap: FileEntry) -> None:
-        """Whose segments are gone already that it replaces, it alone knows."""
+        """Take the ids of a new segment. The segments that it replaces may be deleted already."""
         try:
             with open_segment(swap.path, base_offset=swap.name.offset or 0) as segment:
                 for table in segment.scan_tables(verify_crc=False):
                     self._take(table, segment)
         except (AccessError, FormatError):
-            return  # told of as damage
+            return  # reported as damage
 
     def _take(self, table: HeaderTable, segment: Segment) -> None:
         if not table.row_count:
@@ -462,7 +462,7 @@ class _HeaderWalk:
 
 
 def is_sure_of_keys(partition: Partition) -> bool:
-    """Whether every record has a key; a cleaner removes those that have none."""
+    """Return whether every record has a key. A cleaner removes records without a key."""
     for files in partition.segments:
         with open_segment(files.log.path, base_offset=files.base_offset) as segment:
             for batch in segment.scan(**partition.bounds(files), verify_crc=False):
@@ -479,7 +479,7 @@ def _has_keys(segment: Segment, batch: ScannedBatch) -> bool:
 
 
 class LastIds(NamedTuple):
-    """What of a copy that is left must not be given out again; -1: none."""
+    """The ids in a copy that must not be allocated again, or -1."""
 
     epoch: int
     producer_id: int

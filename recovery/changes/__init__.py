@@ -1,7 +1,7 @@
-"""How files are changed so that nothing is lost.
+"""Changes of files that lose nothing: prepare, apply, undo, and append.
 
-Prepare, apply, undo, and what is appended. Every command that changes a log dir goes this way;
-`plans` has what is to be changed, `journals` what was.
+Every command that changes a log dir uses this package. `plans` describes changes to make, and
+`journals` changes that were made.
 
 From the entry down: append_journal, undo, apply, prepare, steps.
 """

@@ -1,17 +1,18 @@
-"""The journal of a run that appends: it grows with what the run touches, and `undo` takes it back.
+"""The journal of a run that appends, for `undo`. It grows with the changed files.
 
-Before the first change of a partition an entry is durable that says what is there: its files with
-sizes and times, the end of its last segment, and where the old bytes of those files are that will
-be replaced (a second name: indexes, snapshots and checkpoints always get a new file). An append
-needs no old bytes: it is taken back by a cut at the former end. Files that are new go. So what a
-batch costs does not change, whatever its size.
+Before the first change of a partition, the journal durably gets an entry about it. The entry has
+the files with sizes and times, and the end of the last segment. It also names the backups of files
+that are replaced. These backups are hard links: indexes, snapshots and checkpoints always become
+new files. An append needs no backup: `undo` truncates the file to its former end, and removes new
+files. The cost per batch is therefore constant, whatever its size.
 
     1  backups, then the journal with its first entry, whole; then `.eoctl-unfinished`
     2  a further entry for each further partition, or file that was not expected to change
-    3  at the end what became of all files, and that it is applied; `.eoctl-unfinished` goes
+    3  at the end the final state of all files, and that the run is applied; `.eoctl-unfinished`
+       is removed
 
-A recovery that comes before the first append is part of the same journal. The file of a session,
-which lies elsewhere, is kept too: else it would believe in records that were taken back.
+A recovery before the first append belongs to the same journal. The journal also keeps the file of
+a session, which lies elsewhere. Otherwise the session would still list the undone records.
 """
 
 from __future__ import annotations
@@ -69,16 +70,16 @@ _NOTHING = Appends(new_directories={}, sessions=(), ends={}, end_directories={})
 
 
 class AppendJournal:
-    """Keeps what a run changes, as a `Keeper` of a partition's store; makes nothing without need.
+    """The `Keeper` of a partition's store. It creates no journal until a file changes.
 
-    The caller holds the locks of the log dirs, in which nothing else is unfinished.
+    The caller holds the locks of the log dirs. No other change is unfinished in them.
 
     Args:
-        fs: what changes files.
+        fs: changes files.
         log_dirs: absolute paths.
-        command: which one it is, as in the id of a plan.
-        backup_dir: where the directory of the journal goes; None: the default place.
-        has_backup: False: no old bytes are kept, and there is no way back.
+        command: the name in the plan id.
+        backup_dir: the parent of the journal's directory. None: the default place.
+        has_backup: False: no old data is kept, and the run cannot be undone.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class AppendJournal:
         self._open: set[str] = set()  # partitions that are not closed
         self._backups_count = 0
 
-    # --- what a store tells ---
+    # --- calls of a store ---
 
     def will_begin(self, directory: str, begun_as: str | None) -> None:
-        """Keep what a partition is, before its first change.
+        """Keep the state of a partition before its first change.
 
         Raises:
-            RefusedError: it is out of reach, or its files' owner could not be given back.
-            AccessError: it cannot be looked at, or the journal not be written.
+            RefusedError: it is out of reach, or the owner of its files could not be restored.
+            AccessError: it cannot be read, or the journal cannot be written.
         """
         directory = absolute_path(directory)
         if not self._is_begun(directory):
@@ -115,15 +116,15 @@ class AppendJournal:
         self._open.add(directory)
 
     def will_append(self, path: str) -> None:
-        """Keep where a `.log` ends. Raises as `will_begin`."""
+        """Keep the end of a `.log`. Raises as `will_begin`."""
         self._keep(path, Action.APPEND)
 
     def will_replace(self, path: str) -> None:
-        """Keep what a file is. Raises as `will_begin`."""
+        """Keep a file. Raises as `will_begin`."""
         self._keep(path, Action.REPLACE)
 
     def has_ended(self, directory: str) -> None:
-        """Take note that a partition is closed."""
+        """Note that a partition is closed."""
         self._open.discard(absolute_path(directory))
 
     def _keep(self, path: str, action: Action) -> None:
@@ -137,12 +138,12 @@ class AppendJournal:
             touch.steps.append(_step(action, path))
             self._touch(touch)
 
-    # --- what a command tells ---
+    # --- calls of a command ---
 
     def recover(
         self, directory: str, plan: Plan, on_bytes: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Carry out the recovery of a partition as a part of this run.
+        """Apply the recovery of a partition as a part of this run.
 
         Raises:
             RefusedError, AccessError: the next step says what is left.
@@ -154,7 +155,7 @@ class AppendJournal:
             backups.require_room(plan, place, has_backup=self._has_backup)
         directory = absolute_path(directory)
         touch = _Touch(directory, None)
-        # The marker is kept with what is in the log dir.
+        # The entry of the log dir keeps the marker.
         touch.steps += [e for e in plan.steps if not is_clean_marker(e.path)]
         made = self._touch(touch, on_bytes)
         self._open.add(directory)
@@ -173,7 +174,7 @@ class AppendJournal:
         self._open.discard(directory)
 
     def keep_session(self, path: str) -> None:
-        """Keep the file of a session, before it is replaced for the first time.
+        """Keep the file of a session before it is first replaced.
 
         Raises:
             RefusedError, AccessError: as `will_begin`.
@@ -186,16 +187,16 @@ class AppendJournal:
 
     @property
     def journal(self) -> Journal | None:
-        """The journal as it is now; None: nothing was changed."""
+        """The current journal. None: nothing was changed."""
         return self._journal
 
     def close(self) -> Journal | None:
-        """Close the journal; None: nothing was changed.
+        """Close the journal, and return it, or None if nothing was changed.
 
-        Where a partition could not be closed it stays unfinished, which its status says.
+        If a partition could not be closed, the status of the journal stays unfinished.
 
         Raises:
-            AccessError: the journal cannot be written, or a file not be looked at.
+            AccessError: the journal cannot be written, or a file cannot be read.
         """
         if self._journal is None:
             return None
@@ -207,7 +208,7 @@ class AppendJournal:
 
     @property
     def _begun(self) -> Journal:
-        """As it is on the disk: with all entries."""
+        """The journal as on disk, with all entries."""
         assert self._journal is not None
         return self._journal
 
@@ -217,7 +218,7 @@ class AppendJournal:
         return directory in {*self._journal.directories, *self._journal.appends.new_directories}
 
     def _touch(self, touch: _Touch, on_bytes: Callable[[int], None] = lambda _: None) -> Journal:
-        """Write what is about to change into the journal; returns that part of it."""
+        """Write the coming change into the journal, and return that part of it."""
         with stating("nothing was changed" if self._journal is None else _WRITTEN):
             part = self._describe(touch)
             if self._journal is None:
@@ -235,7 +236,7 @@ class AppendJournal:
         return part
 
     def _begin(self, part: Journal, on_bytes: Callable[[int], None]) -> Journal:
-        """Write the first entries, whole, and flag the log dirs; on an error all of it goes."""
+        """Write the first entries, and flag the log dirs. On an error, remove the new journal."""
         place = backups.choose_place(self._log_dirs, self._backup_dir, is_small=True)
         plan_id = new_id(self._command)
         directory = str(Path(place, plan_id))
@@ -245,7 +246,7 @@ class AppendJournal:
             order = next_order(place, part.applied_at_ms)
             made = part._replace(path=directory, plan_id=plan_id, order=order)
             data = journal.encode_begin(made) + journal.encode_touch(made)
-            # Syncs the names of the backups, too: before the journal counts for anything.
+            # Also syncs the names of the backups, before the journal becomes valid.
             fsio.replace_file(self.fs, Path(directory, JOURNAL_NAME), data)
             fsio.sync_dir(self.fs, place)
             made = made._replace(valid_bytes=len(data))
@@ -265,7 +266,7 @@ class AppendJournal:
             self.fs.remove_dir(directory)
 
     def _describe(self, touch: _Touch) -> Journal:
-        """What is there now of all that a touch is about, without backups."""
+        """Describe the current state of all that a change touches, without backups."""
         directories: dict[str, DirectoryFacts] = {}
         neighbours: dict[str, str] = {}
         steps: list[Step] = []
@@ -337,7 +338,7 @@ _WRITTEN = "what was written before that is there"
 
 
 class _Touch:
-    """What is about to be changed: a partition, a file of one that is known, or a session."""
+    """A coming change: of a partition, of a file in a known partition, or of a session."""
 
     def __init__(self, directory: str, begun_as: str | None) -> None:
         self.directory = directory
@@ -375,10 +376,10 @@ def _unkept(step: Step) -> JournalStep:
 
 
 def _end_of(directory: str) -> list[Step]:
-    """The files that an append changes: those of the last segment, and the leader epochs.
+    """Return steps for the files that an append changes: the last segment and the leader epochs.
 
     Raises:
-        RefusedError: one of them is a link or a directory, and what it is would be lost.
+        RefusedError: a file is a link or a directory, which a change would destroy.
     """
     with os_errors(directory):
         names = [classify(each) for each in sorted(e.name for e in Path(directory).iterdir())]

@@ -1,16 +1,16 @@
-"""Apply a plan so that nothing is lost, whatever happens meanwhile.
+"""Application of a plan that loses nothing, even if it is interrupted.
 
-    1  under the locks: nothing unfinished there, every file is what the plan was made for, the
-       owner of new files can be kept, the backups fit
-    2  the plan and the old bytes go to the directory of the journal, each synced
-    3  the journal, whole: what was, what comes, where the old bytes are
-    4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
-    5  the clean-shutdown markers go, durably
-    6  the other steps, in their order; each content synced, then the directories
-    7  the journal says that it is applied, and `.eoctl-unfinished` goes
+    1  under the locks, check that nothing is unfinished, that every file is as the plan expects,
+       that new files can keep the owner, and that the backups fit
+    2  write the plan and the backups to the directory of the journal, each synced
+    3  write the whole journal with the old state, the new state, and the places of the backups
+    4  create `.eoctl-unfinished` in each log dir. From here on a change may have begun
+    5  remove the clean-shutdown markers, durably
+    6  do the other steps in order, each content synced, then the directories
+    7  note in the journal that it is applied, and remove `.eoctl-unfinished`
 
-An error or a crash before 4 leaves everything as it was; after it `apply` again completes the
-plan, from the journal, and `undo` takes it back. A plan that is applied already stays that.
+An error or a crash before 4 leaves everything unchanged. After 4, another `apply` completes the
+plan from the journal, and `undo` undoes it. A plan that is already applied stays applied.
 """
 
 from __future__ import annotations
@@ -57,22 +57,21 @@ if TYPE_CHECKING:
     from storage.files.fsio import FileSystem
 
 
-# -- the end of a journal of appends: what became of all files, so that undo knows what is ours
+# -- the end of a journal of appends: the final state of all files, so that undo knows ours.
 #
-# A run that was killed leaves a journal without an end. What it wrote stays when it is closed
-# later, and counts as every log that was not closed: the next start of a broker recovers the
-# partitions, and so does the next command that appends. If a broker has gone on with them
-# already, there is no way back any more.
+# A killed run leaves a journal without an end. When it is closed later, the appended data stays.
+# As after an unclean shutdown, the next start of a broker, or the next command that appends,
+# recovers the partitions. If a broker has changed them already, the run cannot be undone.
 
 
 _MADE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
 
 
 def close(fs: FileSystem, found: Journal) -> Journal:
-    """Note what became of all files, and that the run is applied.
+    """Note the final state of all files, and that the run is applied.
 
     Raises:
-        AccessError: the journal cannot be written, or a file not be looked at.
+        AccessError: the journal cannot be written, or a file cannot be read.
     """
     with stating(f"the change is unfinished: {listing.ways_out(found)}"):
         found = _with_ends(found)
@@ -87,7 +86,7 @@ def close(fs: FileSystem, found: Journal) -> Journal:
 def _with_ends(found: Journal) -> Journal:
     appends = found.appends
     assert appends is not None
-    # Of a partition that was not made after all, nothing is there.
+    # The directory of a planned partition may not exist.
     made = [each for each in appends.new_directories if Path(each).is_dir()]
     directories = {
         each: DirectoryFacts(Path(each).stat().st_mtime_ns, list_files(each))
@@ -100,7 +99,7 @@ def _with_ends(found: Journal) -> Journal:
 
 
 def new_files(found: Journal) -> Iterator[str]:
-    """The files of the partitions that were not there before the run."""
+    """Yield the files that the run created in partitions."""
     assert found.appends is not None
     for directory in (*found.directories, *found.appends.new_directories):
         if directory in found.log_dirs or not Path(directory).is_dir():
@@ -112,11 +111,11 @@ def new_files(found: Journal) -> Iterator[str]:
 
 
 def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
-    """Close the journal of a run that was killed; call it under the locks of its log dirs.
+    """Close the journal of a killed run. Requires the locks of its log dirs.
 
     Raises:
-        RefusedError: its undo has begun, or it was undone; nothing is touched.
-        AccessError: the journal cannot be written, or a file not be looked at.
+        RefusedError: its undo has begun, or it was undone. Nothing is touched.
+        AccessError: the journal cannot be written, or a file cannot be read.
     """
     assert found.appends is not None
     require_in_reach(found.touched_directories, found.log_dirs)
@@ -141,11 +140,11 @@ def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
 
 
 def close_appends(fs: FileSystem, log_dirs: Iterable[str]) -> list[Applied]:
-    """Close what killed runs that append have left in log dirs; call it under their locks.
+    """Close the journals of killed runs that append. Requires the locks of the log dirs.
 
     Raises:
-        RefusedError: something else is unfinished there.
-        AccessError, CorruptError: its journal cannot be used.
+        RefusedError: another change is unfinished there.
+        AccessError, CorruptError: a journal cannot be used.
     """
     done: list[Applied] = []
     for log_dir, found in listing.unfinished_journals(log_dirs):
@@ -155,17 +154,17 @@ def close_appends(fs: FileSystem, log_dirs: Iterable[str]) -> list[Applied]:
     return done
 
 
-# --- is it ours -----------------------------------------------------------------------------------
+# --- are the files ours ---------------------------------------------------------------------------
 
 
 def why_not_ours(found: Journal) -> str:
-    """Why what is there was not left by an interrupted run, or by its undo; "": it was.
+    """Return why the files are not as an interrupted run or its undo left them, or "".
 
-    A broker that ran since shows in the files of the log dir, which it writes at every start and
-    stop, and in files of partitions that the run does not change.
+    A broker that ran since changed files of the log dir, which it writes at every start and stop.
+    It also changed files of partitions that the run does not change.
 
     Raises:
-        AccessError: a directory or a file cannot be looked at.
+        AccessError: a directory or a file cannot be read.
     """
     touched = {each.path for each in found.steps}
     for directory, before in found.directories.items():
@@ -190,7 +189,7 @@ def _may_be_made(name: str) -> bool:
 
 
 def _why_not_left(step: JournalStep) -> str:
-    """Of one file, which is what it was or what the run made of it."""
+    """Return why a file is neither as before nor as the run left it, or ""."""
     if is_clean_marker(step.path):
         is_gone = look(step.path, touched_from=None) is None
         return "" if is_gone or is_still(step.path, step.before) else f"{step.path}: is there"
@@ -200,7 +199,7 @@ def _why_not_left(step: JournalStep) -> str:
 
 
 def has_old_bytes(step: JournalStep) -> bool:
-    """Whether a file that was appended to begins with what it was, as far as its digest tells.
+    """Return whether an appended file begins with its old content, as far as the digest covers it.
 
     Raises:
         AccessError: it cannot be read.
@@ -225,10 +224,8 @@ def writing(
 ) -> Iterator[list[str]]:
     """Keep brokers away from the log dirs of these partitions for the length of the block.
 
-    And from those that are `begun`, which have none yet.
-
-    Everything is refused before anything is touched: the metadata log, owners that cannot be
-    kept, a held lock.
+    This includes the new log dirs `begun`, which have no partitions yet. The function refuses the
+    metadata log, owners that cannot be kept, and a held lock, before it touches anything.
 
     Yields:
         The log dirs, by absolute path.
@@ -250,7 +247,7 @@ def writing(
 
 
 def begun_by(plan: Plan) -> list[str]:
-    """The log dirs that a plan begins."""
+    """Return the log dirs that a plan begins."""
     names = (each.log_dir for each in plan.steps if Path(each.path).name == META_PROPERTIES_NAME)
     return [*dict.fromkeys(names)]
 
@@ -259,13 +256,13 @@ def begun_by(plan: Plan) -> list[str]:
 def begun_log_dirs(
     fs: FileSystem, log_dirs: Sequence[str], *, broker_is_stopped: bool = False
 ) -> Iterator[None]:
-    """Make log dirs that are begun, as far as they are not there: their lock needs them.
+    """Create the missing log dirs of `log_dirs`, because their locks need them.
 
-    If the block fails before anything is in them, they and their locks go again: nothing was
-    changed then. Taken back later, an empty one stays.
+    If the block fails while they are empty, they and their locks are removed: nothing was changed.
+    A later undo leaves an empty log dir.
 
     Raises:
-        AccessError, RefusedError: one could not be made.
+        AccessError, RefusedError: a log dir could not be created.
     """
     made = [each for each in log_dirs if not os.path.lexists(each)]
     lockless = [each for each in log_dirs if not os.path.lexists(Path(each, LOCK_FILE_NAME))]
@@ -277,13 +274,13 @@ def begun_log_dirs(
         yield
     except BaseException:
         for each in lockless:
-            with suppress(EoctlError, OSError):  # what is told is the error before it
+            with suppress(EoctlError, OSError):  # only the error before it is reported
                 _leave(fs, each, is_made=each in made, broker_is_stopped=broker_is_stopped)
         raise
 
 
 def _leave(fs: FileSystem, log_dir: str, *, is_made: bool, broker_is_stopped: bool) -> None:
-    """Take back the beginning of a log dir that has nothing in it."""
+    """Remove a begun log dir that is empty."""
     with take([log_dir], broker_is_stopped=broker_is_stopped, fs=fs):
         if [each.name for each in Path(log_dir).iterdir()] != [LOCK_FILE_NAME]:
             return
@@ -301,19 +298,19 @@ def apply_plan(
     has_backup: bool = True,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Applied:
-    """Apply a plan with at least one step; call it under the locks of its log dirs.
+    """Apply a plan with at least one step. Requires the locks of its log dirs.
 
     Args:
-        fs: what changes files.
-        plan: fresh, or one whose earlier run was interrupted, or that is applied already.
-        backup_dir: where the directory of the journal goes; None: the default place.
-        has_backup: False: there is no way back, as the user wants it.
-        on_bytes: told how many bytes were copied.
+        fs: changes files.
+        plan: new, interrupted, or applied already.
+        backup_dir: the parent of the journal's directory. None: the default place.
+        has_backup: False: the plan cannot be undone, as the user requests.
+        on_bytes: called with the number of copied bytes.
 
     Raises:
-        RefusedError: it is stale or leads elsewhere, there is no room, another plan is unfinished:
-            as it was.
-        AccessError: the operating system refused; the next step says what is left.
+        RefusedError: the plan is stale or leads elsewhere, there is no room, or another plan is
+            unfinished. Nothing is changed.
+        AccessError: the operating system refused. The next step says what is left.
     """
     require_in_reach(plan.directories, plan.log_dirs)
     for log_dir in plan.log_dirs:
@@ -323,7 +320,7 @@ def apply_plan(
             if _is_of(begun, plan):
                 return _finish(fs, begun)
     listing.require_finished(plan.log_dirs)
-    # A plan that only makes files has nothing to keep but itself.
+    # A plan that only creates files keeps no old files.
     is_small = all(each.before is None for each in plan.steps)
     place = backups.choose_place(plan.log_dirs, backup_dir, is_small=is_small)
     directory = str(Path(place, plan.plan_id))
@@ -337,7 +334,7 @@ def apply_plan(
             )
         if earlier.status in {Status.APPLIED, Status.UNDOING}:
             return _finish(fs, earlier)
-        # Undone, or ended before its first change: as if it had never been.
+        # It was undone, or it ended before its first change. Start again.
     with stating("nothing was changed"):
         require_fresh(plan)
         made_directories = plan.made_directories
@@ -351,7 +348,7 @@ def apply_plan(
 
 
 def _is_of(found: Journal, plan: Plan) -> bool:
-    """Whether a journal is that of a plan: the id alone may have been copied."""
+    """Return whether a journal belongs to a plan. The id alone may be of a copy."""
     if Path(found.path).name != plan.plan_id:
         return False
     steps = [(each.action, each.path, each.after_bytes) for each in found.steps]
@@ -361,16 +358,16 @@ def _is_of(found: Journal, plan: Plan) -> bool:
 def resume(
     fs: FileSystem, log_dirs: Iterable[str], command: str, arguments: Collection[dict[str, Any]]
 ) -> list[Applied]:
-    """Complete what an interrupted run of the same command has begun; call it under the locks.
+    """Complete an interrupted run of the same command. Requires the locks.
 
     Args:
-        fs: what changes files.
-        log_dirs: where to look.
+        fs: changes files.
+        log_dirs: the log dirs to search.
         command: as in the plan.
-        arguments: those of the plans that are ours.
+        arguments: of the plans that are ours.
 
     Raises:
-        RefusedError: something else is unfinished there.
+        RefusedError: another change is unfinished there.
         AccessError, CorruptError: its journal cannot be used.
     """
     done: list[Applied] = []
@@ -383,10 +380,10 @@ def resume(
 
 
 def finish(fs: FileSystem, path: str) -> Applied:
-    """Complete what an interrupted run has begun; call it under the locks of its log dirs.
+    """Complete an interrupted run. Requires the locks of its log dirs.
 
     Args:
-        fs: what changes files.
+        fs: changes files.
         path: the directory of its journal.
 
     Raises:
@@ -431,15 +428,15 @@ def _already_applied(found: Journal) -> Applied:
 
 
 def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepState]]) -> None:
-    """Make sure that nobody but us has changed the directories of a plan since it was begun.
+    """Check that only eoctl changed the directories of a plan since it was begun.
 
     Args:
         found: its journal.
-        steps: those to look at, with their states.
+        steps: the steps to check, with their states.
 
     Raises:
-        RefusedError: a file is neither what it was nor what it becomes, or another one was changed
-            or added, as a broker does that runs.
+        RefusedError: a file is neither as before nor as after the plan. Or an untouched file was
+            changed or added, as by a running broker.
         AccessError: a directory cannot be listed.
     """
     for step, state in steps:
@@ -475,10 +472,10 @@ _WITH_CONTENT = frozenset({Action.REPLACE, Action.LINK})
 
 
 def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
-    """New contents by path, as the journal says that they are.
+    """Return the new contents by path, as the journal describes them.
 
     Raises:
-        RefusedError: the plan beside the journal is another one.
+        RefusedError: the plan next to the journal is a different plan.
     """
     planned = {each.path: each for each in plan.steps if each.action in _WITH_CONTENT}
     contents: dict[str, bytes | Pieces] = {}
@@ -496,7 +493,7 @@ def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
 
 
 def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState] | None) -> Applied:
-    """Do what is not done yet, and close the journal; the states are None where not known."""
+    """Do the remaining steps, and close the journal. `states` is None if they are unknown."""
     with stating(f"the change is unfinished: {listing.ways_out(found)}"):
         if states is None:
             states = [state_of(found, each) for each in found.steps]
@@ -512,10 +509,10 @@ def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState]
 
 
 def remove_leftovers(fs: FileSystem, found: Journal) -> None:
-    """Remove the temporary files of an interrupted run from all directories that are there.
+    """Remove the temporary files of an interrupted run from all directories on disk.
 
     Raises:
-        AccessError: a directory cannot be listed, or a file not be removed.
+        AccessError: a directory cannot be listed, or a file cannot be removed.
     """
     made_directories = found.made_directories
     for each in found.directories:
@@ -528,10 +525,10 @@ def carry_out(
     steps: Iterable[tuple[JournalStep, StepState]],
     contents: Mapping[str, bytes | Pieces],
 ) -> None:
-    """Make the changes that are not made yet; all of them are durable then.
+    """Make the remaining changes durably.
 
     Raises:
-        AccessError, RefusedError: one could not be made.
+        AccessError, RefusedError: a change failed.
     """
     in_order: list[tuple[JournalStep, StepState]] = []
     made, filled = set[str](), dict[str, list[tuple[JournalStep, StepState]]]()
@@ -556,10 +553,10 @@ def _fill_directories(
     filled: Mapping[str, Iterable[tuple[JournalStep, StepState]]],
     contents: Mapping[str, bytes | Pieces],
 ) -> None:
-    """Do what comes before, and then the files of directories that are made, several at once.
+    """Do the steps `before`, and then fill the new directories, several at once.
 
-    What takes time is to wait for the disk, which takes several such waits for one. A directory has
-    its files in their order, and no broker looks at one before all are there.
+    Most of the time is waiting for the disk, which can serve several waits together. Each directory
+    gets its files in their order. No broker reads a directory before all are complete.
     """
     _in_order(fs, before, contents)
     threads_count = min(fs.threads_count, len(filled))
@@ -590,17 +587,17 @@ def _in_order(
         if is_clean_marker(step.path):
             fsio.remove_file(fs, step.path)
             continue
-        # The order of steps is safe for a broker that is started on a half of them, so it must
-        # hold on the disk, too: checkpoints before the log, later segments before earlier ones.
+        # The order of steps is safe for a broker that starts on some of them. The order on disk
+        # must be the same: checkpoints before the log, later segments before earlier segments.
         is_log = step.path.endswith(".log")
-        # Without meta.properties a broker starts on nothing: all else must be certain before.
+        # Without meta.properties no broker starts. Everything else must be durable before it.
         is_last = Path(step.path).name == META_PROPERTIES_NAME
         if unsynced and (unsynced != directory or (is_log and has_log) or is_last):
             fsio.sync_dir(fs, unsynced)
             has_log = False
         unsynced, has_log = directory, has_log or is_log
         if state is not StepState.AFTER or step.action is Action.TRUNCATE:
-            # A cut is made sure of: the run before may have been killed before its fsync.
+            # Truncate again: the run before may have been killed before its fsync.
             do_step(fs, step, contents.get(step.path))
     if unsynced:
         fsio.sync_dir(fs, unsynced)

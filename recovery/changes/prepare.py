@@ -1,8 +1,7 @@
-"""Before the first change of a plan: the old bytes, the plan and the journal are safe on the disk.
+"""The work before the first change of a plan: backups, plan and journal become durable.
 
-The order is what `recovery.changes.journals.journal` promises: backups and plan, then the journal
-under its final name, then `.eoctl-unfinished` in the log dirs; each durable before the next counts
-for anything.
+`recovery.changes.journals.journal` promises the order: backups and plan, then the journal under its
+final name, then `.eoctl-unfinished` in the log dirs. Each is durable before the next becomes valid.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Plan, Step
     from storage.files.fsio import FileSystem
 
-_NOTHING_THERE = DirectoryFacts(0, {})  # of a directory that the plan makes
-# The mtime of what we write: even seconds, which every file system can store.
+_NOTHING_THERE = DirectoryFacts(0, {})  # for a directory that the plan creates
+# The mtime of files that eoctl writes: even seconds, which every file system can store.
 _MTIME_STEP_NS = 2_000_000_000
 
 
@@ -50,25 +49,25 @@ def prepare(
     has_backup: bool,
     on_bytes: Callable[[int], None],
 ) -> Journal:
-    """Make the directory of a journal with all that is in it, and flag the log dirs as unfinished.
+    """Create the directory of a journal with all its files, and flag the log dirs as unfinished.
 
-    On an error it goes again, and nothing was changed; but a plan that was there already stays: it
-    may be all that the user has of it.
+    On an error the directory is removed, and nothing was changed. A plan that existed before stays:
+    it may be the user's only copy.
 
     Args:
-        fs: what changes files.
+        fs: changes files.
         plan: fresh.
-        directory: which to make; what an earlier run left there that never began goes.
-        has_backup: False: no old bytes are kept.
-        on_bytes: told how many bytes were copied.
+        directory: to create. Files of an earlier run that never began are removed.
+        has_backup: False: no old data is kept.
+        on_bytes: called with the number of copied bytes.
 
     Raises:
-        AccessError, RefusedError: it could not be made.
+        AccessError, RefusedError: it could not be created.
     """
     place = str(Path(directory).parent)
     make_directory(fs, directory, plan.log_dirs[0])
     has_plan = os.path.lexists(Path(directory, PLAN_NAME))
-    _clear(fs, directory)  # what a run left that was killed before its journal was whole
+    _clear(fs, directory)  # files of a run that was killed before its journal was whole
     try:
         made = _fill(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
         fsio.sync_dir(fs, place)
@@ -86,20 +85,20 @@ def prepare(
 
 
 def make_directory(fs: FileSystem, directory: str, log_dir: str) -> None:
-    """Make the directory of a journal, and its place as the log dir is; no name is durable yet.
+    """Create the directory of a journal, and its place like the log dir. No name is durable yet.
 
     Raises:
-        AccessError, RefusedError: it could not be made.
+        AccessError, RefusedError: it could not be created.
     """
     place = str(Path(directory).parent)
-    if not Path(place).is_dir():  # the user's own stays as it is
+    if not Path(place).is_dir():  # the user's own place keeps its mode and owner
         fsio.make_dir_like(fs, place, log_dir)
     fsio.sync_dir(fs, Path(place).parent)
     fsio.make_dir_like(fs, directory, place)
 
 
 def _clear(fs: FileSystem, directory: str) -> None:
-    """Remove the backups, and before them the journal: without it the directory is nothing."""
+    """Remove the journal and then the backups: without the journal the backups are invalid."""
     files = journal.require_only_ours(directory)
     with os_errors(directory):
         for file in sorted(files, key=lambda each: each.name != JOURNAL_NAME):
@@ -151,23 +150,23 @@ def _fill(
         valid_bytes=0,
     )
     data = journal.encode_journal(made)
-    # Syncs the names of the backups, too: before the journal counts for anything.
+    # Also syncs the names of the backups, before the journal becomes valid.
     fsio.replace_file(fs, Path(directory, JOURNAL_NAME), data)
     return made._replace(valid_bytes=len(data))
 
 
 def journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
-    """A step with the place of its old bytes, and the time that its file gets."""
+    """Return a step with the place of its backup, and the modification time of its file."""
     mtime_ns = now_ns - now_ns % _MTIME_STEP_NS
     kind = classify(Path(step.path).name).kind
     if step.before is not None and kind is FileKind.OFFSET_CHECKPOINT:
-        # When the broker last wrote its checkpoints tells when it stopped: `--now dir`. A second
-        # more, so that what copies by size and time (rsync) does not pass the new ones over.
+        # The last write of the checkpoints shows when the broker stopped: `--now dir`. Add a
+        # second, so that copies by size and time (rsync) include the new file.
         mtime_ns = step.before.mtime_ns + 1_000_000_000
     if step.action is Action.LINK and step.pieces is not None:
         [source] = step.pieces.ranges
         with os_errors(source.path):
-            mtime_ns = os.lstat(source.path).st_mtime_ns  # of the file, whatever its name
+            mtime_ns = os.lstat(source.path).st_mtime_ns  # it belongs to the file, not to the name
     return JournalStep(
         action=step.action,
         path=step.path,
@@ -182,7 +181,7 @@ def journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
 
 
 def directory_facts(path: str) -> DirectoryFacts:
-    """A directory as it is. Raises AccessError."""
+    """Return the current facts of a directory. Raises AccessError."""
     with os_errors(path):
         mtime_ns = Path(path).stat().st_mtime_ns
         return DirectoryFacts(mtime_ns, list_files(path))
@@ -197,14 +196,14 @@ def _neighbours(plan: Plan) -> dict[str, str]:
 
 
 def neighbours_in(log_dir: str) -> dict[str, str]:
-    """The digests of all partitions that a clean-shutdown marker vouches for, which goes."""
+    """Return the digests of all partitions that a removed clean-shutdown marker vouches for."""
     with os_errors(log_dir), os.scandir(log_dir) as entries:
         paths = sorted(entry.path for entry in entries if _is_partition(entry))
     return {path: listing_digest(path) for path in paths}
 
 
 def _is_partition(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory with the name of a partition; the marker is about no other ones."""
+    """Return whether it is a directory with a partition's name, which the marker covers."""
     if parse_partition_name(entry.name) is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""One step of a journal on the disk: is it done, do it, take it back. Each may be done twice."""
+"""One step of a journal on disk: its state, its change, and its undo. Each may run twice."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _CHUNK_BYTES = 1 << 20
 
 
 class StepState(Enum):
-    """What the disk says of a step."""
+    """The state of a step on disk."""
 
-    BEFORE = "before"  # not done, or taken back
+    BEFORE = "before"  # not done, or undone
     AFTER = "after"
-    PARTIAL = "partial"  # of a cut or its undo that was interrupted: neither whole
-    CHANGED = "changed"  # neither: somebody else was there
+    PARTIAL = "partial"  # of an interrupted truncation or its undo: neither state is complete
+    CHANGED = "changed"  # neither: somebody else changed it
 
 
 def state_of(journal: Journal, step: JournalStep) -> StepState:
-    """Compare the file with what it was and with what it becomes.
+    """Compare the file with its state before and after the step.
 
     Raises:
-        AccessError: it cannot be looked at.
+        AccessError: it cannot be read.
     """
     if is_still(step.path, step.before):
         return StepState.BEFORE
@@ -69,7 +69,7 @@ def state_of(journal: Journal, step: JournalStep) -> StepState:
 
 
 def _state_of_touched(journal: Journal, step: JournalStep) -> StepState:
-    """Of a run that appends: only its end tells what became of a file."""
+    """Return the state in a run that appends. Only its end shows the final state of a file."""
     assert journal.appends is not None
     if step.path not in journal.appends.ends:
         return StepState.PARTIAL
@@ -78,7 +78,7 @@ def _state_of_touched(journal: Journal, step: JournalStep) -> StepState:
 
 
 def _state_of_cut(journal: Journal, step: JournalStep, found: os.stat_result) -> StepState:
-    """Of a file that is cut in place: a crash may have come between its size, data and time."""
+    """Return the state of a truncated file. A crash may separate its size, data and time."""
     before = step.before
     assert before is not None
     is_under_way = journal.status in {Status.UNFINISHED, Status.UNDOING}
@@ -98,7 +98,7 @@ def _state_of_cut(journal: Journal, step: JournalStep, found: os.stat_result) ->
 
 
 def _is_being_restored(journal: Journal, step: JournalStep) -> bool:
-    """Every byte behind the cut is the one that was there, or a zero that was not written yet."""
+    """Return whether every byte after the truncation is the old byte, or a zero not yet written."""
     assert step.before is not None
     pos = step.after_bytes
     wanted_pos = 0
@@ -115,10 +115,10 @@ def _is_being_restored(journal: Journal, step: JournalStep) -> bool:
 
 
 def do_step(fs: FileSystem, step: JournalStep, content: bytes | Pieces | None) -> None:
-    """Make the change; names are not durable yet (`sync_dir`), contents are.
+    """Make the change. Contents are durable, but names are not durable yet (`sync_dir`).
 
     Raises:
-        AccessError, RefusedError: it could not be done.
+        AccessError, RefusedError: it failed.
     """
     if step.action is Action.REPLACE:
         assert content is not None
@@ -146,10 +146,10 @@ def do_step(fs: FileSystem, step: JournalStep, content: bytes | Pieces | None) -
 def take_back(
     fs: FileSystem, journal: Journal, step: JournalStep, on_bytes: Callable[[int], None]
 ) -> None:
-    """Put the old bytes back, with mode, owner and time of the journal; no name is durable yet.
+    """Restore the old data, with mode, owner and time of the journal. No name is durable yet.
 
     Raises:
-        AccessError, RefusedError: it could not be done.
+        AccessError, RefusedError: it failed.
     """
     backup = journal.backup_path(step)
     before = step.before
@@ -167,10 +167,10 @@ def take_back(
         return
     if step.backup_kind in {BackupKind.CUT, BackupKind.END}:
         with os_errors(step.path), fsio.open_alone(fs, step.path) as file:
-            if file.pos > step.after_bytes:  # an append may be where zeros were
+            if file.pos > step.after_bytes:  # an append may have overwritten zeros
                 fs.truncate(file, step.after_bytes)
             file.pos = step.after_bytes
-            # Of a file that was appended to, nothing; zeros at the end are in no backup either.
+            # An appended file needs no data. A backup has no zeros at the end either.
             kept_bytes = before.file_bytes - step.after_bytes
             for chunk in read_chunks(backup, 0, kept_bytes) if kept_bytes else ():
                 fs.write(file, chunk)
@@ -186,7 +186,7 @@ def take_back(
 
 
 def _is_moved_back(fs: FileSystem, backup: str, path: str, wanted: FileAttributes) -> bool:
-    """Move a file back; False: it must be copied, being on another disk now, or another owner's."""
+    """Move a file back, or return False if it must be copied: another disk, or another owner."""
     if not _has_attributes(fs, backup, wanted):
         return False
     with os_errors(path):
@@ -200,13 +200,13 @@ def _is_moved_back(fs: FileSystem, backup: str, path: str, wanted: FileAttribute
 
 
 def _has_attributes(fs: FileSystem, backup: str, wanted: FileAttributes) -> bool:
-    """Give a backup the mode, owner and time that it had, before it has its old name again."""
+    """Give a backup its former mode, owner and time, before it gets its former name."""
     with os_errors(backup):
         found = os.lstat(backup)
     mode = stat.S_IMODE(found.st_mode)
     if wanted == (found.st_uid, found.st_gid, mode, found.st_mtime_ns):
         return True
-    if found.st_nlink > 1:  # of another name, too, which is to stay what it is
+    if found.st_nlink > 1:  # another hard link must not change
         return False
     try:
         with fs.open_existing(backup) as file:
@@ -218,10 +218,10 @@ def _has_attributes(fs: FileSystem, backup: str, wanted: FileAttributes) -> bool
 
 
 def has_whole_backup(journal: Journal, step: JournalStep) -> bool:
-    """Whether the old bytes are there as they were kept.
+    """Return whether the backup is complete and unchanged.
 
     Raises:
-        AccessError: they cannot be read.
+        AccessError: it cannot be read.
     """
     if step.backup_kind is BackupKind.NONE:
         return step.before is None

@@ -1,19 +1,16 @@
-"""Undo an applied plan, or one that was interrupted: every file as it was, to byte, mode and time.
+"""Undo of an applied or interrupted plan: every file as before, to byte, mode and time.
 
-    1  under the locks: every file is what the plan has made of it, or still what it was
-      before, no
-       other file of these directories was changed or added, and the old bytes are whole
-    2  `.eoctl-unfinished` in each log dir, and the journal says that an undo has begun
-    3  the steps are taken back, the last one first; each content synced, then the directories
-    4  the clean-shutdown markers come back, when all else is certain; but not if another
-      partition
-       of the log dir was changed since, which they would vouch for
-    5  the journal says that it is undone, `.eoctl-unfinished` goes, the directories get
-      their times
+    1  under the locks, check that every file is in the state after or before the plan, that no
+       other file of these directories was changed or added, and that the backups are whole
+    2  create `.eoctl-unfinished` in each log dir, and note in the journal that an undo has begun
+    3  undo the steps, the last step first, each content synced, then the directories
+    4  restore the clean-shutdown markers, when all else is durable. They stay away if a further
+       partition of the log dir, which they would vouch for, was changed since
+    5  note in the journal that it is undone, remove `.eoctl-unfinished`, and restore the times of
+       the directories
 
-What is interrupted is completed by another `undo`. A broker that has run since shows in the
-files that it writes at every start and stop; then there is nothing that could safely be put
-back.
+Another `undo` completes an interrupted undo. A broker that has run since changed the files that it
+writes at every start and stop. Then nothing can safely be restored.
 """
 
 from __future__ import annotations
@@ -59,10 +56,10 @@ if TYPE_CHECKING:
     from storage.files.fsio import FileSystem
 
 
-# -- take back what a run has appended: every file as it was, to byte, mode and time
+# -- undo of a run that appends: every file as before, to byte, mode and time.
 #
-# Files that are new go, the last segment first; a `.log` is cut at its former end, the others come
-# back from where they were kept; partitions that were made go, under a name that a broker deletes.
+# New files are removed, the last segment first. A `.log` is truncated to its former end. Other
+# files come from their backups. New partitions are removed under a name that a broker deletes.
 
 
 MAX_SESSION_BYTES = 16 << 20
@@ -70,11 +67,11 @@ _SESSION_FORMATS = ("eoctl producer session", "eoctl copy session")
 
 
 def check(found: Journal) -> None:
-    """Make sure that it can be taken back, beside what `recovery.changes.undo` asks of all.
+    """Check that the run can be undone, in addition to the general checks of this module.
 
     Raises:
-        RefusedError: something was changed since, or the old bytes are not there.
-        AccessError: a file or directory cannot be looked at.
+        RefusedError: something was changed since, or the backups are not available.
+        AccessError: a file or directory cannot be read.
     """
     appends = _appends_of(found)
     if found.status is Status.KEPT:
@@ -107,7 +104,7 @@ def _appends_of(found: Journal) -> Appends:
 
 
 def _why_changed(found: Journal) -> str:
-    """What is not as the run has left it."""
+    """Return a difference to the state that the run left, or ""."""
     appends = _appends_of(found)
     for directory, after in appends.end_directories.items():
         now = list_files(directory)
@@ -122,10 +119,10 @@ def _why_changed(found: Journal) -> str:
 
 
 def require_no_strangers(directory: str) -> None:
-    """Refuse to remove a directory with something in it that is no file of a partition.
+    """Refuse to remove a directory with a file that belongs to no partition.
 
     Raises:
-        RefusedError: there is something.
+        RefusedError: there is such a file.
         AccessError: it cannot be listed.
     """
     if not Path(directory).is_dir():
@@ -146,7 +143,7 @@ def _require_old_bytes(found: Journal, step: JournalStep) -> None:
     if step.backup_kind is BackupKind.END:
         is_there = has_old_bytes(step)
     elif step.backup_kind is BackupKind.LINK and not Path(found.backup_path(step)).exists():
-        before = step.before  # it has been moved back
+        before = step.before  # moved back already
         is_there = before is not None and has_bytes_of(step.path, before)
     else:
         is_there = has_whole_backup(found, step)
@@ -158,7 +155,7 @@ def _require_old_bytes(found: Journal, step: JournalStep) -> None:
 
 
 def _require_session(path: str) -> None:
-    """A journal may come from another hand: it must not lead to files of another kind."""
+    """Refuse other kinds of files, because a journal may come from elsewhere."""
     try:
         data = read_small_file(path, MAX_SESSION_BYTES)
     except FileNotFoundError:
@@ -174,14 +171,14 @@ def _require_session(path: str) -> None:
         raise RefusedError(f"{path}: is no session of eoctl; nothing was touched")
 
 
-# --- taking back ----------------------------------------------------------------------------------
+# --- restoring ------------------------------------------------------------------------------------
 
 
 def restore(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> None:
-    """Put everything back but the clean-shutdown markers; it may be done twice.
+    """Restore everything except the clean-shutdown markers. It may run twice.
 
     Raises:
-        AccessError, RefusedError: it could not be done.
+        AccessError, RefusedError: it failed.
     """
     _remove_new_files(fs, found)
     changed = dict.fromkeys(each for each in found.directories if each not in found.log_dirs)
@@ -199,7 +196,7 @@ def restore(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> 
 
 
 def restore_markers(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> None:
-    """Put the clean-shutdown markers back, when all else is certain. Raises as `restore`."""
+    """Restore the clean-shutdown markers, when all else is durable. Raises as `restore`."""
     for step in found.steps:
         if is_clean_marker(step.path):
             _restore(fs, found, step, on_bytes)
@@ -213,19 +210,19 @@ def _restore(
     is_in_place = step.backup_kind in {BackupKind.CUT, BackupKind.END}
     if step.before is None and not Path(step.path).exists():
         return
-    # What looks restored may not be durable where it is changed in place: an undo was killed.
+    # A file restored in place may not be durable: an undo was killed.
     if is_in_place or not is_still(step.path, step.before):
         take_back(fs, found, step, on_bytes)
 
 
 def _remove_new_files(fs: FileSystem, found: Journal) -> None:
-    """From the last segment backwards, each durably: what is left is always a log."""
+    """Remove from the last segment backwards, each durably, so that the rest is always a log."""
     made = _appends_of(found).new_directories
     paths = [each for each in new_files(found) if str(Path(each).parent) not in made]
     by_segment: dict[tuple[str, int], list[str]] = {}
     for each in paths:
         name = classify(Path(each).name)
-        # A snapshot at the end of a segment goes with the next one.
+        # The snapshot at the end of a segment is removed with the next segment.
         number = -1 if name.offset is None else name.offset
         by_segment.setdefault((str(Path(each).parent), number), []).append(each)
     for (directory, _), files in sorted(by_segment.items(), reverse=True):
@@ -254,10 +251,10 @@ def _remove_new_directories(fs: FileSystem, appends: Appends) -> None:
 
 
 class Undone(NamedTuple):
-    """What came of it.
+    """The result of an undo.
 
-    `unlike` are partitions of the same log dirs that were changed since: the clean-shutdown marker
-    would vouch for them, so it did not come back.
+    `unlike` are further partitions of the same log dirs that were changed since. The clean-shutdown
+    marker would vouch for them, so it was not restored.
     """
 
     journal: Journal
@@ -265,17 +262,17 @@ class Undone(NamedTuple):
 
 
 def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> Undone:
-    """Take a plan back; call it under the locks of its log dirs. What is undone stays that.
+    """Undo a plan. Requires the locks of its log dirs. An undone plan stays undone.
 
     Args:
-        fs: what changes files.
+        fs: changes files.
         path: the directory of its journal.
-        on_bytes: told how many bytes were copied back.
+        on_bytes: called with the number of bytes copied back.
 
     Raises:
         RefusedError: something was changed since, a later plan is still applied, or there is no
-            backup: nothing is touched.
-        AccessError, CorruptError: the journal or a file cannot be used; the next step says what
+            backup. Nothing is touched.
+        AccessError, CorruptError: the journal or a file cannot be used. The next step says what
             is left.
     """
     found = journal.read_journal(path)
@@ -315,7 +312,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
 
 
 def _is_unlike(found: Journal, directory: str, digest: str) -> bool:
-    """Whether a partition that the plan does not touch is not surely what it was when applied."""
+    """Return whether an untouched partition may have changed since the plan was applied."""
     if directory in found.directories:
         return False
     return digest == UNREADABLE or listing_digest(directory) != digest
@@ -330,15 +327,15 @@ def _take_back(
     was_interrupted: bool,
     has_markers: bool,
 ) -> None:
-    """Markers come last, by themselves: with one a broker trusts everything that it finds."""
+    """Undo all steps except the markers, or only these: with one a broker trusts all files."""
     directories: dict[str, None] = {}
     for step, state in steps:
         if is_clean_marker(step.path) is not has_markers:
             continue
         directories[str(Path(step.path).parent)] = None
         if step.backup_kind is BackupKind.LINK:
-            directories[found.path] = None  # it is moved out of there
-        # A cut file that looks restored may not be durable: an earlier undo was killed.
+            directories[found.path] = None  # the backup is moved out of it
+        # A restored truncated file may not be durable: an earlier undo was killed.
         is_sure = state is StepState.BEFORE and (
             step.action is not Action.TRUNCATE or not was_interrupted
         )
@@ -346,16 +343,16 @@ def _take_back(
             take_back(fs, found, step, on_bytes)
     made_directories = found.made_directories
     for directory in directories:
-        if directory not in made_directories:  # that has gone
+        if directory not in made_directories:  # removed by the undo
             fsio.sync_dir(fs, directory)
 
 
 def check_undo(found: Journal) -> dict[str, StepState]:
-    """Make sure that a plan can be undone; returns the state of each step of a plan by its path.
+    """Check that a plan can be undone, and return the state of each of its steps by path.
 
     Raises:
         RefusedError: as `undo`.
-        AccessError: a file cannot be looked at.
+        AccessError: a file cannot be read.
     """
     require_way_back(found)
     require_in_reach(found.touched_directories, found.log_dirs)
@@ -367,7 +364,7 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     states = {each.path: state_of(found, each) for each in found.steps}
     steps = [(each, states[each.path]) for each in found.steps]
     if found.status is Status.APPLIED:
-        # What is not as it became has been changed, also when somebody has put the old file there.
+        # Any file not in its later state was changed, even if somebody restored the old file.
         steps = [(e, s if s is StepState.AFTER else StepState.CHANGED) for e, s in steps]
     require_untouched(found, steps)
     for directory in sorted(found.made_directories):
@@ -383,10 +380,10 @@ def check_undo(found: Journal) -> dict[str, StepState]:
 
 
 def require_way_back(found: Journal) -> None:
-    """Refuse what no undo can ever reach: old bytes are not kept, or not those of a later plan.
+    """Refuse an impossible undo: this plan, or a later applied plan, has no backup.
 
     Raises:
-        RefusedError: so it is.
+        RefusedError: the undo is impossible.
         AccessError: its place cannot be listed.
     """
     if not found.has_backup:
@@ -401,12 +398,12 @@ def require_way_back(found: Journal) -> None:
 
 def _has_old_bytes(found: Journal, step: JournalStep, state: StepState) -> bool:
     if state is StepState.BEFORE and step.action is not Action.TRUNCATE:
-        return True  # it has been moved back
+        return True  # moved back already
     return has_whole_backup(found, step)
 
 
 def _require_newest(found: Journal) -> None:
-    """Plans are undone in the reverse of their order: a later one was made on top of this one."""
+    """Refuse if a later plan is applied: plans are undone in reverse order."""
     if later := later_applied(found):
         raise RefusedError(
             f"{found.path}: a later plan for the same log dir is applied: {later}",
@@ -415,7 +412,7 @@ def _require_newest(found: Journal) -> None:
 
 
 def _restore_times(fs: FileSystem, found: Journal) -> None:
-    """Give directories their times back, as far as their files are again what they were."""
+    """Restore the times of directories whose files are as before."""
     made_directories = found.made_directories
     for path, facts in found.directories.items():
         if path in made_directories or list_files(path) != facts.files:

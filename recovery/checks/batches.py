@@ -1,7 +1,7 @@
 """Batches by their headers: SEG-1 to SEG-7, SEG-10, BAT-1 to BAT-6, BAT-10, BAT-11, BAT-14, BAT-16.
 
-Most of these rules are those of the scan, whose verdicts become findings here; the rest is looked
-up in the columns of its tables.
+The scan applies most of these rules, and its verdicts become findings here. The other rules use the
+columns of its tables.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from storage.places.log_reader import ReadFinding
 
 DAY_MS = 86_400_000
-_MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that do not fit the name of the segment
-FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds
+_MISPLACED = frozenset({"SEG-2", "SEG-3"})  # offsets that contradict the name of the segment
+FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: lower values are seconds taken for milliseconds
 
 
 class FarBatches(NamedTuple):
-    """Batches above the limit of their segment, which the scan takes for right (SEG-3).
+    """Batches above the offset limit of their segment, which the scan accepts (SEG-3).
 
-    They are good where the log is known to go so far: a broker splits the segment.
+    They are good if the log is known to reach them: a broker splits the segment.
 
     Attributes:
-        before_offset: behind the batches before them.
+        before_offset: the end offset of the batches before them.
     """
 
     start_pos: int
@@ -57,7 +57,7 @@ class FarBatches(NamedTuple):
 
 
 class BatchCheck:
-    """The batches of one segment, given table by table in log order."""
+    """The batches of one segment, as tables in log order."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class BatchCheck:
         *,
         is_active: bool,
     ) -> None:
-        self.last_offset = -1  # of the last batch; -1 as long as there is none
+        self.last_offset = -1  # of the last batch; -1: no batch so far
         self.max_batch_bytes = 0
         self.unreadable: list[ReadFinding] = []
         self._files = files
@@ -78,14 +78,14 @@ class BatchCheck:
         self._collector = collector
         self._is_active = is_active
         self._end_offset_before = circumstances.reach_offset
-        self._ranges: dict[str, tuple[int, int]] = {}  # of misplaced offsets, by rule
-        self._count = 0  # of batches with right checksums
+        self._ranges: dict[str, tuple[int, int]] = {}  # offsets of misplaced batches, by rule
+        self._count = 0  # batches with correct checksums
         self.far: FarBatches | None = None
 
     def take(self, table: HeaderTable, doubtful: set[int]) -> None:
-        """Look at the next batches; those with a wrong checksum have a verdict and no more.
+        """Check the next batches. Batches with a wrong checksum have only a verdict.
 
-        At `doubtful` positions are those whose offset cannot be right: no log ends behind them.
+        Batches at `doubtful` positions have a wrong offset, so no log ends at them.
         """
         if not table.crc_ok.all():
             table = type(table)._make(column[table.crc_ok] for column in table)
@@ -109,18 +109,18 @@ class BatchCheck:
             circumstances.end_offset = max(circumstances.end_offset, int(ends[-1]) + 1)
 
     def take_verdict(self, verdict: Verdict) -> None:
-        """Take what the scan says of a stretch, before the batches behind it."""
+        """Take the scan's verdict on a range, before the batches that follow it."""
         if verdict.kind is VerdictKind.UNREADABLE or verdict.check_id in {"BAT-1", "BAT-2"}:
             self._circumstances.has_damage = True
             self._circumstances.add_hole(self._circumstances.end_offset)
 
     def tell_wrappers(self, found: Iterable[ReadFinding]) -> None:
-        """Note wrappers that state an offset which their messages do not have."""
+        """Add findings for wrappers with an offset that their messages do not have."""
         for each in found:
             self._add(each, each.base_offset, each.last_offset, broker_action=READERS_FAIL)
 
     def tell(self, found: Iterable[ReadFinding]) -> None:
-        """Note what the scan said of all stretches; now the offsets around them are known."""
+        """Add findings for all verdicts of the scan. The offsets around each are known now."""
         misplaced: dict[str, list[ReadFinding]] = {}
         for each in found:
             severity = None
@@ -130,7 +130,7 @@ class BatchCheck:
             if each.kind in END_KINDS and self._is_active:
                 severity = Severity.ERROR if self._circumstances.is_clean else Severity.NOTE
                 if each.kind == VerdictKind.PREALLOCATED and severity is Severity.NOTE:
-                    continue  # preallocation and some file systems leave zeros; a start cuts them
+                    continue  # from preallocation or the file system; a start truncates them
             if each.is_unreadable:
                 self.unreadable.append(each)
             else:
@@ -146,7 +146,7 @@ class BatchCheck:
             self._tell_misplaced("SEG-3", self.far.batches_count, pos, stated, Severity.NOTE, fix)
 
     def _range(self, check_id: str, found: list[ReadFinding]) -> tuple[int | None, int | None]:
-        """Return the offsets of misplaced batches: stated ones if no batch is in its place.
+        """Return the offsets of misplaced batches: stated offsets if no batch is in its place.
 
         If other batches are in their place, return the offsets that are lost between them.
         """
@@ -164,7 +164,7 @@ class BatchCheck:
         severity: Severity | None = None,
         fix: str = "",
     ) -> None:
-        """Note in one finding what has one cause: the name of the segment, or a split to come."""
+        """Add one finding for one cause: the name of the segment, or a later split."""
         base_offset = self._files.base_offset
         limit = base_offset + MAX_RELATIVE_OFFSET
         first, last = offsets
@@ -190,11 +190,11 @@ class BatchCheck:
         )
 
     def take_suspicion(self, verdict: Verdict) -> None:
-        """Note what is legal, and not written by a healthy broker."""
+        """Add a finding for data that is legal, but that no healthy broker writes."""
         self._add(verdict, None, None)
 
     def finish(self) -> None:
-        """Look at the segment as a whole."""
+        """Check the segment as a whole."""
         before = self._end_offset_before
         if before > self._files.base_offset:
             self._collector.add(
@@ -234,18 +234,18 @@ class BatchCheck:
         )
 
     def _look_for_gaps(self, table: HeaderTable) -> None:
-        """Note where offsets are missing: sequences cannot go on there."""
+        """Note missing offsets. Sequences cannot continue there."""
         circumstances = self._circumstances
         ends = np.concatenate(([circumstances.reach_offset], table.last_offset[:-1] + 1))
         is_gap = table.base_offset > ends
         if table.magic[0] < MAGIC_V2 or (table.magic < MAGIC_V2).any():
-            # A compressed message has the offset of its last record: it begins below.
+            # A compressed message has the offset of its last record. It begins at a lower offset.
             is_gap &= (table.magic >= MAGIC_V2) | (table.attributes & CODEC_MASK == 0)
         for row in np.flatnonzero(is_gap).tolist():
             circumstances.add_hole(int(ends[row]))
 
     def _look_for_misplaced(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
-        """Note the offsets that do not fit the name of the segment."""
+        """Note the offsets that contradict the name of the segment."""
         base_offset = self._files.base_offset
         for check_id, is_wrong in (
             ("SEG-2", table.base_offset < base_offset),
@@ -330,7 +330,7 @@ class BatchCheck:
     def _rows(
         self, check_id: str, table: HeaderTable, wanted: NDArray[np.bool_], message: str
     ) -> None:
-        """One finding for all these rows of a table, at the first of them."""
+        """Add one finding for all these rows of a table, at the first row."""
         rows = np.flatnonzero(wanted)
         if len(rows):
             text = message.format(len(rows))

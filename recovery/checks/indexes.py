@@ -1,7 +1,7 @@
-"""`.index` and `.timeindex` of a segment against its batches: IDX-1 to IDX-6, TIM-1 to TIM-4.
+"""`.index` and `.timeindex` of a segment compared with its batches: IDX-1 to IDX-6, TIM-1 to TIM-4.
 
-An index need not be the one that a rebuild gives: when entries are written depends on how the
-batches came (APP-8, COMP-10). What must hold is that every look-up finds what it looks for.
+An index may differ from a rebuilt index, because the entries depend on how batches were appended
+(APP-8, COMP-10). The rule is that every look-up must succeed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class _IndexFile(ABC):
-    """What both indexes have in common: a file that is good or not, a tail of zeros."""
+    """The common base of both indexes: a good or damaged file, and a tail of zeros."""
 
-    format: ModuleType  # of storage.formats
+    format: ModuleType  # a module of storage.formats
     entry: np.dtype[np.void]
 
     def __init__(
@@ -48,7 +48,7 @@ class _IndexFile(ABC):
         self._circumstances = circumstances
         self._collector = collector
         self._is_active = is_active
-        # Derived anew at the next start: what is wrong with it harms nobody.
+        # The next start rebuilds it, so errors in it are harmless.
         self._severity = Severity.NOTE if is_recovered else None
         count = self.format.logical_entry_count(data)
         for problem in self.format.problems(data, base_offset):
@@ -60,7 +60,7 @@ class _IndexFile(ABC):
 
     @abstractmethod
     def _begin(self, base_offset: int) -> None:
-        """Put the entries in the order in which the batches will ask for them."""
+        """Sort the entries in the order in which the batches need them."""
 
     def _judge_tail(self, data: bytes, tail_pos: int) -> None:
         is_entry = len(data) - tail_pos >= self.entry.itemsize
@@ -100,14 +100,14 @@ class _IndexFile(ABC):
 
 
 class OffsetIndexCheck(_IndexFile):
-    """An `.index`, given the batches of its segment table by table."""
+    """The check of an `.index`, fed with the batches of its segment as tables."""
 
     format = offset_index
     entry = INDEX_ENTRY
 
     def _begin(self, base_offset: int) -> None:
         pos = self._entries["segment_pos"].astype(np.int64)
-        self._place = np.argsort(pos, kind="stable")  # of each entry in the file
+        self._place = np.argsort(pos, kind="stable")  # place of each entry in the file
         self._pos = pos[self._place]
         self._offset = self._absolute[self._place]
         self._last_offset = base_offset - 1
@@ -115,7 +115,7 @@ class OffsetIndexCheck(_IndexFile):
         self._walked_pos = 0
 
     def take(self, table: HeaderTable) -> None:
-        """Look up the entries that point to the next batches."""
+        """Check the entries that point to the next batches."""
         end_pos = table.end_pos
         start, stop = np.searchsorted(self._pos, (int(table.pos[0]), end_pos))
         entries = np.arange(start, stop)
@@ -129,7 +129,7 @@ class OffsetIndexCheck(_IndexFile):
         pos, offset = self._pos[entries], self._offset[entries]
         row = np.searchsorted(table.pos, pos, "right") - 1
         is_start = table.pos[row] == pos
-        # A hole between the rows has a verdict; who points into it is not asked.
+        # A hole between the rows has a verdict. Entries that point into it are not checked.
         is_inside = pos < table.pos[row] + table.batch_bytes[row]
         for place in np.flatnonzero(~is_start & is_inside).tolist():
             self._wrong(int(entries[place]), "no batch starts at the entry's position")
@@ -165,7 +165,7 @@ class OffsetIndexCheck(_IndexFile):
         )
 
     def finish(self, log_bytes: int, max_batch_bytes: int) -> None:
-        """Judge the entries that point behind all batches, and the gaps between the entries."""
+        """Check the entries that point beyond all batches, and the gaps between the entries."""
         for entry in np.flatnonzero(self._pos >= log_bytes).tolist():
             self._wrong(entry, "the entry points behind the end of the .log")
         beyond = np.flatnonzero(self._offset > self._last_offset)
@@ -196,23 +196,23 @@ class OffsetIndexCheck(_IndexFile):
 
 
 class TimeIndexCheck(_IndexFile):
-    """A `.timeindex`, given the batches of its segment table by table."""
+    """The check of a `.timeindex`, fed with the batches of its segment as tables."""
 
     format = time_index
     entry = TIME_ENTRY
 
     def _begin(self, base_offset: int) -> None:
-        del base_offset  # a time has no place of its own
+        del base_offset  # a time has no own position
         ms = self._entries["timestamp_ms"].astype(np.int64)
         self._last_ms = int(ms[-1]) if len(ms) else -1
         self._place = np.argsort(self._absolute, kind="stable")
         self._offset = self._absolute[self._place]
         self._ms = ms[self._place]
-        self._done = 0  # entries whose offsets lie below what was walked
+        self._done = 0  # number of entries below the checked offsets
         self._max_ms = -1
 
     def take(self, table: HeaderTable) -> None:
-        """Judge the entries whose offsets are reached by the next batches."""
+        """Check the entries whose offsets the next batches reach."""
         table = type(table)._make(column[table.crc_ok] for column in table)
         if not table.row_count:
             return
@@ -259,7 +259,7 @@ class TimeIndexCheck(_IndexFile):
         )
 
     def finish(self) -> None:
-        """Judge what no batch has reached, and how far the index goes."""
+        """Check the entries that no batch reaches, and the end of the index."""
         for entry in range(self._done, len(self._offset)):
             if self._max_ms > self._ms[entry]:
                 self._late(entry, self._max_ms)

@@ -1,4 +1,4 @@
-"""The pass over the `.log` of one segment that all checks share; it goes on behind damage."""
+"""The pass over the `.log` of one segment that all checks share. It continues after damage."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
     from storage.log.segment import Segment
 
-# Offsets that contradict each other, or the name of the segment.
+# Offsets contradict each other, or the name of the segment.
 _CONTRADICTIONS = frozenset({"BAT-3", "BAT-4", "SEG-1", "SEG-2", "SEG-3"})
-# Nothing else of a batch matters to a recovery (REC-7, REC-8).
+# A recovery checks only these rules of a batch (REC-7, REC-8).
 RECOVERY_STOPS = frozenset({"BAT-1", "BAT-2", "SEG-2", "SEG-3", "SEG-5", "SEG-6"})
 
 
 class RecoveryStop(NamedTuple):
-    """Where a recovery of a segment would end before the file does.
+    """The place where a recovery of a segment would end before the end of the file.
 
     Attributes:
-        pos: what it cuts the `.log` to.
-        end_offset: behind the batches before that.
-        check_id: why.
+        pos: the size to which it truncates the `.log`.
+        end_offset: of the batches before that.
+        check_id: the reason.
     """
 
     pos: int
@@ -47,27 +47,27 @@ class RecoveryStop(NamedTuple):
 
 
 class Taker(Protocol):
-    """Who looks at the batches of all segments."""
+    """A consumer of the batches of all segments."""
 
     circumstances: Circumstances
 
     def take(
         self, table: HeaderTable, markers: MarkerColumns, log_path: str, doubtful: set[int]
     ) -> None:
-        """Take batches with right checksums; `doubtful`: where the offset cannot be right."""
+        """Take batches with correct checksums. At `doubtful` positions the offset is impossible."""
 
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
-        """Note a control batch whose record is no end marker."""
+        """Take a control batch whose record is no end marker."""
 
 
 class CheckWalk:
-    """One scan; healthy batches in tables, single others gathered into tables.
+    """One scan, with healthy batches in tables, and single other batches collected into tables.
 
     Attributes:
         batches_count: of the segment.
-        stop: where a recovery would end; None: at the end of the file.
+        stop: the place where a recovery would end. None: at the end of the file.
         is_doubtful: before that, offsets contradict each other or the name of the segment.
-        found: what the scan said, and the offsets of the good batches; None before `run`.
+        found: the scan's findings, and the offsets of the good batches. None before `run`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CheckWalk:
         records: RecordCheck | None,
         bounds: SegmentBounds,
     ) -> None:
-        """Begin; `bounds` say where the segment lies in its log."""
+        """Prepare the scan. `bounds` give the range of the segment in its log."""
         self.batches_count = 0
         self.stop: RecoveryStop | None = None
         self.is_doubtful = False
@@ -94,7 +94,7 @@ class CheckWalk:
         self._doubtful: set[int] = set()
 
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
-        """Read the segment from its begin to its end."""
+        """Read the segment from its beginning to its end."""
         segment, records = self._segment, self._records
         reader = SegmentReader(
             segment,
@@ -111,9 +111,9 @@ class CheckWalk:
             self._doubtful = block.doubtful
             pos = int(block.table.pos[0])
             if block.before:
-                # In the order of the log: a batch behind damage knows what is missing before it.
+                # In log order: a batch after damage needs the hole before it.
                 self._hand_on()
-                # A magic that does not exist ends no recovery: the checksum holds all the same.
+                # An unknown magic ends no recovery: the checksum is still correct.
                 passes = block.window is None and bool(block.table.crc_ok[0])
                 for verdict in block.before:
                     self._take_verdict(verdict, ends=not passes or verdict.start_pos < pos)
@@ -160,7 +160,7 @@ class CheckWalk:
         if block.window is not None:
             records.take_window(block.window)
         for batch in block.singles:
-            # What the scan has told of is told once.
+            # A batch with a verdict gets no second finding.
             if batch.crc_ok is not False and batch.pos not in block.lost:
                 records.take_batch(batch)
 

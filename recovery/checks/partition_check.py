@@ -1,7 +1,7 @@
 """All checks of one partition directory, in one pass over its log.
 
-Per segment, in order: the batches with what the scan says of them, both indexes, the leader
-epochs, and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
+The order per segment: batches and the scan's verdicts, both indexes, leader epochs, and the replay
+with `.txnindex` and `.snapshot`. The pass continues after damage.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-# -- `.snapshot` and `.txnindex` files by themselves: SNP-1, SNP-2, SNP-5, TXI-1, TXI-2, TXI-7
+# -- single `.snapshot` and `.txnindex` files: SNP-1, SNP-2, SNP-5, TXI-1, TXI-2, TXI-7
 
 
 def check_snapshots(
     partition: Partition, circumstances: Circumstances, collector: Collector
 ) -> dict[int, tuple[list[ProducerEntry], str]]:
-    """Judge each snapshot alone; returns those that parse, with their paths, by offset."""
+    """Check each snapshot alone, and return entries and paths of valid snapshots, by offset."""
     found: dict[int, tuple[list[ProducerEntry], str]] = {}
     bases = {each.base_offset for each in partition.segments}
     last_base = max(bases, default=0)
@@ -83,7 +83,7 @@ def read_txn_index(
     circumstances: Circumstances,
     collector: Collector,
 ) -> list[AbortedTxn]:
-    """Judge a `.txnindex` alone; returns its whole entries, good or not."""
+    """Check a `.txnindex` alone, and return its whole entries, good or not."""
     data = partition.read_file(files.txn_index)
     if data is None or files.txn_index is None:
         return []
@@ -102,15 +102,15 @@ _STOPPING = frozenset({REFUSES, LOSES_LOG_DIR})
 
 
 class CheckOptions(NamedTuple):
-    """How thorough a check is.
+    """The thoroughness of a check.
 
     Attributes:
         now_ms: the clock.
         verify_crc: compute the checksums of batches.
         deep: decode all records.
-        limits: what is old.
-        broker_version: the release whose start is asked for; None: CHECKED.
-        predicts: tell each file that is another after the next start.
+        limits: ages that count as old.
+        broker_version: the release that starts. None: CHECKED.
+        predicts: report each file that the next start changes.
     """
 
     now_ms: int
@@ -122,35 +122,35 @@ class CheckOptions(NamedTuple):
 
 
 class Watch(Protocol):
-    """Who else looks at the batches that a check reads, in the same pass."""
+    """A further consumer of the batches that a check reads, in the same pass."""
 
     def begin(self, partition: Partition) -> None:
-        """A partition is about to be read."""
+        """Prepare for a partition that is about to be read."""
 
     def take(
         self, table: HeaderTable, markers: MarkerColumns, files: SegmentFiles, doubtful: set[int]
     ) -> None:
-        """Take batches with right checksums; `doubtful`: where the offset cannot be right."""
+        """Take batches with correct checksums. At `doubtful` positions the offset is impossible."""
 
     def bad_marker(self, segment: Segment, batch: ScannedBatch) -> None:
-        """Take note of a control batch, not taken yet, that a broker cannot read as a marker."""
+        """Take a control batch, not taken yet, that a broker cannot read as a marker."""
 
     def end(self, *, is_end_read: bool) -> None:
-        """All was shown; False: the last `.log` could not be read up to its end."""
+        """Take the end of the log. False: the last `.log` could not be read up to its end."""
 
 
 class CheckedSegment(NamedTuple):
-    """What a start does with a segment depends on this.
+    """The state of a segment that decides the action of a start on it.
 
     Attributes:
         files: as listed.
         log_bytes: size when it was read.
-        stop: where a recovery ends; None: at the end of the file.
-        end_offset: behind the last good batch of the log so far.
-        is_doubtful: offsets contradict each other or the name, so that a recovery may end with an
+        stop: the place where a recovery ends. None: at the end of the file.
+        end_offset: of the last good batch of the log so far.
+        is_doubtful: offsets contradict each other or the name. A recovery may then end with an
             exception.
-        fatal_reason: what a recovery dies of in the producers' state; "" if it does not.
-        range_bytes: the part of the `.log` that is the segment; None: all of it.
+        fatal_reason: the producer state on which a recovery fails, or "".
+        range_bytes: the part of the `.log` that is the segment. None: all of it.
     """
 
     files: SegmentFiles
@@ -163,15 +163,15 @@ class CheckedSegment(NamedTuple):
 
 
 class CheckedPartition(NamedTuple):
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         collector: the findings.
-        segments: what a start goes by, in the order of the log.
+        segments: the state for a start, in log order.
         refusals: batches that keep a broker from loading the log, if it reads them.
-        end_offset: behind the last good batch; the log start if there is none.
-        batches_count, log_bytes: what was read.
-        unreadable: files, or parts of them, that could not be read, in words.
+        end_offset: of the last good batch, or the log start offset if there is none.
+        batches_count, log_bytes: of the data that was read.
+        unreadable: messages about unreadable files or ranges.
     """
 
     collector: Collector
@@ -195,10 +195,10 @@ def check_partition(
 
     Args:
         partition: as listed now.
-        image: of its cluster; None: settings and assignment are not known.
-        options: how thorough.
-        on_bytes: told how much of the log was read.
-        watch: is shown what is read.
+        image: of its cluster. None: settings and assignment are unknown.
+        options: the thoroughness.
+        on_bytes: called with the number of log bytes read.
+        watch: gets the data that is read.
     """
     if watch is not None:
         watch.begin(partition)
@@ -230,10 +230,10 @@ class _PartitionCheck:
         self._segments: list[CheckedSegment] = []
         self._unreadable: list[str] = []
         self._spans: list[OffsetSpan] = []
-        self._lost: list[KnownRange] = []  # what gaps are no news for
+        self._lost: list[KnownRange] = []  # ranges that explain gaps already
 
     def run(self) -> CheckedPartition:
-        """Walk the log once, then look at what is said of its end."""
+        """Walk the log once, then check the claims about its end."""
         partition, circumstances = self._partition, self.circumstances
         for files in partition.segments:
             try:
@@ -268,7 +268,7 @@ class _PartitionCheck:
             if isinstance(problem, FormatError):
                 self._collector.add_error(problem)
         if partition.directory.name.state is DirState.DELETE:
-            # A broker that was killed while it removed the files leaves any of them.
+            # A broker killed while it removed the files may leave any of them.
             self._collector.soften(
                 lambda each: each.check_id == "DIR-9" or each.broker_action in _STOPPING
             )
@@ -295,7 +295,7 @@ class _PartitionCheck:
         self._check_end_snapshot()
 
     def _end_offset(self) -> int | None:
-        """The log's end, as all readers take it; None: without segments, or it was not read."""
+        """Return the log end offset, or None without segments or if it was not read."""
         try:
             end = self._partition.log_end()
         except AccessError:
@@ -303,7 +303,7 @@ class _PartitionCheck:
         return None if end is None or not end.is_read else end.offset
 
     def _check_end_snapshot(self) -> None:
-        """SNP-3 and SNP-4: what a clean stop leaves for a start that reads nothing else."""
+        """Check SNP-3 and SNP-4: the snapshot that a clean stop leaves for the next start."""
         circumstances, partition = self.circumstances, self._partition
         end_offset = circumstances.end_offset
         if not circumstances.is_clean or circumstances.is_metadata:
@@ -311,7 +311,7 @@ class _PartitionCheck:
         if end_offset <= circumstances.log_start_offset or circumstances.has_damage:
             return
         if not self._epochs.has_epochs:
-            return  # a broker that knew no producers yet
+            return  # a broker before producers existed
         if not self._snapshots and self._replay.state.producers_count:
             self._collector.add(
                 "SNP-4",
@@ -417,7 +417,7 @@ class _PartitionCheck:
 
     def _missing_index(self, files: SegmentFiles, is_offset_index: bool) -> None:
         if not files.log.file_bytes:
-            return  # made with the first append
+            return  # a broker creates it with the first append
         name = ".index" if is_offset_index else ".timeindex"
         self._collector.add(
             "SEG-8",
@@ -429,14 +429,14 @@ class _PartitionCheck:
     def take(
         self, table: HeaderTable, markers: MarkerColumns, log_path: str, doubtful: set[int]
     ) -> None:
-        """Hand on batches with right checksums."""
+        """Pass on batches with correct checksums."""
         self._epochs.take(table, log_path, doubtful)
         self._replay.take(table, markers)
         if self._watch is not None and self._reading is not None:
             self._watch.take(table, markers, self._reading[0], doubtful)
 
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
-        """Note a control batch whose record is no end marker; `--deep` tells of it anyway."""
+        """Report a control batch whose record is no end marker, unless `--deep` reports it."""
         self.circumstances.has_damage = True
         if self._watch is not None and self._reading is not None:
             self._watch.bad_marker(self._reading[1], batch)
@@ -447,7 +447,7 @@ class _PartitionCheck:
             "BAT-12",
             error.path,
             error.message,
-            # A start dies of both; what is merely garbled a reader passes over.
+            # A start fails on both. A reader skips a record that is only garbled.
             severity=Severity.ERROR if error.check_id == REFUSED_CHECK_ID else None,
             start_pos=batch.pos,
             end_pos=batch.pos + batch.header.batch_bytes,

@@ -1,10 +1,11 @@
-"""What follows from the whole log up to a place: producers, transactions, snapshots, `.txnindex`.
+"""Checks that need the whole log up to an offset: producers, transactions, snapshots, `.txnindex`.
 
-  PRD-3 to PRD-5   what producers did
-  SNP-6            a `.snapshot` against the state of a replay up to its offset
-  TXI-2 to TXI-6   `.txnindex` against the transactions that the markers ended (RC-5)
-  TXO-1 to TXO-3   transactions that are open, markers that end nothing, epochs of markers
-Behind damage the replay lacks something, so what was derived from the whole log is not judged.
+    PRD-3 to PRD-5   the actions of producers
+    SNP-6            a `.snapshot` compared with the state of a replay up to its offset
+    TXI-2 to TXI-6   `.txnindex` compared with the transactions that the markers ended (RC-5)
+    TXO-1 to TXO-3   open transactions, markers that end nothing, epochs of markers
+
+After damage the replay is incomplete, so facts derived from the whole log are not judged.
 """
 
 from __future__ import annotations
@@ -43,29 +44,29 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-# -- sequence numbers of producers, batch by batch: PRD-1, PRD-2 and PRD-6
+# -- sequence numbers of producers, batch by batch: PRD-1, PRD-2 and PRD-6.
 #
-# Sequences continue within an epoch and begin at 0 in a new one (PROD-4). A batch that begins
-# above what is expected follows a loss; one that begins below repeats what is there. A producer
-# that is not known may begin anywhere: its earlier batches are gone, or its state had expired.
+# Sequences continue within an epoch and begin at 0 in a new epoch (PROD-4). A batch above the
+# expected sequence follows a loss. A batch below repeats earlier sequences. An unknown producer may
+# begin anywhere: its earlier batches are removed, or its state has expired.
 
 
 _SEQUENCES_COUNT = MAX_SEQUENCE + 1
 
 
 class SequenceCheck:
-    """The data batches of a partition, given table by table, each before the state takes it."""
+    """The check of a partition's data batches, as tables, each before the state takes it."""
 
     def __init__(self, circumstances: Circumstances, collector: Collector) -> None:
         self._circumstances = circumstances
         self._collector = collector
-        # By producer id and epoch, where it is not 0: first sequence of the unbroken run.
+        # By producer id and epoch: first sequence of the unbroken run, if it is not 0.
         self._run_start: dict[tuple[int, int], int] = {}
         self._never_came: list[dict[str, Any]] = []
         self._is_thinned = False
 
     def take(self, table: HeaderTable, state: BulkState, path: str) -> None:
-        """Compare with what `state` knows, and within the table."""
+        """Compare a table with `state`, and its batches with each other."""
         self._is_thinned = self._is_thinned or bool(is_thinned(table).any())
         is_data = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK == 0)
         rows = np.flatnonzero(is_data & (table.producer_id >= 0) & (table.base_sequence >= 0))
@@ -103,20 +104,20 @@ class SequenceCheck:
             )
 
     def finish(self) -> None:
-        """Report producers that begin above sequence 0, unless the log turned out compacted."""
+        """Report producers that begin above sequence 0, unless the log is compacted."""
         if not (self._is_thinned or self._circumstances.is_compacted):
             for each in self._never_came:
                 self._collector.add("PRD-6", **each)
 
     def _is_whole_before(self, offset: int) -> bool:
-        """Tell whether the log has all that was ever appended to it below an offset."""
+        """Return whether the log has everything ever appended to it below an offset."""
         known = self._circumstances
         return known.log_start_offset == 0 and not known.has_hole(-1, offset)
 
     def _note_first(
         self, path: str, producer: tuple[int, int], first: int, table: HeaderTable, row: int
     ) -> None:
-        """Note the first batch of a producer, in a log with all that was ever appended to it."""
+        """Note the first batch of a producer, in a log with everything ever appended to it."""
         if len(self._never_came) == MAX_KEPT_COUNT:
             return
         pos = int(table.pos[row])
@@ -155,7 +156,7 @@ class SequenceCheck:
             check_id, message = "PRD-1", "sequences do not continue"
             self._run_start[producer] = first
             if self._circumstances.has_hole(offset_before, offset):
-                severity = Severity.NOTE  # what is missing of the log is told elsewhere (FIX-6)
+                severity = Severity.NOTE  # another finding reports the loss (FIX-6)
         pos = int(table.pos[row])
         self._collector.add(
             check_id,
@@ -171,18 +172,18 @@ class SequenceCheck:
         )
 
 
-_UNKNOWN = -2  # as epoch: nothing is known of the producer
+_UNKNOWN = -2  # as epoch: the producer is unknown
 
 
 def _known(state: BulkState, producer_ids: Ints) -> tuple[Ints, Ints, Ints]:
-    """Epoch, last sequence and last offset of producers before a table."""
+    """Return epoch, last sequence and last offset of producers before a table."""
     columns = state.columns
     slot = columns.find(producer_ids)
     is_known = slot >= 0
     epoch = np.where(is_known, columns.producer_epoch[slot].astype(np.int64), _UNKNOWN)
     has_batch = is_known & (columns.batches_count[slot] > 0)
     newest = columns.batches[slot, 0]
-    # Without a batch since the epoch began, the next one is the first.
+    # Without a batch since the epoch began, the next batch is the first.
     return (
         epoch,
         np.where(has_batch, newest[:, 0], -1),
@@ -191,7 +192,7 @@ def _known(state: BulkState, producer_ids: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _behind(values: Ints, start: Ints, known: Ints) -> Ints:
-    """Give each place the value before it of the same producer."""
+    """Return for each row the previous value of the same producer."""
     before = np.empty(len(values), np.int64)
     before[1:] = values[:-1]
     before[start] = known
@@ -205,11 +206,11 @@ DEFAULT_LATE_MS = DEFAULT_MAX_TIMEOUT_MS + LATE_BUFFER_MS
 
 
 class ReplayLimits(NamedTuple):
-    """When something counts as old.
+    """The ages from which something counts as old.
 
     Attributes:
         expiration_ms: producer.id.expiration.ms.
-        late_ms: age from which on an open transaction is a warning.
+        late_ms: age from which an open transaction is a warning.
     """
 
     expiration_ms: int = DEFAULT_EXPIRATION_MS
@@ -217,13 +218,13 @@ class ReplayLimits(NamedTuple):
 
 
 class ReplayCheck:
-    """One partition, segment by segment, table by table.
+    """The replay of one partition, segment by segment, table by table.
 
     Args:
         circumstances: of the partition.
-        collector: for the findings.
-        snapshots: those on disk that parse: entries and path by offset.
-        limits: what is old.
+        collector: takes the findings.
+        snapshots: the snapshots on disk that parse, as entries and path by offset.
+        limits: ages that count as old.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class ReplayCheck:
         self._limits = limits
         self._sequences = SequenceCheck(circumstances, collector)
         self._told_violations = 0
-        self._stable_offsets: list[tuple[int, str, int]] = []  # of `.txnindex`: path and entry
+        self._stable_offsets: list[tuple[int, str, int]] = []  # offset, path, entry number
         self._files: SegmentFiles | None = None
         self._remote_end = circumstances.remote_end_offset
         self._disk: dict[tuple[int, int], tuple[int, AbortedTxn]] = {}
@@ -253,9 +254,9 @@ class ReplayCheck:
         self._fatal_reason = ""
 
     def begin_segment(self, files: SegmentFiles, disk: list[AbortedTxn]) -> None:
-        """Go on with a segment and the entries of its `.txnindex`."""
+        """Continue with a segment and the entries of its `.txnindex`."""
         if files.base_offset == self._remote_end and self._remote_end in self._snapshots:
-            # Nothing else tells of the producers whose batches are in remote storage.
+            # Only the snapshot has the producers whose batches are in remote storage.
             entries, _ = self._snapshots[self._remote_end]
             self.state.load(entries, files.base_offset, now_ms=0)
         self.compare_snapshot(files.base_offset)
@@ -273,14 +274,14 @@ class ReplayCheck:
         self._last_abort_offset, self._fatal_reason = -1, ""
 
     def fatal_reason(self) -> str:
-        """Tell what a recovery of the segment dies of, beside its batches; "" if it does not."""
+        """Return the transaction on which a recovery of the segment fails, or ""."""
         return self._fatal_reason
 
     def take(self, table: HeaderTable, markers: MarkerColumns) -> None:
-        """Take the next good batches; `markers` by row of the table."""
+        """Take the next good batches. `markers` are by row of the table."""
         assert self._files is not None
         skipped = int(np.searchsorted(table.last_offset, self._circumstances.log_start_offset))
-        if skipped:  # below the log start nobody reads any more
+        if skipped:  # no consumer reads below the log start offset
             table = rows_of(table, skipped, table.row_count)
             markers = markers.between(skipped, skipped + table.row_count)
         if not table.row_count:
@@ -306,14 +307,14 @@ class ReplayCheck:
                 self._circumstances.refusals.append(
                     Refusal(error.offset, f"{self._files.log.path}: {error.message}")
                 )
-                # No broker loads this log, so there is nothing to compare with.
+                # No broker loads this log, so there is no state to compare with.
                 self._circumstances.has_damage = True
                 start += row + 1
         self._note_unstarted()
         self._tell_violations(table)
 
     def _note_unstarted(self) -> None:
-        """Note markers whose transaction a broker does not know any more: it dies of them."""
+        """Note markers whose transaction a broker does not know, which fails its start."""
         assert self._files is not None
         for offset, producer_id in self.state.ongoing.unstarted[self._unstarted_count :]:
             what = (
@@ -370,7 +371,7 @@ class ReplayCheck:
     # -- at the end of a segment
 
     def end_segment(self) -> None:
-        """Compare the `.txnindex` of the segment."""
+        """Check the `.txnindex` of the segment."""
         assert self._files is not None
         if self._idle_markers_count and not self._circumstances.has_damage:
             self._collector.add(
@@ -425,7 +426,7 @@ class ReplayCheck:
             if self._circumstances.is_compacted:
                 severity = Severity.NOTE
             self._entry("TXI-3", path, place, entry, severity, None)
-        # An ABORT whose data is gone: retention or compaction took it.
+        # An ABORT whose data retention or compaction removed.
 
     def _entry(
         self,
@@ -437,7 +438,7 @@ class ReplayCheck:
         first_offset: int | None,
     ) -> None:
         message, expected, found = {
-            # Brokers before 2.8 wrote that of a marker without data, and of no other.
+            # Brokers before 2.8 wrote the marker's offset only for a marker without data.
             "TXI-2": (
                 "the first offset is the marker's: read_committed consumers are given its data",
                 f"first offset {first_offset}",
@@ -468,7 +469,7 @@ class ReplayCheck:
     # -- snapshots
 
     def compare_snapshot(self, offset: int) -> None:
-        """SNP-6: hold the snapshot of an offset against the state now."""
+        """Check SNP-6: compare the snapshot of an offset with the current state."""
         if offset not in self._snapshots or self._circumstances.has_damage:
             return
         disk, path = self._snapshots[offset]
@@ -476,7 +477,7 @@ class ReplayCheck:
             what = self._difference(each)
             if not what:
                 continue
-            # A coordinator's epoch is forgotten when the producer's state has expired.
+            # The coordinator epoch is lost when the producer's state expires.
             is_slight = set(each.fields) == {"coordinator_epoch"}
             is_richer = self._knows_lost_batches(each, offset)
             self._collector.add(
@@ -489,16 +490,16 @@ class ReplayCheck:
             )
 
     def _knows_lost_batches(self, each: EntryDifference, offset: int) -> bool:
-        """Tell whether a snapshot names a batch in a gap, which another finding reports (FIX-6)."""
-        # All batches below the snapshot's offset were passed, and none is there.
+        """Return whether a snapshot names a batch in a gap. Another finding reports it (FIX-6)."""
+        # All batches below the snapshot's offset were read. None is in the gap.
         disk = each.disk
         return disk is not None and self._circumstances.reach_offset <= disk.last_offset < offset
 
     def _difference(self, each: EntryDifference) -> str:
-        """Tell what is wrong with one producer of a snapshot; "": nothing."""
+        """Return the fault of one producer of a snapshot, or ""."""
         recovered, disk = each.recovered, each.disk
         if recovered is None:
-            # Retention or compaction took its batches (SNAP-7), but not those of open transactions.
+            # Retention or compaction removed its batches (SNAP-7), but never of open transactions.
             first_offset = -1 if disk is None else disk.current_txn_first_offset
             if first_offset < max(self._circumstances.log_start_offset, 0):
                 return ""
@@ -520,7 +521,7 @@ class ReplayCheck:
         )
 
     def _has_data_time(self, each: EntryDifference) -> bool:
-        """Whether a snapshot has the time of a producer's last data, as older brokers wrote it."""
+        """Return whether a snapshot has the time of a producer's last data, as of older brokers."""
         assert each.disk is not None
         if each.fields != ("timestamp_ms",):
             return False
@@ -529,10 +530,10 @@ class ReplayCheck:
     # -- at the end of the log
 
     def finish(self, forgotten: Collection[int] = ()) -> None:
-        """Tell of the transactions that are open, and of stable offsets that cannot be (TXI-7).
+        """Report open transactions, and impossible last stable offsets (TXI-7).
 
-        `forgotten`: producers whose open transaction a broker does not know, so that it blocks
-        nobody; the snapshot that lacks it has a finding.
+        `forgotten`: producers with an open transaction that a broker does not know, so that it
+        blocks nobody. The snapshot without it has a finding.
         """
         if self._files is None:
             return  # no segment could be opened

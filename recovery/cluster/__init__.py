@@ -1,6 +1,4 @@
-"""What a node knows of its cluster.
-
-Metadata, internal topics, and what its checkpoints say should be here.
+"""A node's view of its cluster: metadata, internal topics, and the data its checkpoints claim.
 
 From the entry down: in_sync, placement, clusters, history, group_offsets, remote_segments,
 coordinator_log.

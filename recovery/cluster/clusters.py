@@ -1,4 +1,4 @@
-"""Which cluster image holds for which log dir."""
+"""The cluster image that applies to each log dir."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Clusters:
-    """Cluster images for log dirs: their own `__cluster_metadata`, or one that was given.
+    """Cluster images for log dirs, from their own `__cluster_metadata` or a given copy.
 
-    Of several metadata directories of one cluster the newest whole one is used (`newest_image`);
-    without any, a `bootstrap.checkpoint` with topics.
+    If a cluster has several metadata directories, the newest whole copy applies (`newest_image`).
+    Without any, a `bootstrap.checkpoint` with topics applies.
 
     Attributes:
-        unread: metadata that cannot be read, or may be newer than those that are used, in words; as
-            far as images were asked for.
+        unread: messages about metadata that cannot be read, or that may be newer than the used
+            copy. Only for the images requested so far.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
@@ -47,7 +47,7 @@ class Clusters:
                     found.append(Selected(each, log_dir))
 
     def image_for(self, log_dir: LogDir | None) -> ClusterImage | None:
-        """Return the image that holds for a log dir; None if nothing tells."""
+        """Return the image that applies to a log dir, or None if there is none."""
         if self._given is not None:
             return self._given
         cluster_id = None if log_dir is None else _cluster_id(log_dir)
@@ -73,7 +73,7 @@ def _cluster_id(log_dir: LogDir) -> str | None:
 
 
 def one_cluster(log_dirs: Iterable[LogDir], *, next_step: str = "") -> str | None:
-    """Return the cluster id of log dirs; None: none of them has one.
+    """Return the cluster id of log dirs, or None if none of them has an id.
 
     Raises:
         UsageError: they are of different clusters.
@@ -90,12 +90,12 @@ def one_cluster(log_dirs: Iterable[LogDir], *, next_step: str = "") -> str | Non
 
 
 class NewestImage(NamedTuple):
-    """The state that the newest of several copies of the metadata log tells, the newest whole one.
+    """The state in the newest whole copy of the metadata log.
 
     Attributes:
         image: None: there is no copy.
         copies: newest first.
-        notes: what cannot be read, or is doubtful, in words.
+        notes: messages about unreadable or doubtful data.
     """
 
     image: ClusterImage | None
@@ -104,9 +104,9 @@ class NewestImage(NamedTuple):
 
 
 def newest_image(selected: Iterable[Selected]) -> NewestImage:
-    """Load the log of the latest epoch, of these the longest one: what a quorum would go on with.
+    """Load the longest log of the latest epoch, which a quorum would continue.
 
-    Where not all of it can be read, an older one that is whole counts.
+    If it cannot be read completely, an older whole copy applies.
     """
     copies, notes = metadata_copies(selected)
     if not copies:
@@ -127,7 +127,7 @@ def _read_newest(copies: Sequence[MetadataCopy]) -> ChosenReading[ClusterImage]:
 
 
 def find_metadata(path: str) -> Selected:
-    """Find the `__cluster_metadata-0` that a path names: itself, or the one in a log dir.
+    """Find the `__cluster_metadata-0` at a path, or in the log dir at that path.
 
     Raises:
         UsageError: there is none.
@@ -141,10 +141,10 @@ def find_metadata(path: str) -> Selected:
 
 
 def image_around(log_dir: LogDir | None, metadata_dir: str | None) -> ClusterImage | None:
-    """Return the cluster's state that holds for a log dir: its own, or the one in `metadata_dir`.
+    """Return the cluster state for a log dir, from itself or from `metadata_dir`.
 
     Raises:
-        UsageError: there is none in `metadata_dir`, or it is another cluster's.
+        UsageError: `metadata_dir` has none, or has another cluster's.
         AccessError: it cannot be read.
     """
     if metadata_dir is None:
@@ -158,18 +158,18 @@ def image_around(log_dir: LogDir | None, metadata_dir: str | None) -> ClusterIma
     return Clusters([], selected).image_for(log_dir)
 
 
-# -- which of several copies of the metadata log to believe, and how much of it counts for sure
+# -- the choice between copies of the metadata log, and the offset up to which a copy is certain.
 #
-# Each controller and each broker has one. The one of the latest epoch, and of these the longest,
-# is what a quorum would go on with. How far the quorum had come to an agreement (its high
-# watermark) is stored nowhere: what follows the last agreement may never have counted, and may be
-# cut by the next leader. At least so much counts:
+# Each controller and each broker has a copy. A quorum would continue the longest copy of the latest
+# epoch. The quorum's high watermark is stored nowhere. Records above it may never have been
+# committed, and the next leader may truncate them. The certain records are in one of these.
 #
-#   a snapshot       is made of what counts only: all below its end
-#   one voter        agrees with itself: all of its log
-#   copies           what a majority of the voters has in the newest epoch is never cut any more
+#   `a snapshot`  It contains only committed records, so all offsets below its end are certain.
+#   `one voter`   It agrees with itself, so its whole log is certain.
+#   `copies`      A majority of the voters has these records in the newest epoch. They are never
+#                 truncated.
 #
-# Of a copy that is not the newest one, only that counts for sure which the newest one has, too.
+# In any other copy, only the records that it shares with the newest copy are certain.
 
 
 T = TypeVar("T")
@@ -179,10 +179,10 @@ class MetadataCopy(NamedTuple):
     """One `__cluster_metadata-0`.
 
     Attributes:
-        node_id: whose log dir it is in; None: not known.
+        node_id: the node of its log dir. None: unknown.
         epochs: of leader-epoch-checkpoint, ascending.
-        snapshot_end_offset: of its newest snapshot; 0: it has none.
-        is_end_known: False: its log is damaged to its end, so that it may have had more.
+        snapshot_end_offset: of its newest snapshot, or 0.
+        is_end_known: False: the end of its log is damaged, so that it may have had more.
     """
 
     partition: Partition
@@ -194,17 +194,17 @@ class MetadataCopy(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Its latest epoch; -1: it has none."""
+        """Its latest epoch, or -1."""
         return self.epochs[-1].epoch if self.epochs else -1
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The greater, the more it is to be believed."""
+        """The sort key of copies. The greatest is the newest."""
         return self.epoch, self.end_offset
 
 
 def metadata_copies(selected: Iterable[Selected]) -> tuple[list[MetadataCopy], list[str]]:
-    """Find the copies among directories, newest first; and what cannot be read, in words."""
+    """Return the copies among directories, newest first, and messages about unreadable ones."""
     found: list[MetadataCopy] = []
     notes: list[str] = []
     for each in selected:
@@ -238,7 +238,7 @@ def _read_copy(partition: Partition, node_id: int | None) -> MetadataCopy:
 
 
 def doubtful_ends(copies: Iterable[MetadataCopy], chosen_path: str) -> Iterator[str]:
-    """Say which copies, beside the one that was chosen, may have been newer before their damage."""
+    """Yield messages about other copies that may have been newer before their damage."""
     for each in copies:
         path = each.partition.path
         if path != chosen_path and not each.is_end_known:
@@ -246,11 +246,11 @@ def doubtful_ends(copies: Iterable[MetadataCopy], chosen_path: str) -> Iterator[
 
 
 class ChosenReading(NamedTuple, Generic[T]):
-    """What was read of the copy that counts.
+    """The result of reading the copy that applies.
 
     Attributes:
-        passed_over: newer copies of which not all could be read, or that may have been newer before
-            their damage, in words. Empty: there is none.
+        passed_over: messages about newer copies that could not be read completely, or that may have
+            been newer before their damage. Empty: there are none.
     """
 
     copy: MetadataCopy
@@ -265,19 +265,19 @@ def read_newest_whole(
     *,
     reaches: Callable[[T], bool] = lambda _: True,
 ) -> ChosenReading[T]:
-    """Read the newest copy; if a part of it cannot be read, the newest one of which all can.
+    """Read the newest copy, or if it is incomplete, the newest whole copy.
 
-    Where none is whole, it is the newest. Records that are not understood are no reason: a release
-    that wrote them wrote them to all copies.
+    If no copy is whole, the newest copy applies. A copy with records of an unknown kind counts as
+    whole: the release that wrote them wrote them to all copies.
 
     Args:
         copies: newest first.
-        read: raises UsageError for a copy that does not go back as far as is asked for.
-        problems_of: what could not be read.
-        reaches: whether an older copy goes as far as is asked for, too.
+        read: raises UsageError for a copy that begins after the requested moment.
+        problems_of: returns the unreadable data.
+        reaches: whether an older copy also reaches the requested moment.
 
     Raises:
-        UsageError: no copy goes back as far.
+        UsageError: all copies begin after the requested moment.
     """
     first: ChosenReading[T] | None = None
     refused: UsageError | None = None
@@ -308,7 +308,7 @@ def read_newest_whole(
 
 
 def voters_of(image: ClusterImage, copies: Iterable[MetadataCopy]) -> tuple[int, ...]:
-    """Tell who votes: by the log, else by quorum-state, else each controller that registered."""
+    """Return the voters by the log, else by quorum-state, else all registered controllers."""
     if image.voters:
         return image.voters
     named = (_static_voters(each.partition) for each in copies)
@@ -326,13 +326,12 @@ def _static_voters(partition: Partition) -> tuple[int, ...]:
 
 
 class CountedTo(NamedTuple):
-    """How far a metadata log counts for sure.
+    """The offset up to which a metadata log is certain.
 
     Attributes:
-        end_offset: all below it counts; what is above may.
-        why: in words.
-        parted_from: the newer copy that has something else from there on, or nothing; None: it is
-            the newest one that was read.
+        end_offset: all records below it are certain. Records above may be committed.
+        why: the reason, as text.
+        parted_from: the newer copy that differs or ends there. None: the newest copy was read.
     """
 
     end_offset: int
@@ -347,18 +346,18 @@ def counted_to(
     *,
     read: MetadataCopy | None = None,
 ) -> CountedTo:
-    """Tell how far a copy counts.
+    """Return the offset up to which a copy is certain.
 
     Args:
-        copies: as `metadata_copies` gives them.
-        voters: the controllers that vote; empty: not known.
-        end_offset: where the one that was read was found to end.
-        read: that copy; None: the newest.
+        copies: from `metadata_copies`.
+        voters: node ids of the voters. Empty: unknown.
+        end_offset: the end found in the copy that was read.
+        read: that copy. None: the newest.
     """
     newest = copies[0]
     if read is None or read is newest:
         return _counted_newest(copies, voters, end_offset)
-    # As much of the newest one as is known without its contents: they may be damaged.
+    # The certain part of the newest copy by its epochs only: its contents may be damaged.
     known = _counted_newest(copies, voters, newest.end_offset)
     path = newest.partition.path
     shared = _common(newest, read, read.end_offset) if read.epochs and newest.epochs else 0
@@ -392,7 +391,7 @@ def _counted_newest(
 
 
 def _common(newest: MetadataCopy, other: MetadataCopy, other_end_offset: int) -> int:
-    """How far two logs are the same, by their epochs: the same epoch is the same leader's log."""
+    """Return the end of the common part of two logs, by their epochs: an epoch has one leader."""
     if other is newest or not other.epochs or not newest.epochs:
         return min(other_end_offset, newest.end_offset)
     ends = {

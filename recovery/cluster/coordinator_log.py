@@ -1,4 +1,4 @@
-"""Internal topics in log dirs, and what transaction coordinators know by `__transaction_state`."""
+"""Internal topics in log dirs, and transaction coordinators' state by `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-# -- the partitions of an internal topic in log dirs: which copy of each to read, and are they all
+# -- the partitions of an internal topic in log dirs: the copy of each to read, and their number.
 #
-# Of several copies of one partition, from several nodes, the one that reaches furthest counts:
-# what it lacks was never there, or is no part of the log any more.
+# If several nodes have copies of a partition, the copy that reaches furthest applies. Data that it
+# lacks was never there, or is not part of the log any more.
 
 
 MAX_PROBLEMS_COUNT = 100
@@ -34,7 +34,7 @@ MAX_PROBLEMS_COUNT = 100
 def find_copies(
     log_dirs: Iterable[LogDir], topic: str
 ) -> tuple[dict[int, list[Partition]], list[Problem]]:
-    """Find the live directories of a topic by partition, and those that cannot be listed."""
+    """Return the live directories of a topic by partition, and errors of unreadable directories."""
     copies: dict[int, list[Partition]] = {}
     problems: list[Problem] = []
     listed = ((each, log_dir) for log_dir in log_dirs for each in log_dir.partitions)
@@ -43,13 +43,13 @@ def find_copies(
             of_number = copies.setdefault(directory.name.partition, [])
             try:
                 of_number.append(Partition(directory, around))
-            except AccessError as exc:  # it may be the copy that reaches furthest
+            except AccessError as exc:  # this copy may reach furthest
                 problems.append(exc.without_frames())
     return copies, problems
 
 
 def furthest(copies: list[Partition]) -> list[Partition]:
-    """Return the copies of one partition that reach furthest, as an election compares them."""
+    """Return the copies of one partition that reach furthest, by the order of an election."""
     if len(copies) < 2:
         return copies
     found = [reach(each.leader_epochs(), _end_offset(each)) for each in copies]
@@ -57,9 +57,9 @@ def furthest(copies: list[Partition]) -> list[Partition]:
 
 
 def reach(epochs: Sequence[LeaderEpochEntry] | None, end_offset: int) -> tuple[int, int]:
-    """Return what tells how far a copy reaches: the last leader epoch first, then the length.
+    """Return the sort key of copies: the last leader epoch first, then the log end offset.
 
-    After an unclean election the longer log may be that of the leader before, which is lost.
+    After an unclean election, the longer log may be the former leader's, whose end is lost.
     """
     return (epochs[-1].epoch if epochs else -1, end_offset)
 
@@ -67,13 +67,13 @@ def reach(epochs: Sequence[LeaderEpochEntry] | None, end_offset: int) -> tuple[i
 def _end_offset(partition: Partition) -> int:
     try:
         end = partition.log_end()
-    except AccessError:  # met again, and recorded, if this copy is read
+    except AccessError:  # raised and recorded again if this copy is read
         end = None
     return -1 if end is None else end.offset
 
 
 def partitions_count(image: ClusterImage | None, topic: str, highest: int) -> int | None:
-    """How many partitions the topic has; None if the image does not tell, or cannot be right."""
+    """Return the number of partitions of a topic, or None if the image lacks it or is wrong."""
     if image is None or image.problems or topic not in image.topics:
         return None
     numbers = image.topics[topic].partitions.keys()
@@ -84,14 +84,14 @@ def partitions_count(image: ClusterImage | None, topic: str, highest: int) -> in
 def read_batches(
     source: Partition, take: Callable[[Segment, ScannedBatch], None], problems: list[Problem]
 ) -> None:
-    """Hand over the batches of a partition from its log start on, but for damaged ones.
+    """Pass on the undamaged batches of a partition from its log start offset.
 
-    What cannot be read, and what `take` raises of a batch, joins `problems`.
+    Unreadable data, and errors of `take` for a batch, are added to `problems`.
     """
     reading = source.read(source.local_log_start_offset or 0)
     for _, segment, batch in reading:
         if batch.crc_ok is False:
-            continue  # there is a verdict about the first ones
+            continue  # it has a verdict
         try:
             take(segment, batch)
         except FormatError as exc:
@@ -103,33 +103,33 @@ def read_batches(
 
 
 def add_problem(problems: list[Problem], problem: Problem) -> None:
-    """Keep a problem, unless there are very many."""
+    """Add a problem, unless there are MAX_PROBLEMS_COUNT already."""
     if len(problems) < MAX_PROBLEMS_COUNT:
         problems.append(problem.without_frames())
 
 
 def reading_problems(source: Partition, reading: RangeRead) -> Iterator[Problem]:
-    """Tell what could not be read of a partition that was read to its end."""
+    """Yield the errors of a partition that was read to its end."""
     for files, verdict in reading.verdicts:
         if verdict.errno:
             yield AccessError(OSError(verdict.errno, verdict.reason), files.log.path)
-        elif verdict.check_id != "SEG-6":  # a torn or preallocated tail is no loss
+        elif verdict.check_id != "SEG-6":  # a torn or preallocated tail loses nothing
             reason, check_id = verdict.reason or verdict.kind, verdict.check_id
             damage = CorruptError(reason, check_id=check_id, pos=verdict.start_pos)
             yield damage.located(files.log.path)
     yield from source.problems
 
 
-# -- what transaction coordinators know, by the newest record of each id in `__transaction_state`
+# -- the state of transaction coordinators, by the newest record of each id.
 #
-# A transactional.id belongs to one partition of that topic, by its hash; what its newest record
-# says holds, a null value forgets the id. Older records only tell which producer ids it has had
-# (TXN-7). Nothing can be said of an id whose partition was not given, or not read whole. A record
-# in another partition than the id's own is not looked at, as no coordinator would.
+# A transactional.id belongs to one partition of `__transaction_state`, by its hash. Its newest
+# record holds, and a null value removes the id. Older records only show earlier producer ids
+# (TXN-7). If an id's partition was not given, or not read completely, its state is unknown. Like a
+# coordinator, this module skips records in another partition than the id's own.
 
 
 class IdRecord(NamedTuple):
-    """The newest record of a transactional.id; `state` is None if the id was forgotten."""
+    """The newest record of a transactional.id. `state` is None if the id was removed."""
 
     transactional_id: str
     partition: int  # of `__transaction_state`
@@ -138,9 +138,9 @@ class IdRecord(NamedTuple):
 
 
 class StatePartition(NamedTuple):
-    """A partition of `__transaction_state` that was given.
+    """A given partition of `__transaction_state`.
 
-    `leader_epoch` is that of its last leader as far as it is known, -1 if it is not.
+    `leader_epoch` is its last leader's epoch, or -1 if it is unknown.
     """
 
     partition: int
@@ -150,19 +150,19 @@ class StatePartition(NamedTuple):
 
 
 class CoordinatorLog:
-    """The records of all coordinators that were given.
+    """The records of all given coordinators.
 
     Args:
-        log_dirs: where to look, all of one cluster.
-        image: its state; None if nothing tells how many partitions the topic has.
+        log_dirs: log dirs of one cluster.
+        image: its state. None if the number of partitions of the topic is unknown.
 
     Attributes:
         ids: the newest record of each transactional.id.
-        partitions: those of `__transaction_state` that were read.
-        partitions_count: how many there are; None: unknown.
-        lagging: partitions of which not all replicas were given: others may have newer records.
+        partitions: the partitions of `__transaction_state` that were read.
+        partitions_count: their number. None: unknown.
+        lagging: partitions with missing replicas, which may have newer records.
         misplaced_count: records of ids that do not belong to their partition.
-        problems: what could not be read or parsed.
+        problems: errors of reading or parsing.
     """
 
     def __init__(
@@ -171,14 +171,14 @@ class CoordinatorLog:
         image: ClusterImage | None = None,
         on_record: Callable[[IdRecord], None] | None = None,
     ) -> None:
-        """`on_record` is told of each record, not of the newest only."""
+        """Read the log dirs. `on_record` is called for each record, not only for the newest."""
         self._on_record = on_record
         self.ids: dict[str, IdRecord] = {}
         self.partitions: dict[int, StatePartition] = {}
         self.lagging: list[int] = []
         self.misplaced_count = 0
         self.problems: list[Problem] = []
-        self._owners: dict[int, str] = {}  # producer id -> the last one that had it
+        self._owners: dict[int, str] = {}  # producer id -> its last transactional.id
         copies, problems = find_copies(log_dirs, TRANSACTION_STATE_TOPIC)
         self.problems += problems
         highest = max(copies, default=-1)
@@ -224,7 +224,7 @@ class CoordinatorLog:
                 if state is not None:
                     _ = state.status  # COO-4
             except FormatError as exc:
-                exc.pos = 0  # a place in the key or the value is no place in the file
+                exc.pos = 0  # a position in the key or the value is not a position in the file
                 add_problem(self.problems, exc.located(segment.path, batch.pos))
                 continue
             newest = self.ids.get(transactional_id)
@@ -248,51 +248,51 @@ class CoordinatorLog:
         count = self.partitions_count
         return count is None or coordinator_partition(transactional_id, count) == number
 
-    # --- what is known
+    # --- the state
 
     @property
     def producer_ids(self) -> Collection[int]:
-        """All that a transactional.id has, or had."""
+        """All producer ids that a transactional.id has, or had."""
         return self._owners.keys()
 
     @property
     def is_complete(self) -> bool:
-        """All partitions, by a known number of them, were read whole."""
+        """Return whether all partitions, of a known number, were read completely."""
         count = self.partitions_count
         return count is not None and all(self.has_whole(each) for each in range(count))
 
     @property
     def has_all(self) -> bool:
-        """Whether no partition that the topic is known to have is missing, or not whole.
+        """Return whether all known partitions of the topic were read completely.
 
-        Where nothing tells that there is such a topic, nothing is missing.
+        If the topic is unknown, nothing is missing.
         """
         count = self.partitions_count
         known = max(self.partitions, default=-1) + 1 if count is None else count
         return all(self.has_whole(each) for each in range(known))
 
     def has_all_of(self, transactional_id: str) -> bool:
-        """The same of the one partition that an id belongs to; of all where that is unknown."""
+        """Return `has_all` for the one partition of an id, or for all if that is unknown."""
         home = self.partition_of(transactional_id)
         return self.has_all if home is None else self.has_whole(home)
 
     def has_whole(self, partition: int) -> bool:
-        """Whether a partition of `__transaction_state` was given and read whole."""
+        """Return whether a partition of `__transaction_state` was given and read completely."""
         found = self.partitions.get(partition)
         return found is not None and found.is_whole
 
     def owner_of(self, producer_id: int) -> IdRecord | None:
-        """Return the newest record of the id that has, or had, a producer id; None: no record."""
+        """Return the newest record of the id that has, or had, a producer id, or None."""
         owner = self._owners.get(producer_id)
         return None if owner is None else self.ids[owner]
 
     def knows(self, producer_id: int) -> bool:
-        """Whether what `owner_of` says is all that the coordinators know of a producer id."""
+        """Return whether `owner_of` has all the coordinators' knowledge about a producer id."""
         owner = self.owner_of(producer_id)
         return self.is_complete if owner is None else self.has_whole(owner.partition)
 
     def partition_of(self, transactional_id: str) -> int | None:
-        """Return the partition of `__transaction_state` for an id; None: unknown."""
+        """Return the partition of `__transaction_state` for an id, or None if it is unknown."""
         found = self.ids.get(transactional_id)
         if found is not None:
             return found.partition

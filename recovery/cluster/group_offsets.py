@@ -1,18 +1,18 @@
 """Committed offsets of all consumer groups for one topic-partition, from `__consumer_offsets`.
 
-Each partition of that topic is replayed from its log start as a group coordinator of Kafka 4 does
-when it loads it (CoordinatorLoaderImpl; OffsetMetadataManager.replay, replayEndTransactionMarker):
+Each partition of that topic is replayed from its log start offset, as a group coordinator of Kafka
+4 loads it (CoordinatorLoaderImpl, OffsetMetadataManager.replay and replayEndTransactionMarker):
 
-  commit without producer id  counts at once, whatever was there
-  commit with a producer id   waits for the next marker of that id. COMMIT puts it in place of what
-                              counts only if its own record has the greater offset: a commit that
-                              was made since is not overwritten. ABORT drops it
-  tombstone                   removes what counts, and what waits, whoever's it is
+    commit without producer id  is in force at once, whatever was there
+    commit with a producer id   is pending until the next marker of that id. COMMIT replaces the
+                                commit in force only if its own record has the greater offset, so
+                                that a later commit stays. ABORT drops it
+    tombstone                   removes the commit in force, and pending commits of all producers
 
-What lies above the high watermark counts too: how far it was replicated cannot be known. Only keys
-that hold topic and partition side by side can concern it. Other records are passed over, and so
-are batches without these bytes, unless they are compressed: what does not parse there, under a
-right checksum, is not noticed.
+Commits above the high watermark are in force too: the offset up to which they were replicated is
+unknown. Only keys with topic and partition next to each other can be relevant. Other records are
+skipped, and so are uncompressed batches without these bytes. Records in them that do not parse,
+under a correct checksum, are not reported.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ class CommittedOffset(NamedTuple):
 
     group: str
     offset: int
-    is_pending: bool  # its transaction has no marker yet: it does not count yet
+    is_pending: bool  # its transaction has no marker, so it is not in force
 
 
 class GroupOffsets(NamedTuple):
-    """What the groups have committed for one topic-partition.
+    """The commits of all groups for one topic-partition.
 
-    `offsets` are by group, what counts before what is pending (one for each open transaction). A
-    group that several partitions hold, since their number was raised, is in it for each of them;
-    in `offsets_in` they are apart, by partition of `__consumer_offsets`.
+    `offsets` are by group: the commit in force, then one pending commit per open transaction. If
+    the number of partitions was raised, a group may have commits in several partitions, and is
+    listed for each. `offsets_in` has them by partition of `__consumer_offsets`.
     """
 
     offsets: tuple[CommittedOffset, ...]
-    read_partitions: tuple[int, ...]  # of `__consumer_offsets`: those that were read whole
-    partitions_count: int | None  # how many it has by the cluster image; None: unknown
-    problems: tuple[Problem, ...]  # what was not readable or not understood, at most 100 of them
+    read_partitions: tuple[int, ...]  # of `__consumer_offsets`, if they were read completely
+    partitions_count: int | None  # by the cluster image; None: unknown
+    problems: tuple[Problem, ...]  # unreadable or unknown data, at most 100 entries
     offsets_in: Mapping[int, tuple[CommittedOffset, ...]]
 
     @property
     def is_complete(self) -> bool:
-        """All partitions, by a known number of them, were read, and everything was understood."""
+        """Return whether all partitions, of a known number, were read completely."""
         count = self.partitions_count
         return not self.problems and count is not None and self.read_partitions == (*range(count),)
 
@@ -81,13 +81,13 @@ class GroupOffsets(NamedTuple):
 def find_group_offsets(
     log_dirs: Iterable[LogDir], topic: str, partition: int, *, image: ClusterImage | None = None
 ) -> GroupOffsets | None:
-    """Find what all groups have committed for `topic`-`partition`.
+    """Find the commits of all groups for `topic`-`partition`.
 
-    All `log_dirs`, and the image, must be of one cluster. Of several copies of a partition of
-    `__consumer_offsets` the one that reaches furthest is used, be it a diverged one or not.
+    All `log_dirs`, and the image, must be of one cluster. If a partition of `__consumer_offsets`
+    has several copies, the copy that reaches furthest is used, even if it diverged.
 
-    Returns None when no log dir holds a live partition of `__consumer_offsets`. Raises nothing for
-    what is on disk: see `problems`. A value that cannot be read leaves what was there before.
+    Returns None if no log dir has a live partition of `__consumer_offsets`. Data on disk raises no
+    error: see `problems`. A value that cannot be read leaves the earlier value.
     """
     copies, problems = find_copies(log_dirs, GROUPS_TOPIC)
     if not copies:
@@ -107,7 +107,7 @@ def find_group_offsets(
 
 
 def _replay_furthest(copies: list[Partition], wanted: TopicPartition) -> _Replay:
-    """Replay the one copy with the greatest log end; of several, a whole one if there is one."""
+    """Replay the copy with the greatest log end offset, preferably a whole copy."""
     for each in furthest(copies):
         replay = _Replay(each, wanted)
         if replay.is_whole:
@@ -123,11 +123,11 @@ class CommitRecord(NamedTuple, Generic[Value]):
 
 
 class Commits(Generic[Key, Value]):
-    """What counts, and what waits for a marker, by the rules above.
+    """Commits in force and pending commits, by the rules of this module.
 
     Attributes:
-        settled: what counts, by what it is committed for.
-        pending: by producer id, what counts once that commits.
+        settled: the commits in force, by key.
+        pending: by producer id, commits that its COMMIT marker puts in force.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class Commits(Generic[Key, Value]):
         self.pending: dict[int, dict[Key, CommitRecord[Value]]] = {}
 
     def add(self, key: Key, commit: CommitRecord[Value], producer_id: int) -> None:
-        """Take a commit; a coordinator does not ask for the transactional flag."""
+        """Take a commit. Like a coordinator, it does not check the transactional flag."""
         if producer_id == NO_PRODUCER_ID:
             self.settled[key] = commit
         else:
@@ -165,7 +165,7 @@ class _Replay:
     def __init__(self, source: Partition, wanted: TopicPartition) -> None:
         self.problems: list[Problem] = []
         self._wanted = wanted
-        # What becomes of a name that is none does not matter: no key has it.
+        # No key has an illegal name, so its encoding does not matter.
         name = wanted.topic.encode(errors="replace")[:MAX_STRING_BYTES]
         self._needle = INT16.pack(len(name)) + name + INT32.pack(wanted.partition)
         self._commits: Commits[str, int] = Commits()  # by group
@@ -194,7 +194,7 @@ class _Replay:
                 if record.key is not None and self._needle in record.key:
                     self._replay_record(record, record.key, batch.header.producer_id)
             except FormatError as exc:
-                exc.pos = 0  # a place in the key or the value is no place in the file
+                exc.pos = 0  # a position in the key or the value is not a position in the file
                 add_problem(self.problems, exc.located(segment.path, batch.pos))
 
     def _replay_record(self, record: LogRecord, key: bytes, producer_id: int) -> None:
@@ -211,7 +211,7 @@ class _Replay:
 
 
 class _Window:
-    """Tells whether batches may hold some bytes, without a read and a decoding for each of them."""
+    """A window of a segment that shows without decoding whether batches may contain some bytes."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -220,7 +220,7 @@ class _Window:
         self._is_readable = True
 
     def may_hold(self, needle: bytes, batch: ScannedBatch) -> bool:
-        """False if it surely does not."""
+        """Return False if the batch certainly does not contain the bytes."""
         size = batch.header.batch_bytes
         if not self._is_readable or batch.header.codec or size > WINDOW_BYTES:
             return True
@@ -228,6 +228,6 @@ class _Window:
         if start + size > len(self._data):  # batches come by position
             self._data, unreadable = self.segment.file.read_at(batch.pos, WINDOW_BYTES)
             self._start_pos, start = batch.pos, 0
-            # Else the rest of the segment is read batch by batch, and that says what is wrong.
+            # Else the rest of the segment is read batch by batch, and that reports the error.
             self._is_readable = not unreadable and size <= len(self._data)
         return not self._is_readable or self._data.find(needle, start, start + size) >= 0

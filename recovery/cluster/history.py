@@ -1,12 +1,12 @@
-"""What became of the cluster, change by change: a stream over `__cluster_metadata-0`.
+"""The history of the cluster: a stream of changes from `__cluster_metadata-0`.
 
-`read_history` gives typed changes in log order, of partitions, brokers, settings, features and
-the quorum's leaders; what was there when the metadata begin comes first, as changes from
-nothing. The memory it takes is that of one state of the cluster. Records of a metadata
-transaction come when its end does, with that offset and time.
+`read_history` returns typed changes in log order, of partitions, brokers, settings, features and
+the quorum's leaders. The first state of the metadata comes first, as changes from nothing. Memory
+holds one state of the cluster. Records of a metadata transaction come at its end, with the end's
+offset and time.
 
-Where offsets are missing, an `Unread` is given: what follows is told from the state before,
-until a whole snapshot of later offsets says what is true again; its differences are changes by
+For missing offsets it returns an `Unread`. Later changes then refer to the state before, until a
+whole snapshot of later offsets shows the true state. The differences to it are changes by
 `Why.SNAPSHOT`.
 """
 
@@ -48,43 +48,43 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import Verdict
 
 
-# -- why a partition or a broker is another one than before: told from the two states of it
+# -- the reason for a change of a partition or a broker, from the states before and after
 
 
 NO_LEADER = -1
 
 
 class Why(StrEnum):
-    """What a change of a partition is."""
+    """The kind of a change of a partition."""
 
     CREATED = "created"
     DELETED = "deleted"
     ELECTION = "election"  # of a member of the ISR
-    ELR_ELECTION = "ELR election"  # of an eligible leader replica: it has all that was acknowledged
+    ELR_ELECTION = "ELR election"  # of an eligible leader replica with all acknowledged records
     LAST_KNOWN_ELECTION = "last known election"  # of the last leader, with ISR and ELR empty
     UNCLEAN_ELECTION = "unclean election"
     NO_LEADER = "no leader"
     EPOCH_BUMP = "epoch bump"  # the same leader in a new epoch
-    RECOVERED = "recovered"  # the leader of an unclean election is done with its recovery
+    RECOVERED = "recovered"  # the leader of an unclean election has finished its recovery
     ISR_SHRINK = "ISR shrink"
     ISR_EXPAND = "ISR expand"
     ELR = "ELR"
     REASSIGNMENT = "reassignment"  # replicas are added or removed
-    REASSIGNED = "reassigned"  # it is done
+    REASSIGNED = "reassigned"  # the reassignment is complete
     REASSIGNMENT_CANCELLED = "reassignment cancelled"
     DIRECTORY = "directory"
-    SETTING = "setting"  # of min.insync.replicas: acks=all is refused now, or taken again
-    SNAPSHOT = "snapshot"  # how it came to this is not told
+    SETTING = "setting"  # of min.insync.replicas: acks=all is refused or accepted since then
+    SNAPSHOT = "snapshot"  # the cause is unknown
     NONE = "no change"
 
     @property
     def is_unclean(self) -> bool:
-        """The new leader may not have had all that was acknowledged."""
+        """Return whether the new leader may lack acknowledged records."""
         return self in (Why.UNCLEAN_ELECTION, Why.LAST_KNOWN_ELECTION)
 
     @property
     def is_election(self) -> bool:
-        """There is another leader now."""
+        """Return whether the leader changed."""
         return self in _ELECTIONS
 
 
@@ -94,14 +94,14 @@ _ELECTIONS = frozenset(
 
 
 class BrokerWhy(StrEnum):
-    """What a change of a broker is."""
+    """The kind of a change of a broker."""
 
     REGISTERED = "registered"  # each start is a new registration
     UNREGISTERED = "unregistered"
     FENCED = "fenced"
     UNFENCED = "unfenced"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
-    DIRECTORIES = "directories"  # others are online now, or cordoned
+    DIRECTORIES = "directories"  # others are online or cordoned
     SNAPSHOT = "snapshot"
     OTHER = "other"
 
@@ -109,7 +109,7 @@ class BrokerWhy(StrEnum):
 def partition_reasons(
     before: PartitionImage | None, after: PartitionImage | None
 ) -> tuple[Why, ...]:
-    """Tell what makes two states of a partition differ; never empty."""
+    """Return the differences between two states of a partition, never empty."""
     if before is None or after is None:
         return (Why.DELETED if after is None else Why.CREATED,)
     found = []
@@ -162,7 +162,7 @@ def _reassignment(before: PartitionImage, after: PartitionImage) -> Why:
 
 
 def broker_reasons(before: BrokerImage | None, after: BrokerImage | None) -> tuple[BrokerWhy, ...]:
-    """Tell what makes two states of a broker differ; never empty."""
+    """Return the differences between two states of a broker, never empty."""
     if after is None:
         return (BrokerWhy.UNREGISTERED,)
     if before is None or after.broker_epoch != before.broker_epoch:
@@ -177,19 +177,20 @@ def broker_reasons(before: BrokerImage | None, after: BrokerImage | None) -> tup
     return tuple(found) or (BrokerWhy.OTHER,)
 
 
-# -- what can become of a cluster: the changes that `history` gives, as values
+# -- the changes of a cluster that `history` returns, as values
 
 
 class PartitionChange(NamedTuple):
-    """A partition is another one than before.
+    """A change of a partition.
 
     Attributes:
-        offset, timestamp_ms: of the metadata record that brought it into force; -1: no time.
-        before: None: it was not there.
-        after: None: it is not there any more.
-        why: what it comes to, as far as the two tell; never empty.
-        min_insync_replicas: what acks=all needs now; 0 if it is not there.
-        is_under_min_isr: acks=all is refused now: too few in the ISR, or nobody leads.
+        offset, timestamp_ms: of the metadata record that brought it into force. A time of -1 is
+            none.
+        before: None: the partition was created.
+        after: None: the partition was deleted.
+        why: the kinds of the change, never empty.
+        min_insync_replicas: the required replicas for acks=all, or 0 after deletion.
+        is_under_min_isr: acks=all is refused: the ISR is too small, or there is no leader.
     """
 
     offset: int
@@ -205,12 +206,12 @@ class PartitionChange(NamedTuple):
 
     @property
     def is_unclean(self) -> bool:
-        """A leader was elected that may not have had all that was acknowledged."""
+        """Return whether an elected leader may lack acknowledged records."""
         return any(each.is_unclean for each in self.why)
 
 
 class BrokerChange(NamedTuple):
-    """A broker registered, was fenced, let in again, or went."""
+    """A broker that was registered, fenced, unfenced, or unregistered."""
 
     offset: int
     timestamp_ms: int
@@ -221,7 +222,7 @@ class BrokerChange(NamedTuple):
 
 
 class SettingChange(NamedTuple):
-    """A dynamic setting. Values may be secrets: `cluster_metadata.SECRET_CONFIG` tells by name."""
+    """A dynamic setting. Values may be secrets: see `cluster_metadata.SECRET_CONFIG`."""
 
     offset: int
     timestamp_ms: int
@@ -233,7 +234,7 @@ class SettingChange(NamedTuple):
 
 
 class FeatureChange(NamedTuple):
-    """A feature has another level; 0: none."""
+    """A new level of a feature. 0: none."""
 
     offset: int
     timestamp_ms: int
@@ -243,7 +244,7 @@ class FeatureChange(NamedTuple):
 
 
 class QuorumLeaderChange(NamedTuple):
-    """A controller began to lead the metadata log."""
+    """A controller that became leader of the metadata log."""
 
     offset: int
     timestamp_ms: int
@@ -253,12 +254,12 @@ class QuorumLeaderChange(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Offsets that are not known: changes may lie in them.
+    """Unknown offsets, which may contain changes.
 
     Attributes:
-        offset: the first one.
-        timestamp_ms: of the record before; -1: there is none.
-        end_offset: one above the last one; None: how far it goes is not known.
+        offset: the first offset.
+        timestamp_ms: of the record before, or -1.
+        end_offset: exclusive end. None: unknown.
     """
 
     offset: int
@@ -272,33 +273,33 @@ Change = (
 )
 
 
-# -- where a history of the cluster begins, and where it is to stop
+# -- the start of a history of the cluster, and its requested end
 
 
 class Moment(NamedTuple):
-    """Where to stop: behind an offset, or before the first record of a later time."""
+    """The requested end: after an offset, or before the first record of a later time."""
 
     offset: int | None = None
     timestamp_ms: int | None = None
 
     def is_before(self, offset: int, timestamp_ms: int) -> bool:
-        """Whether a record is beyond it."""
+        """Return whether a record is after this moment."""
         if self.offset is not None:
             return offset > self.offset
         return self.timestamp_ms is not None and timestamp_ms > self.timestamp_ms
 
 
 class HistoryStart(NamedTuple):
-    """Where the changes begin: a snapshot, or offset 0 with nothing."""
+    """The start of the changes: a snapshot, or offset 0 without any state."""
 
     image: ClusterImage
     problems: tuple[Problem, ...] = ()
 
 
 def find_start(partition: MetadataLog, until: Moment | None) -> HistoryStart:
-    """The oldest snapshot that the log goes on from; the newest one before a moment, if given.
+    """Return the oldest snapshot that the log continues, or the newest before a moment.
 
-    Without any log the newest snapshot is all that there is.
+    Without any log, return the newest snapshot.
     """
     log_start = partition.segments[0].base_offset if partition.segments else None
     entries = list(partition.files.checkpoints)
@@ -322,7 +323,7 @@ def find_start(partition: MetadataLog, until: Moment | None) -> HistoryStart:
         elif until is None or not _is_beyond(image, until):
             return HistoryStart(image, tuple(rejected))
     if until is not None and log_start != 0:
-        return find_start(partition, None)  # if anything is as old, it is that
+        return find_start(partition, None)  # nothing else can be as old
     if log_start == 0 or below is None:
         return HistoryStart(ClusterImage(), tuple(rejected))
     return HistoryStart(below, tuple(rejected))
@@ -335,7 +336,7 @@ def _is_beyond(image: ClusterImage, until: Moment) -> bool:
 
 
 def require_within(partition: MetadataLog, start: HistoryStart, until: Moment) -> None:
-    """Raise UsageError if a moment lies before all that a directory has."""
+    """Raise UsageError if a moment lies before all data of a directory."""
     first = start.image.snapshot_offset
     time_ms = start.image.snapshot_timestamp_ms
     is_early = until.offset is not None and until.offset < first - 1
@@ -364,26 +365,26 @@ def read_history(
 
     Args:
         partition: a `storage.dirs.partition.Partition` of it.
-        until: what comes behind it is not read.
-        is_wanted: of which topics changes are given; all of them count for the state.
+        until: records after this moment are not read.
+        is_wanted: selects the topics whose changes are returned. The state includes all topics.
 
     Raises:
-        UsageError: `until` lies before all that the directory has.
+        UsageError: `until` lies before all data of the directory.
     """
     return History(partition, find_start(partition, None), until, is_wanted)
 
 
 def read_state(partition: MetadataLog, until: Moment) -> History:
-    """Read the state at a moment, from the newest snapshot before it; no changes are told.
+    """Read the state at a moment, from the newest snapshot before it, without changes.
 
     Raises:
-        UsageError: `until` lies before all that the directory has.
+        UsageError: `until` lies before all data of the directory.
     """
     return _drained(History(partition, find_start(partition, until), until, lambda _topic: False))
 
 
 def read_through(partition: MetadataLog, until: Moment = ALL) -> History:
-    """Read all that `read_history` would, and tell no changes: is it whole?
+    """Read all data of `read_history` without changes, to check that it is whole.
 
     Raises:
         UsageError: as `read_history`.
@@ -401,16 +402,16 @@ class History:
     """Iterator of changes, in log order.
 
     Attributes:
-        image: the state after the change that was given last.
-        start_offset: where the changes begin: what was before is in no file, or not asked for.
-        timestamp_ms: of the last record that counted; -1: none.
-        end_offset: one above the last record that counted.
-        records_count: how many were read.
-        went_back_offset: the first record that is older than one before it: clocks of controllers
-            differ. None: there is none.
-        problems: what could not be read, complete at the end.
-        torn: what is said of a last batch that is cut short, as after a crash; None: there is none.
-        is_past: what comes behind the moment was met, so that nothing before it is missing.
+        image: the state after the last returned change.
+        start_offset: start of the changes. Earlier changes are in no file, or not requested.
+        timestamp_ms: of the last applied record, or -1.
+        end_offset: one above the last applied record.
+        records_count: number of records read.
+        went_back_offset: the first record that is older than an earlier record, because clocks of
+            controllers differ. None: there is none.
+        problems: errors of reading, complete at the end.
+        torn: the verdict on a torn last batch, as after a crash. None: there is none.
+        is_past: a record after the moment was read, so that nothing before it is missing.
     """
 
     def __init__(
@@ -435,8 +436,8 @@ class History:
         self._until = until
         self._is_wanted = is_wanted
         self._insync: dict[tuple[str, int], int] = {}
-        self._resync: list[int] = []  # ends of snapshots that may say what is true behind a gap
-        self._offset = self.start_offset  # of the record that is being told
+        self._resync: list[int] = []  # ends of snapshots that may show the state after a gap
+        self._offset = self.start_offset  # of the current record
         require_within(partition, start, until)
         self._changes = self._read()
 
@@ -448,12 +449,12 @@ class History:
 
     @property
     def is_complete(self) -> bool:
-        """Every record so far was read and understood."""
+        """Return whether every record so far was read and is of a known kind."""
         return not self.problems and not self.image.unknown_records_count
 
     @property
     def reaches(self) -> bool:
-        """It goes as far as was asked for."""
+        """Return whether it reaches the requested end."""
         until = self._until
         if until.offset is not None:
             return self.end_offset > until.offset
@@ -486,7 +487,7 @@ class History:
         self.torn = torn[-1] if torn else None
 
     def _tail(self, read: MetadataBatches, last: MetadataBatch | None) -> Iterator[Change]:
-        """Tell what lies behind the last good batch: damage, or a snapshot ahead of the log."""
+        """Yield changes after the last good batch: damage, or a snapshot ahead of the log."""
         base_offset = -1 if last is None else last.segment.base_offset
         end_pos = 0 if last is None else last.batch.pos + last.batch.header.batch_bytes
         reasons = [
@@ -569,7 +570,7 @@ class History:
         if len(self.problems) < MAX_PROBLEMS_COUNT:
             self.problems.append(problem.without_frames())
 
-    # --- what is not known ------------------------------------------------------------------------
+    # --- unknown offsets --------------------------------------------------------------------------
 
     def _unread(
         self, end_offset: int | None, reason: str, *, from_offset: int | None = None
@@ -606,7 +607,7 @@ class History:
         return [each for each in found if each >= from_offset]
 
     def _resynced(self, offset: int) -> Iterator[Change]:
-        """Take the first whole snapshot behind a gap, once the log has come to its end."""
+        """Take the first whole snapshot after a gap, once the log reaches its end offset."""
         while self._resync and self._resync[0] <= offset:
             end_offset = self._resync.pop(0)
             (path,) = (
@@ -630,7 +631,7 @@ class History:
             yield from self._differences(before, image)
 
     def _differences(self, before: ClusterImage, after: ClusterImage) -> Iterator[Change]:
-        """Tell what a snapshot has other than the state before."""
+        """Yield the differences of a snapshot to the state before."""
         for name in sorted({*before.features} | {*after.features}):
             levels = before.features.get(name, 0), after.features.get(name, 0)
             if levels[0] != levels[1]:
@@ -671,7 +672,7 @@ class History:
     # --- one record -------------------------------------------------------------------------------
 
     def _told(self, record: MetadataRecord) -> Iterable[Change]:
-        """Let a record come into force; returns what it changes."""
+        """Apply a record, and return its changes."""
         tell = self._TELL.get(record.api_key)
         if tell is None:
             self.image.apply(record)

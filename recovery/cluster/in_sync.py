@@ -1,4 +1,4 @@
-"""What a partition's changes come to: who was in the ISR when, spans, elections."""
+"""Results of a partition's changes: its ISR at a time, spans, elections."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition, Place
 
 
-# -- who was in the ISR when an offset of a partition was acknowledged, as far as that can be told
+# -- the ISR at the time when an offset of a partition was acknowledged, as far as it is known.
 #
-# The log says in which leader epoch a record was appended, the metadata who led in that epoch and
-# which ISRs there were in it, one after the other. When it was acknowledged is written nowhere:
-# not before it was appended, and not later than the first high watermark above it that is known.
-# So each ISR of its epoch may have been that one; the record's own time says which one is likely.
-# If it was not acknowledged in its epoch, it was in a later one, and these are given, too.
+# The log has the leader epoch of a record. The metadata have the leader of that epoch, and the
+# sequence of ISRs in it. The time of acknowledgement is stored nowhere. It is not before the
+# append, and not after the first known high watermark above the offset. Therefore each ISR of its
+# epoch is possible, and the record's own time shows the likely ISR. If the record was not
+# acknowledged in its epoch, then in a later epoch, whose ISRs are also listed.
 
 
 class AckStanding(StrEnum):
-    """How an ISR stands to the acknowledgement of an offset."""
+    """The certainty that an ISR acknowledged an offset."""
 
-    KNOWN = "known"  # there was no other ISR
+    KNOWN = "known"  # no other ISR existed
     LIKELY = "likely"  # by the record's own time
     POSSIBLE = "possible"  # in its leader epoch
-    LATER = "later"  # in a later leader epoch: if it was not acknowledged before
+    LATER = "later"  # in a later leader epoch, if it was not acknowledged before
 
 
 class RecordOrigin(NamedTuple):
-    """An offset as copies of the partition have it. Copies that have diverged have two of one.
+    """An offset in copies of the partition. Diverged copies have two origins of one offset.
 
     Attributes:
-        timestamp_ms: of the record; None: it has none, or it cannot be read.
-        is_append_time: by the clock of the leader; else by that of the producer.
-        topic_id: of partition.metadata; None: not known.
+        timestamp_ms: of the record. None: it has none, or it cannot be read.
+        is_append_time: by the clock of the leader, else of the producer.
+        topic_id: of partition.metadata. None: unknown.
         paths: of the copies.
-        acknowledged_by: the copies whose high watermark is above it.
+        acknowledged_by: the copies with a high watermark above it.
     """
 
     offset: int
@@ -58,10 +58,10 @@ class RecordOrigin(NamedTuple):
 
 
 class InSync(NamedTuple):
-    """An ISR that may have acknowledged it; `state` was in force from its start to its end.
+    """An ISR that may have acknowledged the offset. `state` was in force from start to end.
 
     Attributes:
-        end_offset, end_timestamp_ms: of the change that ended it; None: it is in force still.
+        end_offset, end_timestamp_ms: of the change that ended it. None: it is still in force.
     """
 
     standing: AckStanding
@@ -74,9 +74,9 @@ class InSync(NamedTuple):
 
 
 def record_origins(copies: Iterable[Partition], offset: int) -> list[RecordOrigin]:
-    """Find an offset in copies of a partition; one value for each leader epoch that it has there.
+    """Find an offset in copies of a partition, and return one origin per leader epoch.
 
-    What cannot be read is among the problems of the copy.
+    Errors of reading are added to the problems of the copy.
     """
     found: dict[tuple[int, str | None], RecordOrigin] = {}
     for copy in copies:
@@ -113,7 +113,7 @@ def _find(copy: Partition, offset: int) -> Place | None:
 
 
 def _time(place: Place, offset: int) -> int | None:
-    """The time of a record; of its batch, where compaction has removed it from there."""
+    """Return the time of a record, or of its batch if compaction removed the record."""
     header = place.batch.header
     time_ms = header.max_timestamp_ms
     try:
@@ -134,15 +134,15 @@ def in_sync_at(
     *,
     before_epoch: int | None = None,
 ) -> list[InSync]:
-    """Tell the ISRs that may have acknowledged a record, in order; [] if its epoch is not known.
+    """Return the ISRs that may have acknowledged a record, in order, or [] if its epoch is unknown.
 
     Args:
-        changes: of the metadata, all of them.
-        origin: where the record is.
+        changes: all changes of the metadata.
+        origin: the record.
         topic: its name.
         partition: its number.
-        before_epoch: another copy has another record there, of that leader epoch: from then on it
-            was this one no more that was acknowledged. None: there is none.
+        before_epoch: leader epoch of a different record at that offset in another copy. From this
+            epoch on, this record cannot have been acknowledged. None: there is none.
     """
     found = [
         each
@@ -163,7 +163,7 @@ def in_sync_at(
 def _versions(
     changes: Iterable[Change], origin: RecordOrigin, topic: str, partition: int
 ) -> Iterator[InSync]:
-    """The states with a leader from the record's epoch on, each with its end."""
+    """Yield the states with a leader since the record's epoch, each with its end."""
     current: InSync | None = None
     for change in changes:
         if not _is_of(change, origin, topic, partition):
@@ -204,7 +204,7 @@ def _is_same(one: PartitionImage, other: PartitionImage) -> bool:
 
 
 def _likely(own: Sequence[InSync], origin: RecordOrigin) -> InSync | None:
-    """The one in force at the record's own time; the nearest one if it lies before or behind."""
+    """Return the ISR at the record's own time, or the first if the time is earlier."""
     time_ms = origin.timestamp_ms
     if time_ms is None:
         return None
@@ -212,10 +212,10 @@ def _likely(own: Sequence[InSync], origin: RecordOrigin) -> InSync | None:
     return begun[-1] if begun else own[0]
 
 
-# -- what the changes of a partition come to: spans under min.insync.replicas, elections, in sums
+# -- results of the changes of a partition: spans under min.insync.replicas, elections, sums.
 #
-# Fed with the changes of `history`, one after the other. The memory it takes grows with the number
-# of partitions only.
+# The input is the changes of `history`, one by one. Memory grows only with the number of
+# partitions.
 
 
 class UnderIsrSpan(NamedTuple):
@@ -223,11 +223,11 @@ class UnderIsrSpan(NamedTuple):
 
     Attributes:
         start_offset: of the change that began it.
-        is_start_known: False: it was so already when the metadata begin.
-        end_offset: of the change that ended it; None: it has not ended.
+        is_start_known: False: it began before the first metadata.
+        end_offset: of the change that ended it. None: it has not ended.
         end_timestamp_ms: None: it has not ended.
-        least_in_sync_count: the fewest that were in the ISR meanwhile, with a leader; else 0.
-        was_leaderless: for some of it nobody led.
+        least_in_sync_count: the smallest size of the ISR with a leader, else 0.
+        was_leaderless: there was no leader for some of the time.
     """
 
     topic: str
@@ -243,18 +243,18 @@ class UnderIsrSpan(NamedTuple):
 
     @property
     def duration_ms(self) -> int | None:
-        """How long it was; None: it has not ended, or clocks contradict each other."""
+        """Its duration. None: it has not ended, or clocks contradict each other."""
         if self.end_timestamp_ms is None or self.end_timestamp_ms < self.start_timestamp_ms:
             return None
         return self.end_timestamp_ms - self.start_timestamp_ms
 
 
 class PartitionSum:
-    """What became of one partition, in sums.
+    """The sums of one partition.
 
     Attributes:
-        under_ms: of the spans that have ended, together.
-        longest_ms: of these the longest one.
+        under_ms: total of the spans that have ended.
+        longest_ms: the longest of these spans.
     """
 
     __slots__ = (
@@ -294,10 +294,10 @@ class PartitionSum:
 
 
 class UnderIsrSpans:
-    """Takes changes; tells spans as they end, and those that have not ended.
+    """The spans of changes: spans that end, and open spans.
 
     Attributes:
-        sums: by topic id and partition; of deleted ones, too.
+        sums: by topic id and partition, including deleted topics.
     """
 
     def __init__(self) -> None:
@@ -305,7 +305,7 @@ class UnderIsrSpans:
         self._open: dict[tuple[bytes, int], UnderIsrSpan] = {}
 
     def take(self, change: PartitionChange) -> UnderIsrSpan | None:
-        """Take the next change; returns the span that it ends."""
+        """Take the next change, and return the span that it ends."""
         key = change.topic_id, change.partition
         found = self.sums.get(key)
         if found is None:
@@ -326,7 +326,7 @@ class UnderIsrSpans:
         return ended
 
     def still_open(self) -> Iterator[UnderIsrSpan]:
-        """Give the spans that have not ended, by topic and partition."""
+        """Yield the open spans, by topic and partition."""
         yield from sorted(self._open.values(), key=lambda each: (each.topic, each.partition))
 
 

@@ -1,18 +1,18 @@
-"""What the next start makes of the directories of a node that have a suffix, or are there twice.
+"""The effect of the next start on a node's duplicate directories and directories with a suffix.
 
-A 4.3.1 broker goes by the metadata, in this order:
+A 4.3.1 broker applies the metadata in this order:
 
-  1  a live or a -future directory is stray if no topic has its id, or if the node has no replica of
-     the partition: it is renamed to -stray, and no longer counts
-  2  two live directories of a partition, or two -future ones, end the start
-  3  a -future directory becomes the live one if it lies in the log dir that the metadata assign.
-     The live one in another log dir is renamed to -delete and removed, however long it is. If the
-     live one lies in the same log dir, the rename fails and the start ends.
-  4  a replica without a live directory is made anew, and a -future directory that is left is cut to
-     match the empty log
+    1  A live or a -future directory is stray if no topic has its id, or if the node has no replica
+       of the partition. It is renamed to -stray, and no longer counts.
+    2  Two live directories of a partition, or two -future directories, end the start.
+    3  A -future directory becomes the live directory if it lies in the assigned log dir. A live
+       directory in another log dir is renamed to -delete and removed, however long it is. If the
+       live directory lies in the same log dir, the rename fails and the start ends.
+    4  A replica without a live directory is created again. A remaining -future directory is
+       truncated to match the empty log.
 
-A directory that the broker does not serve may have records that nothing else has: a -stray one, a
--delete one, or a -future one whose live directory is absent or shorter.
+A directory that the broker does not serve may have records that nothing else has. It is a -stray
+directory, a -delete directory, or a -future directory with an absent or shorter live directory.
 
 Sources: LogManager.loadLog, recoverAbandonedFutureLogs, isStrayReplica, ReplicaManager.
 """
@@ -49,28 +49,28 @@ if TYPE_CHECKING:
 
 
 class DirFate(StrEnum):
-    """What a start makes of a directory, beside loading it."""
+    """The effect of a start on a directory, in addition to loading it."""
 
     STRAY = "stray"  # renamed to -stray
-    DUPLICATE = "duplicate"  # there are two: ends the start
-    BLOCKED = "blocked"  # its live name is taken: ends the start
+    DUPLICATE = "duplicate"  # there are two, which ends the start
+    BLOCKED = "blocked"  # its live name is taken, which ends the start
     PROMOTED = "promoted"  # renamed to the live name
     REPLACED = "replaced"  # renamed to -delete, and removed
-    EMPTIED = "emptied"  # cut to match a live log that is made anew
+    EMPTIED = "emptied"  # truncated to match a new empty live log
 
 
-# The start serves it, or another topic's directory is in its place.
+# The start serves it, or another topic's directory replaces it.
 _SERVED = frozenset({DirFate.STRAY, DirFate.PROMOTED, DirFate.DUPLICATE})
 
 
 class Placed(NamedTuple):
-    """A directory, and what a start makes of it.
+    """A directory, and the effect of a start on it.
 
     Attributes:
-        log_dir: the one that it lies in.
-        other: the path of the directory that it replaces, that replaces it, or that is in its way;
-            "" if there is none.
-        is_certain: the metadata decide; without them a duplicate may turn out to be stray.
+        log_dir: the parent log dir.
+        other: the path of the directory that it replaces, that replaces it, or that blocks it,
+            or "".
+        is_certain: the metadata decide. Without metadata a duplicate may be stray.
     """
 
     directory: PartitionDir
@@ -86,9 +86,9 @@ class HeldBack(NamedTuple):
     Attributes:
         key: the partition, by the full name of its topic.
         path: the directory.
-        log_dir: the one that it lies in.
-        end_offset: of the records that are missing elsewhere; `base_offset`: the first of them.
-        live: the path of the live directory, which is shorter; "" if there is none.
+        log_dir: the parent log dir.
+        end_offset: of the records that are missing elsewhere. `base_offset`: of the first record.
+        live: the path of the shorter live directory, or "".
     """
 
     key: TopicPartition
@@ -101,7 +101,7 @@ class HeldBack(NamedTuple):
 
     @property
     def missing(self) -> Missing:
-        """What readers of the live directory do not get."""
+        """The records that readers of the live directory do not get."""
         return Missing(
             base_offset=self.base_offset,
             last_offset=self.end_offset - 1,
@@ -112,7 +112,7 @@ class HeldBack(NamedTuple):
 
     @property
     def way_back(self) -> str:
-        """What a person does to have the records served."""
+        """Instructions to make the broker serve the records."""
         target = Path(self.log_dir.path, str(self.key))
         aside = f", move {self.live} away" if self.live else ""
         return f"Stop the broker{aside}, rename {self.path} to {target}, start the broker."
@@ -121,7 +121,7 @@ class HeldBack(NamedTuple):
 def nodes_of(log_dirs: Iterable[LogDir], *, is_one: bool = False) -> list[list[LogDir]]:
     """Return log dirs by node.
 
-    A log dir that names no node belongs to the node of the others, if these are of one node.
+    A log dir without a node id belongs to the other log dirs' node if they have only one.
     """
     given = list(log_dirs)
     known = {_node_of(each) for each in given} - {None}
@@ -142,7 +142,7 @@ def _node_of(log_dir: LogDir) -> tuple[str | None, int] | None:
 def is_of_replica(
     directory: PartitionDir, log_dir: LogDir, image: ClusterImage
 ) -> PartitionImage | None:
-    """Return the partition that a directory is a replica of by its topic id; None: it is stray."""
+    """Return the partition of which a directory is a replica, by topic id. None: it is stray."""
     topic_id = topic_id_of(directory)
     topic = None if topic_id is None else image.topic_by_id(topic_id)
     placed = None if topic is None else topic.partitions.get(directory.name.partition)
@@ -154,7 +154,7 @@ class NodePlacement:
     """The directories of one node.
 
     Attributes:
-        placed: what a start makes of them, by path, where it is more than to load them.
+        placed: effects of a start other than loading, by path.
     """
 
     def __init__(
@@ -165,12 +165,12 @@ class NodePlacement:
         knows_directories: bool = True,
         knows_strays: bool = True,
     ) -> None:
-        """Find it out.
+        """Find the effects of a start.
 
         Args:
-            log_dirs: of the node, as far as they were given.
-            image: of its cluster; None, or one that is not whole: nothing is decided by it.
-            knows_directories: the release goes by the log dir that the metadata assign.
+            log_dirs: the given log dirs of the node.
+            image: of its cluster. None or incomplete: it is not used.
+            knows_directories: the release uses the log dir that the metadata assign.
             knows_strays: the release sets strays aside before it looks for duplicates.
         """
         is_good = image is not None and image.is_complete and bool(image.end_offset)
@@ -187,7 +187,7 @@ class NodePlacement:
                 self._place_future(key, directory, log_dir, self._image)
 
     def _load(self) -> None:
-        """Go through live and -future directories as they are loaded."""
+        """Check live and -future directories in their order of loading."""
         counts: dict[tuple[TopicPartition, DirState], int] = {}
         loaded = [
             (each, log_dir)
@@ -232,10 +232,10 @@ class NodePlacement:
     def _set_duplicates(
         self, first: tuple[PartitionDir, LogDir], second: tuple[PartitionDir, LogDir]
     ) -> None:
-        """Report the one that the metadata do not place where it is, else the second."""
+        """Report the directory that the metadata do not place there, else the second."""
         metas = [each[1].meta for each in (first, second)]
         if len({each.node_id for each in metas if each is not None} - {None}) > 1:
-            return  # of two nodes, and a start ends before it looks at partitions
+            return  # they are of two nodes, and a start ends before it reads partitions
         keeps, leaves = first, second
         if self._image is not None:
             placed = is_of_replica(*second, self._image)
@@ -264,7 +264,7 @@ class NodePlacement:
 
     @cached_property
     def _are_all_given(self) -> bool:
-        """Whether no log dir of the node is missing, where the live directory might lie."""
+        """Return whether all log dirs of the node are given."""
         metas = [each.meta for each in self._log_dirs if each.meta is not None]
         node_ids = {each.node_id for each in metas if each.node_id is not None}
         brokers = {} if self._image is None else self._image.brokers
@@ -276,9 +276,9 @@ class NodePlacement:
     # -- records that only a directory with a suffix has
 
     def held_back(self) -> Iterator[HeldBack]:
-        """Give what no live directory has, a directory for each partition: the longest one.
+        """Yield records that no live directory has, for each partition from the longest directory.
 
-        Nothing is said of a broker that runs: it may be about to copy or to remove it.
+        A running broker is skipped: it may be about to copy or to remove the directory.
         """
         longest: dict[TopicPartition, HeldBack] = {}
         for log_dir in self._log_dirs:
@@ -294,7 +294,7 @@ class NodePlacement:
         yield from longest.values()
 
     def _key_of(self, directory: PartitionDir, log_dir: LogDir) -> TopicPartition | None:
-        """Return the partition of the cluster whose records may be in there; None: of none."""
+        """Return the partition of the cluster whose records may be in a directory, or None."""
         name = directory.name
         placed = self.placed.get(directory.path)
         is_served = placed is not None and placed.fate in _SERVED
@@ -315,7 +315,7 @@ class NodePlacement:
     def _key_without_metadata(
         self, directory: PartitionDir, log_dir: LogDir
     ) -> TopicPartition | None:
-        """Without metadata the recovery point tells that a broker still had the partition here."""
+        """Return the partition that the broker still had here, by its recovery point, or None."""
         key, state = directory.topic_partition, directory.name.state
         if state is DirState.DELETE or directory.name.topic_may_be_cut:
             return None
@@ -334,7 +334,7 @@ class NodePlacement:
         serving = self._serving(key)
         if serving is not None:
             if topic_id_of(serving[0]) not in {None, topic_id_of(directory)}:
-                return None  # the live one is of another topic, and is set aside itself
+                return None  # the live directory is of another topic, and becomes stray itself
             live = _bounds(*serving)
             base_offset = max(base_offset, 0 if live is None else live[1])
         if base_offset >= end_offset:
@@ -359,7 +359,7 @@ class NodePlacement:
         return self._live.get(key)
 
     def shortfall(self, placed: Placed) -> tuple[int, int] | None:
-        """Return the offsets that the live directory has beyond a -future one; None: none."""
+        """Return the offset range of the live directory beyond a -future directory, or None."""
         live, future = self._live_bounds(placed), _bounds(placed.directory, placed.log_dir)
         end_offset = 0 if future is None else future[1]
         if live is None or end_offset >= live[1]:
@@ -367,7 +367,7 @@ class NodePlacement:
         return max(live[0], end_offset), live[1]
 
     def is_longer(self, placed: Placed) -> bool:
-        """Whether a -future directory has offsets beyond those of the live one."""
+        """Return whether a -future directory has offsets beyond the live directory."""
         live, future = self._live_bounds(placed), _bounds(placed.directory, placed.log_dir)
         return future is not None and (live is None or live[1] < future[1])
 
@@ -377,7 +377,7 @@ class NodePlacement:
 
 
 def _bounds(directory: PartitionDir, log_dir: LogDir) -> tuple[int, int] | None:
-    """Return log start and log end of a directory; None: it has no record, or cannot be read."""
+    """Return log start and end offset of a directory, or None if it is empty or unreadable."""
     try:
         partition = Partition.of(Selected(directory, log_dir))
         start_offset, end = partition.local_log_start_offset, partition.log_end()
@@ -399,19 +399,18 @@ def _id_of(log_dir: LogDir) -> bytes | None:
     return None if log_dir.meta is None else log_dir.meta.directory_id
 
 
-# -- partitions that a log dir should have and that are in none of the directories that were given
+# -- partitions that a log dir should have, and that no given directory has.
 #
-# A partition whose directory is gone leaves its lines in the log dir's checkpoints, and its place
-# in the cluster's metadata. What of it is gone for certain, and how much, depends on which of
-# them speak of it:
+# A partition whose directory is lost still has lines in the log dir's checkpoints, and is still
+# assigned by the cluster's metadata. The certain loss depends on the sources that name it.
 #
-#   recovery point     written for every replica of the log dir, taken out when one is deleted or
-#                      moved: the replica was here
-#   high watermark     may be stale where the last replica of a log dir was deleted: a broker then
-#                      does not write that file any more
-#   metadata           the replica belongs to this node, and to this log dir where they name one; it
-#                      may never have been created, if the broker was stopped before that
-#   another log dir    the node has the partition there: it was moved, the line is an old one
+#   `recovery point`   It is written for every replica of the log dir, and removed when a replica is
+#                      deleted or moved. So the replica was here.
+#   `high watermark`   It may be stale if the last replica of a log dir was deleted. A broker then
+#                      does not write that file any more.
+#   `metadata`         The replica belongs to this node, and to this log dir if they name a log dir.
+#                      It may never have been created, if the broker was stopped before that.
+#   `another log dir`  The node has the partition there. It was moved, and the line is old.
 #
 # Sources: LogManager.asyncDelete and checkpointLogsInDir, ReplicaManager.checkpointHighWatermarks,
 # ReplicaManager.applyDelta.
@@ -422,11 +421,11 @@ class AbsentPartition(NamedTuple):
 
     Attributes:
         key: topic and partition.
-        log_dir: the path of the one that speaks of it.
+        log_dir: the path of the log dir that names it.
         lines: file name and offset of each checkpoint that has it.
-        missing: what was acknowledged; None: nothing is known to be lost.
-        why: where else it may be, or why nothing is known, in words.
-        path: the directory that has its records, and that no broker serves; "" if there is none.
+        missing: the acknowledged offsets. None: no loss is known.
+        why: its other place, or the reason why its state is unknown, as text.
+        path: the directory that has its records, and that no broker serves, or "".
     """
 
     key: TopicPartition
@@ -446,14 +445,14 @@ class AbsentPartition(NamedTuple):
 def find_absent(
     log_dirs: Sequence[LogDir], clusters: Clusters, held_back: Iterable[HeldBack] = ()
 ) -> list[AbsentPartition]:
-    """Find the partitions that have no directory, with what was acknowledged of them.
+    """Find the partitions without a directory, with their acknowledged offsets.
 
-    Nothing is said of a broker that runs: directories and lines come and go all the time.
+    A running broker is skipped: its directories and lines change all the time.
 
     Args:
-        log_dirs: those that were given as a whole; all of one node, for what lies in another.
+        log_dirs: log dirs given as a whole. Give all log dirs of a node, to find moved partitions.
         clusters: for their metadata, which are only read if a partition is absent.
-        held_back: what directories with a suffix have.
+        held_back: data in directories with a suffix.
     """
     found: list[AbsentPartition] = []
     held = {each.key: each for each in held_back}
@@ -476,7 +475,7 @@ def find_held_back(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[H
 def lost_partitions(
     log_dirs: Sequence[LogDir], clusters: Clusters | None = None
 ) -> list[AbsentPartition]:
-    """Find partitions of which something is lost to a reader of all of the live directories."""
+    """Find partitions with records that a reader of all live directories would miss."""
     if clusters is None:
         from recovery.cluster.clusters import Clusters as NewClusters
 
@@ -487,15 +486,15 @@ def lost_partitions(
 
 
 def not_understood(log_dirs: Sequence[LogDir], clusters: Clusters) -> list[str]:
-    """Say which metadata logs have records that this release of eoctl does not understand.
+    """Return messages about metadata logs with records that this release of eoctl does not know.
 
-    What the metadata say of topics and settings may then be of an older state.
+    Topics and settings in these metadata may then be out of date.
     """
     return not_understood_of(clusters.image_for(each) for each in log_dirs)
 
 
 def not_understood_of(images: Iterable[ClusterImage | None]) -> list[str]:
-    """Return the sentences of `not_understood`, for images that the caller has read."""
+    """Return the messages of `not_understood` for images that are already read."""
     return [
         f"{path}: {count} metadata record{'s' * (count != 1)} of a newer release could not be read:"
         " topics and settings may be of an older state"
@@ -507,7 +506,7 @@ def not_understood_of(images: Iterable[ClusterImage | None]) -> list[str]:
 
 
 def doubts_around(log_dirs: Sequence[LogDir]) -> list[str]:
-    """Say both of log dirs: which partitions are lost, and which metadata are not understood."""
+    """Return messages about lost partitions, and about unknown metadata records."""
     from recovery.cluster.clusters import Clusters as NewClusters
 
     clusters = NewClusters(log_dirs)
@@ -527,14 +526,14 @@ def _of_held_back(held: HeldBack) -> AbsentPartition:
 
 
 def find_unassigned(log_dirs: Sequence[LogDir], clusters: Clusters) -> Iterator[AbsentPartition]:
-    """Find replicas that metadata assign to a log dir where nothing at all speaks of them."""
+    """Find replicas that metadata assign to a log dir without any other trace of them."""
     for log_dir in log_dirs:
         if log_dir.is_log_dir and log_dir.stopped is not StoppedState.LIVE:
             yield from _Look(log_dir, log_dirs, clusters, {}).assigned_only()
 
 
 class _Look:
-    """One log dir among those of its node."""
+    """One log dir among the log dirs of its node."""
 
     def __init__(
         self,
@@ -574,13 +573,13 @@ class _Look:
                     self._lines.setdefault(key, []).append((name, offset))
 
     def _has(self, key: TopicPartition) -> bool:
-        """Is it here, or a directory that is set aside and may be its?"""
+        """Return whether it has the partition, or a set-aside directory that may be its."""
         if key in self._here:
             return True
         return any(_may_be(each, key) for each in self._aside.get(key.partition, ()))
 
     def absent(self) -> Iterator[AbsentPartition]:
-        """Give those that checkpoints name."""
+        """Yield the partitions that checkpoints name."""
         for key, lines in self._lines.items():
             why = self._why_harmless(key, dict(lines))
             missing = None if why else self._missing(dict(lines))
@@ -611,7 +610,7 @@ class _Look:
         )
 
     def _why_harmless(self, key: TopicPartition, lines: dict[str, int]) -> str:
-        """Tell why nothing is known to be lost; "" if it is."""
+        """Return why no loss is known, or "" if a loss is known."""
         if key in self._elsewhere:
             return f"{self._elsewhere[key]} has it"
         image = self._image()
@@ -627,7 +626,7 @@ class _Look:
         return ""
 
     def assigned_only(self) -> Iterator[AbsentPartition]:
-        """Give those that only the metadata name."""
+        """Yield the partitions that only the metadata name."""
         image = self._image()
         if image is None:
             return
@@ -642,13 +641,13 @@ class _Look:
                     )
 
     def _image(self) -> ClusterImage | None:
-        """The metadata, if they can be relied on."""
+        """Return the metadata if they are complete."""
         image = self._clusters.image_for(self._log_dir)
         is_good = image is not None and image.is_complete and image.end_offset
         return image if is_good else None
 
     def _is_assigned(self, placed: PartitionImage) -> bool:
-        """Does this node have a replica, in this log dir or in one that is not named?"""
+        """Return whether this node has a replica in this log dir, or in an unnamed log dir."""
         meta = self._log_dir.meta
         if meta is None or meta.node_id not in placed.replicas:
             return False
@@ -658,13 +657,13 @@ class _Look:
 
 
 def _is_same(one: LogDir, other: LogDir) -> bool:
-    """May two log dirs be of one node?"""
+    """Return whether two log dirs may be of one node."""
     if one.meta is None or other.meta is None:
         return True
     return one.meta.node_id == other.meta.node_id and one.meta.cluster_id == other.meta.cluster_id
 
 
 def _may_be(aside: PartitionDir, key: TopicPartition) -> bool:
-    """Whether a directory that is set aside may be a partition's; its topic may be cut."""
+    """Return whether a set-aside directory may be a partition's. Its name may be shortened."""
     name = aside.name
     return key.topic.startswith(name.topic) if name.topic_may_be_cut else key.topic == name.topic

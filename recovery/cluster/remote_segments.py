@@ -1,8 +1,8 @@
-"""Which segments in remote storage hold the offsets of a partition: `__remote_log_metadata`.
+"""The segments in remote storage with the offsets of a partition, from `__remote_log_metadata`.
 
-The topic has a record for each segment that begins to be copied and one for each change of its
-state; both of a partition are in one partition of the topic. Not every broker has a copy of it, and
-another kind of metadata manager may keep none at all: then nothing is known.
+The topic has a record when the copy of a segment begins, and a record for each change of its state.
+All records of a partition are in one partition of the topic. Not every broker has a copy of it, and
+another kind of metadata manager may have no topic. Then the segments are unknown.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _TOLD_HOLES_COUNT = 5
 
 
 class RemoteSegment(NamedTuple):
-    """One segment in remote storage, as the last record about it says.
+    """One segment in remote storage, by the last record about it.
 
-    `state` is one of `remote_log_metadata.SEGMENT_STATES`; only what is finished can be read.
+    `state` is one of `remote_log_metadata.SEGMENT_STATES`. Only finished segments can be read.
     """
 
     topic: str
@@ -55,12 +55,12 @@ class RemoteSegment(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Whether a broker reads from it."""
+        """Return whether a broker reads from it."""
         return self.state == SEGMENT_STATES[_FINISHED]
 
 
 def tell_remote(directories: Sequence[str]) -> Iterator[str]:
-    """Say what of some partition directories is remote only; nothing of those that have gone."""
+    """Yield messages about the remote-only data of existing partition directories."""
     if not directories:
         return
     try:
@@ -75,9 +75,9 @@ def tell_remote(directories: Sequence[str]) -> Iterator[str]:
 
 
 class RemoteSegments:
-    """The remote segments of all partitions that the given log dirs tell of.
+    """The remote segments of all partitions that the given log dirs know.
 
-    Read when the first partition asks.
+    They are read when the first partition needs them.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir]) -> None:
@@ -95,7 +95,7 @@ class RemoteSegments:
         return sorted(found.values(), key=lambda each: (each.start_offset, each.segment_id))
 
     def tell(self, partition: Partition) -> str:
-        """Say in a sentence what of a partition is remote only, and where; "": nothing is."""
+        """Return a sentence about the remote-only data of a partition, or "" if there is none."""
         remote = partition.remote_range
         if remote is None:
             return ""
@@ -176,7 +176,7 @@ def _where(remote: RemoteRange, segments: Sequence[RemoteSegment]) -> str:
 
 
 def _holes(remote: RemoteRange, held: Sequence[RemoteSegment]) -> list[tuple[int, int]]:
-    """Offsets of the range that no segment has; segments by start offset, may overlap."""
+    """Return the offset ranges that no segment covers. Sorted segments may overlap."""
     holes, next_offset = [], remote.start_offset
     for each in held:
         if each.start_offset > next_offset:

@@ -1,6 +1,4 @@
-"""Records that are there twice.
-
-Proved by producer ids and sequences, or suspected by their contents.
+"""Duplicate records: proved by producer ids and sequences, or suspected by their contents.
 
 From the entry down: search, groups, record_digests, scan, spill.
 """

@@ -1,4 +1,4 @@
-"""Duplicates by group: all copies of one batch, or of one record, in one row; and their records."""
+"""Duplicates by group: one row for all copies of one batch or of one record, with their records."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from storage.log.segment import LogRecord, Segment
 
 
-MAX_BATCH_RECORDS = 65_536  # of a batch that is kept; of a larger one the record alone is found
-MAX_PARTITIONS = 64  # that are kept open
+MAX_BATCH_RECORDS = 65_536  # of a kept batch; of a larger batch only the record is found
+MAX_PARTITIONS = 64  # kept open at a time
 
 
 class RecordFinder:
-    """Finds records by offset; those asked for one after the other share batches."""
+    """A finder of records by offset. Consecutive requests share batches."""
 
     def __init__(self) -> None:
         self._partitions: dict[str, Partition | None] = {}
@@ -40,7 +40,7 @@ class RecordFinder:
         self._records: dict[int, LogRecord] = {}
 
     def at(self, log_path: str, offset: int) -> LogRecord | None:
-        """Return the record at an offset, None if it cannot be read; the path is any `.log`'s."""
+        """Return the record at an offset in the directory of a `.log`, or None if unreadable."""
         directory = os.path.dirname(log_path)  # noqa: PTH120 - called for each row
         if self._batch is not None:
             known, first, last = self._batch
@@ -75,14 +75,14 @@ class RecordFinder:
         return self._partitions[directory]
 
 
-# -- from found pairs to what is reported: with paths, and whether two batches say the same
+# -- reports of found pairs: with paths, and whether two batches have the same content
 
 
 MAX_OPEN_SEGMENTS = 4
 
 
 class _Compared(NamedTuple):
-    """What two batches have in the places that both hold."""
+    """The comparison of two batches over their common sequences."""
 
     records_count: int | None
     is_same_payload: bool | None
@@ -93,10 +93,10 @@ UNREADABLE = _Compared(None, None, None)
 
 
 class PairReporter:
-    """Makes a Duplicate of each pair; a context manager, since it keeps some segments open.
+    """A context manager that makes a Duplicate of each pair, and keeps some segments open.
 
     Args:
-        partitions: by the numbers that the pairs call directories.
+        partitions: by the directory numbers of the pairs.
     """
 
     def __init__(self, partitions: dict[int, Partition]) -> None:
@@ -117,7 +117,7 @@ class PairReporter:
         self._segments.clear()
 
     def proved(self, pair: Rows) -> Duplicate:
-        """Report two batches; both are read again."""
+        """Report two batches. Both are read again."""
         partition = self._partitions[int(pair["directory"])]
         first, repeat = pair["first"], pair["repeat"]
         start = max(_start(first), _start(repeat))
@@ -236,7 +236,7 @@ def _hash(record: Any, prefix: str) -> str:
 
 
 def _cause(first: Any, repeat: Any) -> DuplicateCause:
-    """Return who wrote the repeat of a record, in another session or in none."""
+    """Return the writer of the repeat of a record: another session, or unknown."""
     if int(first["producer_id"]) < 0 or int(repeat["producer_id"]) < 0:
         return DuplicateCause.UNKNOWN
     return DuplicateCause.SESSION
@@ -253,15 +253,14 @@ def _sessions(first: Any, repeat: Any) -> dict[str, Any]:
     }
 
 
-# -- duplicates by group: all copies of one batch, or of one record, in one row
+# -- duplicates by group: one row for all copies of one batch or of one record.
 #
-# A pair tells of a repeat and of one earlier copy. Pairs that belong together are brought next to
-# each other by a sorter, so memory does not depend on how many there are:
+# A pair has a repeat and one earlier copy. A sorter puts the pairs of a group next to each other,
+# so memory does not depend on their number. A group consists of:
 #
-#   proved      all repeats of one batch, by its offset
-#   suspected   records of equal contents (or ids), by time; a pair belongs to the group before
-#     it as
-#               long as its first copy is in that: a longer pause than the window begins a new group
+#   proved      All repeats of one batch, by its offset.
+#   suspected   Records of equal contents (or ids), by time. A pair belongs to a group if its first
+#               copy does. A longer pause than the window begins a new group.
 
 
 SHARE = 1 / 8  # of the memory
@@ -283,16 +282,16 @@ class DuplicateGroup(NamedTuple):
 
     Attributes:
         kind: proved or suspected.
-        causes: who wrote the other copies, each cause once.
+        causes: the writers of the other copies, each cause once.
         topic, partition: of the first copy.
-        copies_count: the first one, and all that repeat it.
-        base_offset: of the first copy. `offsets`: of the first MAX_LISTED copies, in order of time;
-            of copies in several partitions as PARTITION:OFFSET.
-        records_count: that each copy has of the others, at most; None: unreadable.
+        copies_count: the first copy, and all its repeats.
+        base_offset: of the first copy. `offsets`: of the first MAX_LISTED copies, in order of time.
+            For copies in several partitions they are PARTITION:OFFSET.
+        records_count: the most records that a copy shares with another. None: unreadable.
         first_timestamp_ms, last_timestamp_ms: of the copies.
-        sessions: producer id and epoch of the first MAX_LISTED sessions; -1/-1 without idempotence.
-        key, value: of the first record of the first copy, SHOWN_BYTES of each; None: null.
-        is_same_payload: key, value and headers of all of them are equal; None: unreadable.
+        sessions: producer id and epoch of the first MAX_LISTED sessions. -1/-1: no idempotence.
+        key, value: of the first record of the first copy, SHOWN_BYTES of each. None: null.
+        is_same_payload: key, value and headers of all copies are equal. None: unreadable.
         outcomes: of the copies, each once: committed, aborted, open.
         path: the `.log` of the first copy.
     """
@@ -316,7 +315,7 @@ class DuplicateGroup(NamedTuple):
 
 
 def by_group(pairs: Sorter, kind: DuplicateKind, space: SpillSpace) -> Sorter:
-    """Sort pairs so that those of a group follow each other; the caller closes the result.
+    """Sort pairs so that the pairs of a group follow each other. The caller closes the result.
 
     Each row has its pair as `pair`.
 
@@ -350,7 +349,7 @@ def _with_keys(rows: Rows, kind: DuplicateKind, dtype: np.dtype[np.void]) -> Row
 
 
 def groups_of(duplicates: Iterable[Duplicate], finder: RecordFinder) -> Iterator[DuplicateGroup]:
-    """Put duplicates together that follow each other and belong together."""
+    """Yield the groups of sorted duplicates."""
     group: _Group | None = None
     for each in duplicates:
         if group is None or not group.has(each):
@@ -363,7 +362,7 @@ def groups_of(duplicates: Iterable[Duplicate], finder: RecordFinder) -> Iterator
 
 
 class _Group:
-    """Copies so far."""
+    """The copies of a group so far."""
 
     def __init__(self, first: Duplicate) -> None:
         self._first = first
@@ -380,15 +379,16 @@ class _Group:
         self._met(first.first_producer_id, first.first_producer_epoch, first.first_outcome)
 
     def has(self, other: Duplicate) -> bool:
-        """Whether the first copy of a pair is one of these."""
+        """Return whether the first copy of a pair is in the group."""
         is_of_kind = other.kind is self._first.kind
         return is_of_kind and (other.topic, *_first_of(other)) in self._tails
 
     def add(self, other: Duplicate) -> None:
-        """Take the repeat of a pair."""
+        """Add the repeat of a pair."""
         self._count += 1
         self._causes.setdefault(str(other.cause))
-        # Of a run of one session all have the same first copy; the next run has one of this.
+        # In a run of one session all pairs have the same first copy. The next run's first copy is a
+        # repeat of this run.
         first, repeat = (other.topic, *_first_of(other)), (other.topic, *_repeat_of(other))
         self._tails = {first, repeat}
         self._see(other.partition, other.repeat_base_offset)
@@ -413,7 +413,7 @@ class _Group:
         self._outcomes.setdefault(outcome)
 
     def row(self, finder: RecordFinder) -> DuplicateGroup:
-        """Return the group; its first record is read."""
+        """Return the group, and read its first record."""
         first = self._first
         record = finder.at(first.first_path, first.first_base_offset)
         partitions = {partition for partition, _ in self._copies}

@@ -1,10 +1,10 @@
-"""Digests of what records say: key, value and headers, or an id that is in them.
+"""Digests of the contents of records: key, value and headers, or an id in them.
 
-What is compared is the record from its key length on, in the shortest encoding (`record`): key,
-value, number of headers and headers, each with its length, null being another than empty. Records
-without headers are taken without the zero that says so, which no other record can be equal to.
-The digest is BLAKE2b with 128 bits: records of equal digests are taken for equal. Offset, time,
-attributes and whatever the batch says are not in it.
+The digest covers the record from its key length on, in the shortest encoding (`record`). This is
+key, value, number of headers and headers, each with its length. Null and empty are different.
+Without headers, the zero for their number is left out. No other record can then be equal.
+The digest is BLAKE2b with 128 bits: records with equal digests are taken as equal. It does not
+include offset, time, attributes or any field of the batch.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint64]
 
 DIGEST_BYTES = 16
-_NEW_STATE = blake2b(digest_size=DIGEST_BYTES).copy  # in half the time of a new one
+_NEW_STATE = blake2b(digest_size=DIGEST_BYTES).copy  # takes half the time of a new state
 HEADER_PREFIX = "header:"
 LARGE_RECORD_BYTES = 4096
 NULL_BYTE = 1  # -1 as a varint
 
 
 class RecordId(NamedTuple):
-    """Where the id of a record is: in its key, or in the last header of a name."""
+    """The place of a record's id: its key, or its last header of a name."""
 
     header_name: bytes | None  # None: the key
 
 
 def parse_record_id(text: str) -> RecordId:
-    """Read `key` or `header:NAME`. Raises UsageError."""
+    """Parse `key` or `header:NAME`. Raises UsageError."""
     if text == "key":
         return RecordId(None)
     if text.startswith(HEADER_PREFIX) and text != HEADER_PREFIX:
@@ -53,10 +53,10 @@ def parse_record_id(text: str) -> RecordId:
 
 
 class Digests(NamedTuple):
-    """Which of some records are compared, and by what.
+    """The digests of the compared rows among some records.
 
-    `match` and `payload` have two words a row, the digest's halves; `match` is what makes records
-    equal, `payload` the digest of key, value and headers.
+    `match` and `payload` have two words per row, the halves of a digest. `match` decides whether
+    records are equal. `payload` is the digest of key, value and headers.
     """
 
     rows: Ints
@@ -65,7 +65,7 @@ class Digests(NamedTuple):
 
 
 def content_of(record: LogRecord) -> bytes:
-    """Return what the digest of a record is taken of."""
+    """Return the bytes of a record that its digest covers."""
     content = _with_length(record.key) + _with_length(record.value)
     if record.headers:
         content += encode_varint(len(record.headers))
@@ -74,7 +74,7 @@ def content_of(record: LogRecord) -> bytes:
 
 
 def digest_of(contents: Iterable[bytes]) -> bytes:
-    """Return the digest of contents one behind the other: each tells where it ends."""
+    """Return the digest of joined contents. Each content is self-delimiting."""
     state = blake2b(digest_size=DIGEST_BYTES)
     for each in contents:
         state.update(each)
@@ -82,7 +82,7 @@ def digest_of(contents: Iterable[bytes]) -> bytes:
 
 
 def id_of(record: LogRecord, wanted: RecordId) -> bytes | None:
-    """Return a record's id; None if it is null or not there."""
+    """Return a record's id, or None if it is null or missing."""
     if wanted.header_name is None:
         return record.key
     found = [value for key, value in record.headers if bytes(key) == wanted.header_name]
@@ -99,10 +99,10 @@ def _content_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Rec
 
 
 class Digester:
-    """Digests of records, from tables and one by one.
+    """Digests of records, from tables or from single records.
 
     Args:
-        record_id: compare by an id; None: by key, value and headers.
+        record_id: compare by an id. None: compare by key, value and headers.
         min_bytes: records whose id (or key, value and headers together) is smaller are left out.
     """
 
@@ -112,11 +112,11 @@ class Digester:
 
     @property
     def is_by_id(self) -> bool:
-        """Records are compared by an id."""
+        """Return whether records are compared by an id."""
         return self._id is not None
 
     def of_records(self, records: Sequence[LogRecord]) -> Digests:
-        """Digest records that were decoded one by one."""
+        """Return the digests of records that were decoded one by one."""
         rows, matches, payloads = [], [], []
         for row, record in enumerate(records):
             payload = content_of(record)
@@ -135,9 +135,9 @@ class Digester:
         return self._digests(np.array(rows, np.int64), payloads, matches)
 
     def of_table(self, records: RecordTable) -> Digests:
-        """Digest the records of a table."""
+        """Return the digests of the records of a table."""
         contents = _Contents(records)
-        # Slices of bytes take a fraction of the time of views, which garbage collection tracks.
+        # Slices of bytes are far faster than views, which garbage collection tracks.
         is_large = records.row_count * LARGE_RECORD_BYTES < len(records.source)
         view = records.source.data if is_large else records.source.tobytes()
         if self._id is None:
@@ -168,7 +168,7 @@ def _slices(data: Any, start: Ints, end: Ints) -> list[Any]:
 
 
 class _Contents:
-    """Where in the source the contents of records are, as they were written."""
+    """The places of the contents of records in the source, as they were written."""
 
     def __init__(self, records: RecordTable) -> None:
         self._records = records
@@ -177,8 +177,8 @@ class _Contents:
         self.start = records.key_pos - _varint_bytes(key_bytes)
         self.end = records.value_pos + np.maximum(value_bytes, 0)
         self.size_bytes = np.maximum(key_bytes, 0) + np.maximum(value_bytes, 0)
-        # Other forms of a number, which Kafka reads and no client writes: a longer one ends with
-        # a zero, and any negative length is null.
+        # Kafka also reads number formats that no client writes: a longer number ends with a zero,
+        # and any negative length is null.
         before = records.source[records.key_pos - 1]
         self.is_shortest = np.where(key_bytes < 0, before == NULL_BYTE, before != 0)
         self.is_shortest |= key_bytes == 0
@@ -198,7 +198,7 @@ class _Contents:
         sizes = np.maximum(records.header_value_bytes, 0) + records.header_key_bytes
         encoded = sizes + _varint_bytes(records.header_key_bytes)
         encoded += _varint_bytes(records.header_value_bytes)
-        behind = np.cumsum(count)  # of each record, the header row behind its last one
+        behind = np.cumsum(count)  # for each record, one above its last header row
         first = behind[has] - count[has]
         value_end = self.end[has]
         last = behind[has] - 1
@@ -218,7 +218,7 @@ class _Contents:
         return found
 
     def _encoded(self, row: int) -> bytes:
-        """Encode a record's content anew."""
+        """Encode a record's content again."""
         records = self._records
 
         def field(pos: int, size_bytes: int) -> bytes:
@@ -241,7 +241,7 @@ class _Contents:
 
 
 def _varint_bytes(value: Ints) -> Ints:
-    """How many bytes the shortest form of small numbers (-1 and up) has."""
+    """Return the sizes of the shortest encoding of small numbers (-1 and up)."""
     raw = np.where(value < 0, 1, value << 1)
     size = np.ones(len(raw), np.int64)
     for bits in (7, 14, 21, 28):
@@ -250,7 +250,7 @@ def _varint_bytes(value: Ints) -> Ints:
 
 
 def _places_of_id(records: RecordTable, wanted: RecordId) -> tuple[Ints, Ints]:
-    """Give position and size of each record's id, -1 where there is none."""
+    """Return position and size of each record's id, -1 if there is none."""
     if wanted.header_name is None:
         return records.key_pos, records.key_bytes
     name = wanted.header_name
@@ -259,7 +259,7 @@ def _places_of_id(records: RecordTable, wanted: RecordId) -> tuple[Ints, Ints]:
         rows = rows[records.source[records.header_key_pos[rows] + place] == byte]
     pos = np.zeros(records.row_count, np.int64)
     size_bytes = np.full(records.row_count, -1, np.int64)
-    # Of several of the name the last is written last.
+    # With several headers of that name, the last assignment is the last header.
     pos[records.header_record[rows]] = records.header_value_pos[rows]
     size_bytes[records.header_record[rows]] = records.header_value_bytes[rows]
     return pos, size_bytes

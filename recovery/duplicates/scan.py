@@ -1,8 +1,9 @@
-"""Read a partition directory for duplicates: which of its batches count, and their records.
+"""The pass over a partition directory for duplicates: valid batches, and their records.
 
-A batch counts if its checksum is right and its offset can be: behind all batches before it in the
-segment, not below the segment's base offset, below that of the next segment. Another one may be a
-second copy at the same offset, which no consumer gets twice. What is left out is told.
+A batch is valid if its checksum and its offset are correct. Its offsets are above all earlier
+batches in the segment, at least the segment's base offset, and below the next segment's base
+offset. Any other batch may be a second copy at the same offset, which no consumer reads twice. The
+pass reports everything that it leaves out.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-MAX_TABLE_RECORDS = 65_536  # of one call of the decoder, unless a single batch has more
-MAX_TOLD_COUNT = 10  # of each directory
+MAX_TABLE_RECORDS = 65_536  # per call of the decoder, unless a single batch has more
+MAX_TOLD_COUNT = 10  # per directory
 
 
 class Trouble:
-    """What could not be read of a directory, told in at most MAX_TOLD_COUNT sentences.
+    """The unreadable data of a directory, reported in at most MAX_TOLD_COUNT sentences.
 
     Attributes:
-        count: how many places there are.
+        count: number of places.
         opened_count: segments that could be opened.
         notes: sentences about the first places.
         spans: the offsets of each segment that was read.
@@ -60,25 +61,25 @@ class Trouble:
         self.lost: list[Missing] = []
 
     def add(self, text: str) -> None:
-        """Take one sentence."""
+        """Add one sentence."""
         self.count += 1
         if self.count <= MAX_TOLD_COUNT:
             self.notes.append(text)
 
     def told(self, path: str) -> list[str]:
-        """Return the sentences, and how many more there would be."""
+        """Return the sentences, and the number of further sentences."""
         more = self.count - len(self.notes)
         return [*self.notes, f"{path}: {more} more such places"] if more else self.notes
 
 
 class Part(NamedTuple):
-    """Some batches of a segment in log order, all of which count.
+    """Some valid batches of a segment, in log order.
 
     Attributes:
         table: their headers.
-        is_data: no control batch.
-        segment: where they are; open until the next part is asked for.
-        window: the buffer they lie in; None: they are read one by one.
+        is_data: not a control batch.
+        segment: their segment. It is open until the next part is requested.
+        window: the buffer that contains them. None: they are read one by one.
     """
 
     table: HeaderTable
@@ -88,7 +89,7 @@ class Part(NamedTuple):
 
     @property
     def is_transactional(self) -> Flags:
-        """Data or marker of a transaction."""
+        """Data batches and markers of transactions."""
         is_transactional: Flags = self.table.attributes & TRANSACTIONAL_MASK != 0
         return is_transactional & (self.table.magic >= MAGIC_V2) & (self.table.producer_id >= 0)
 
@@ -96,12 +97,12 @@ class Part(NamedTuple):
 def read_parts(
     partition: Partition, trouble: Trouble, on_bytes: Callable[[int], object] = int
 ) -> Iterator[Part]:
-    """Give all batches that count, in log order.
+    """Yield all valid batches, in log order.
 
     Args:
-        partition: what was listed.
-        trouble: is told of everything that is left out.
-        on_bytes: is told how far it came.
+        partition: as listed.
+        trouble: takes everything that is left out.
+        on_bytes: called with the number of bytes read.
     """
     cleaned_offset = partition.acknowledged.cleaned_offset
     for place, files in enumerate(partition.segments):
@@ -142,7 +143,7 @@ class _PartReader:
         self._top_offset = -1
 
     def parts(self, bounds: SegmentBounds, *, stopped: StoppedState) -> Iterator[Part]:
-        # What reaches into the next segment is left out with words of its own.
+        # Batches that reach into the next segment are left out with a separate message.
         scan = BulkScan(
             self._segment, is_active=bounds["is_active"], claimed_end=bounds["claimed_end"]
         )
@@ -180,9 +181,9 @@ class _PartReader:
 
 
 class DecodedBatches(NamedTuple):
-    """Records of some batches; `batch_row` of the records is a row of this table.
+    """Records of some batches. Their `batch_row` is a row of this table.
 
-    `part_rows` are the rows that these batches have in the part.
+    `part_rows` are the rows of these batches in the part.
     """
 
     table: HeaderTable
@@ -191,7 +192,7 @@ class DecodedBatches(NamedTuple):
 
 
 class DecodedRecords(NamedTuple):
-    """Records that were decoded one by one; of legacy messages too."""
+    """Records that were decoded one by one, including legacy messages."""
 
     table: HeaderTable  # of one row
     part_rows: NDArray[np.int64]
@@ -201,9 +202,9 @@ class DecodedRecords(NamedTuple):
 def decode_part(
     part: Part, wanted: Flags, trouble: Trouble
 ) -> Iterator[DecodedBatches | DecodedRecords]:
-    """Decode the records of those batches of a part that are wanted, in log order or nearly so.
+    """Decode the records of the wanted batches of a part, approximately in log order.
 
-    Batches that do not decode are told to `trouble` and left out.
+    Batches that do not decode are added to `trouble` and left out.
     """
     table = HeaderTable._make(column[wanted] for column in part.table)
     part_rows = np.flatnonzero(wanted)
@@ -218,7 +219,7 @@ def decode_part(
         end = int(np.searchsorted(behind, done + MAX_TABLE_RECORDS, "right"))
         rows = rows_of(table, start, max(end, start + 1))
         pieces = None
-        if int(behind[start]) - done > MAX_TABLE_RECORDS:  # a single huge one
+        if int(behind[start]) - done > MAX_TABLE_RECORDS:  # a single huge batch
             rows = rows_of(table, start, start + 1)
             pieces = decode_in_pieces(rows, part.window.buf, part.window.file_pos)
         if pieces is not None:
@@ -242,7 +243,7 @@ def _decode_one(
 ) -> Iterator[DecodedRecords]:
     batch = batch_at(table, row)
     try:
-        # To its end first; one of very many records is decoded twice rather than kept.
+        # Decode to the end first. A batch of very many records is decoded twice rather than kept.
         records = decoded_to_end(segment.records(batch), lambda: segment.records(batch))
     except (FormatError, AccessError) as exc:
         trouble.add(str(exc))

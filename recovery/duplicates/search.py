@@ -1,15 +1,15 @@
-"""Find what is in a log twice: proved by sequences, or suspected by content.
+"""The search for duplicates in logs: proved by sequences, or suspected by content.
 
-Partitions are searched one after the other, or the partitions of a topic together. Each is read
-once; once more, headers only, from where the first transaction is met, if there is one. Batches
-and records become rows of sorters (see `spill`), so memory does not depend on the log.
+Partitions are searched one by one, or all partitions of a topic together. Each is read once. If it
+has a transaction, its headers are read a second time. Batches and records become rows of sorters
+(see `spill`), so memory does not depend on the log.
 
-  proved      see `proved_duplicates`; not in topics where sequence rules do not hold (PROD-12)
-  suspected   see `suspected_duplicates`; not in internal topics unless they are asked for
+    proved      see `proved_pairs`, not in topics without sequence rules (PROD-12)
+    suspected   see `suspected_pairs`, in internal topics only if they are named
 
-Control batches are no data. All that is in the files counts, also below the log start offset and
-above the high watermark. With `is_committed_only` only what a read_committed consumer may see is
-looked at: batches that are aborted, or have no marker yet, are as if they were not there.
+Control batches are not data. The search includes batches below the log start offset and above the
+high watermark. With `is_committed_only` it includes only batches that a read_committed consumer may
+see. Aborted batches and batches without a marker are then left out.
 """
 
 from __future__ import annotations
@@ -62,32 +62,32 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-# -- what became of the transactional batches of a partition, looked up in log order
+# -- the outcomes of a partition's transactional batches, looked up in log order.
 #
-# A batch has the outcome of the next end marker of its producer (RC-5), which may lie anywhere
-# behind it. So all transactional batches and markers are sorted by producer, last ones first:
-# then each marker comes right before what it ends. What is not committed is sorted back into log
-# order. Memory is bounded by the sorters, however many transactions there are. Where a marker may
-# be damaged or absent, `recovery.transactions.unknown_ends` decides.
+# A batch has the outcome of the next end marker of its producer (RC-5), which may be anywhere after
+# it. So all transactional batches and markers are sorted by producer, the last first: then each
+# marker comes right before the batches that it ends. Uncommitted batches are sorted back into log
+# order. The sorters limit memory, however many transactions there are. If a marker may be damaged
+# or absent, `recovery.transactions.unknown_ends` decides.
 
 
 OUTCOMES_SHARE = 1 / 16  # of the memory, for each of two sorters
 UNDECIDED = -1
-# What a marker makes of the batches before it, by its kind.
+# The outcome of the batches before a marker, by the marker's kind.
 _OUTCOMES = np.array([UNDECIDED, COMMITTED, ABORTED, UNKNOWN], np.int8)
 
 _EVENT_DTYPE = np.dtype(
     [("producer_id", np.int64), ("from_end", np.int64), ("outcome", np.int8)]
-)  # outcome: what a marker makes of the batches before it, UNDECIDED of a batch
+)  # outcome: of the batches before a marker; UNDECIDED for a batch
 _BATCH_DTYPE = np.dtype([("base_offset", np.int64), ("outcome", np.int8)])
 
 
 def outcome_sorter(
     partition: Partition, space: SpillSpace, on_bytes: Callable[[int], object] = int
 ) -> Sorter:
-    """Read a partition's transactions; returns its batches that are not committed, by offset.
+    """Read a partition's transactions, and return its uncommitted batches by offset.
 
-    The caller closes the result. Damage is not told: whoever reads the batches meets it again.
+    The caller closes the result. Damage is not reported here, but when the batches are read.
     """
     uncommitted = space.sorter(_BATCH_DTYPE, ("base_offset",), OUTCOMES_SHARE)
     try:
@@ -117,7 +117,7 @@ def _events_of(part: Part) -> Rows:
     table = part.table
     outcome = np.full(table.row_count, UNDECIDED, np.int8)
     is_event = part.is_transactional & part.is_data
-    # An empty control batch is what compaction leaves of a marker: without effect (PROD-9).
+    # An empty control batch is a compacted marker without effect (PROD-9).
     is_control = ~part.is_data & (table.producer_id >= 0) & (table.records_count > 0)
     controls = np.flatnonzero(is_control)
     if len(controls):
@@ -133,7 +133,7 @@ def _events_of(part: Part) -> Rows:
 
 
 def _events_of_ends(log: LogFiles) -> Rows:
-    """Return the ends that no marker tells of."""
+    """Return the transaction ends without a readable marker."""
     ends = find_ends(log).ends
     rows = np.empty(len(ends.offset), _EVENT_DTYPE)
     rows["producer_id"] = ends.producer_id
@@ -143,12 +143,12 @@ def _events_of_ends(log: LogFiles) -> Rows:
 
 
 def _outcomes(rows: Rows, last_producer_id: int, last_outcome: int) -> tuple[Rows, int, int]:
-    """Give the batches that are not committed, and what goes on into the next chunk."""
+    """Return the uncommitted batches, and the last producer id and outcome for the next chunk."""
     ids, codes = rows["producer_id"], rows["outcome"]
     starts = np.ones(len(rows), np.bool_)
     starts[1:] = ids[1:] != ids[:-1]
     starts[0] = int(ids[0]) != last_producer_id
-    # Of each row the last one at or before it that decides: a marker, or a producer's first row.
+    # For each row, the last deciding row up to it: a marker, or a producer's first row.
     is_marker = codes != UNDECIDED
     decides = np.where(is_marker, codes, OPEN)
     source = np.maximum.accumulate(np.where(is_marker | starts, np.arange(len(rows)), -1))
@@ -161,7 +161,7 @@ def _outcomes(rows: Rows, last_producer_id: int, last_outcome: int) -> tuple[Row
 
 
 class OutcomeReader:
-    """Tells the outcomes of transactional batches; they must be asked for in log order."""
+    """The outcomes of transactional batches. Callers must request them in log order."""
 
     def __init__(self, uncommitted: Sorter) -> None:
         self._chunks: Iterator[Rows] = uncommitted.chunks()
@@ -183,18 +183,18 @@ class OutcomeReader:
         return result
 
 
-# -- batches of one producer id and epoch that share sequences, at different offsets (PRD-2)
+# -- batches of one producer id and epoch that share sequences, at different offsets (PRD-2).
 #
-# Places are what `sequence_ranges` says: 64-bit numbers that count on where sequences wrap; a
-# batch has the place with its sequence that is nearest to the end of the batch before it of its
-# session (producer id and epoch). A batch is a duplicate if an earlier one in the log holds one
-# of its places. Its first copy is, of all earlier batches with its first such place, the first in
-# the log.
+# Places are defined in `sequence_ranges`: 64-bit numbers that continue when sequences wrap. A
+# session is a producer id and epoch. Of the places with its sequence, a batch gets the place
+# nearest to the end of the batch before it in its session. A batch is a duplicate if an earlier
+# batch in the log has one of its places. Take the first of its places that earlier batches have.
+# Its first copy is the first batch in the log with that place.
 #
-# Batches are sorted by session and offset, to give them places. If none of them goes back, which
-# is so in nearly every log, all is said. Else they are sorted by session and place, and a sweep
-# finds the pairs; it remembers batches that reach beyond the place it is at, and of those only
-# such that no earlier one reaches as far as.
+# Batches are sorted by session and offset, to give them places. In nearly every log no batch goes
+# back to lower places, and there is no duplicate. Else batches are sorted by session and place, and
+# a sweep finds the pairs. The sweep keeps batches that reach beyond its current place, but only if
+# no earlier batch reaches as far.
 
 
 SHARE = 1 / 8  # of the memory, for each of three sorters
@@ -203,12 +203,12 @@ _MAX_FOUND = 4096
 
 
 def batch_sorter(space: SpillSpace) -> Sorter:
-    """Return what takes the batches of a partition, as `sequenced_rows` gives them."""
+    """Return the sorter for the batches of a partition, from `sequenced_rows`."""
     return space.sorter(BATCH_DTYPE, ("producer_id", "producer_epoch", "base_offset"), SHARE)
 
 
 def sequenced_rows(table: HeaderTable, outcome: NDArray[np.int8]) -> Rows:
-    """Turn data batches into rows; those without producer id or sequence are left out."""
+    """Return rows for data batches, without batches that have no producer id or sequence."""
     sequences_count = table.last_offset - table.base_offset + 1
     is_wanted = (table.producer_id >= 0) & (table.base_sequence >= 0)
     is_wanted &= (sequences_count > 0) & (sequences_count <= LAP)
@@ -222,7 +222,7 @@ def sequenced_rows(table: HeaderTable, outcome: NDArray[np.int8]) -> Rows:
 
 
 def proved_pairs(batches: Sorter, space: SpillSpace, directory: int) -> Sorter | None:
-    """Find the duplicates among the batches of one partition; None if there are none.
+    """Find the duplicates among the batches of one partition, or return None without any.
 
     The result has a row of PAIR_DTYPE per duplicate, in log order. The caller closes it.
     """
@@ -245,7 +245,7 @@ def proved_pairs(batches: Sorter, space: SpillSpace, directory: int) -> Sorter |
 
 
 def _placed(batches: Sorter) -> Iterator[tuple[Rows, Ints]]:
-    """Give each batch its place, and how far it jumps from the end of the one before it."""
+    """Yield the batches with their places, and their jumps from the end of the previous batch."""
     before: Rows = np.empty(0, PLACED_DTYPE)  # the last batch, with its place
     for chunk in batches.chunks():
         rows = np.empty(len(before) + len(chunk), PLACED_DTYPE)
@@ -285,7 +285,7 @@ def _is_new_session(rows: Rows) -> NDArray[np.bool_]:
 
 
 class _Batch(NamedTuple):
-    """A batch in the sweep; places are half open."""
+    """A batch in the sweep. Places are half open."""
 
     start: int
     end: int
@@ -294,15 +294,15 @@ class _Batch(NamedTuple):
 
 
 class _Sweep:
-    """Finds pairs among batches given by session and place."""
+    """The sweep that finds pairs among batches sorted by session and place."""
 
     def __init__(self, pairs: Sorter, directory: int) -> None:
         self._pairs = pairs
         self._directory = directory
         self._found: list[tuple[Rows, Rows]] = []
         self._session = (-1, -1)
-        self._open: list[_Batch] = []  # they may reach beyond the place that the sweep is at
-        self._waiting: list[_Batch] = []  # those of them that repeat nothing so far
+        self._open: list[_Batch] = []  # they may reach beyond the current place of the sweep
+        self._waiting: list[_Batch] = []  # the open batches that repeat nothing so far
 
     def add(self, rows: Rows) -> None:
         """Take the next batches."""
@@ -318,7 +318,7 @@ class _Sweep:
             )
 
     def finish(self) -> None:
-        """Hand over what was found."""
+        """Pass on the found pairs."""
         if not self._found:
             return
         first, repeat = (np.concatenate(side) for side in zip(*self._found, strict=True))
@@ -330,10 +330,10 @@ class _Sweep:
         self._found = []
 
     def _may_overlap(self, rows: Rows) -> NDArray[np.bool_]:
-        """Tell which batches the sweep must look at; the first and the last are always among them.
+        """Return the batches that the sweep must check, always including the first and the last.
 
-        In a session, ends are compared with starts through their common ranks, so that a running
-        maximum does not leave it.
+        Ends are compared with starts through their common ranks in a session, so that a running
+        maximum stays within the session.
         """
         is_new = _is_new_session(rows)
         session = np.cumsum(is_new)
@@ -382,16 +382,15 @@ def _by_offset(batch: _Batch) -> int:
     return batch.base_offset
 
 
-# -- records that say the same as another one a short time before
+# -- records with the same content as another record a short time before.
 #
-# All records are taken in order of time, then of partition and offset. One is suspected of being
-# a repeat if there is an earlier one in that order, not longer ago than the window, with the same
-# key, value and headers, and not of the same session: of another producer id or epoch, or one of
-# both was written without idempotence. (Within a session a broker keeps retries out.) Of several
-# such records the latest is its first copy. Where ids are compared instead, sessions do not
-# matter.
+# All records are sorted by time, then by partition and offset. A record is suspected as a repeat
+# if the window before it has a record of another session with the same key, value and headers.
+# Another session has another producer id or epoch, or one of the two records has no
+# idempotence. (Within a session a broker rejects retries.) The first copy is the latest such
+# record. If ids are compared instead, sessions do not matter.
 #
-# Records without a timestamp (-1, format v0) are all of one time.
+# Records without a timestamp (-1, format v0) all have the same time.
 
 
 RECORDS_SHARE = 1 / 2  # of the memory
@@ -399,7 +398,7 @@ PAIRS_SHARE = 1 / 8
 
 
 def record_sorter(space: SpillSpace, *, by_id: bool) -> Sorter:
-    """Return what takes the records, as `record_rows` gives them."""
+    """Return the sorter for the records, from `record_rows`."""
     dtype = ID_RECORD_DTYPE if by_id else RECORD_DTYPE
     return space.sorter(dtype, RECORD_KEYS, RECORDS_SHARE)
 
@@ -410,7 +409,7 @@ def record_rows(
     digester: Digester,
     directory: int,
 ) -> Rows:
-    """Turn decoded records into rows; `outcome` has a code per batch of the part."""
+    """Return rows for decoded records. `outcome` has a code per batch of the part."""
     table = decoded.table
     if isinstance(decoded.records, list):
         digests = digester.of_records(decoded.records)
@@ -441,7 +440,7 @@ def _set_hashes(rows: Rows, digests: Digests) -> None:
 
 
 def suspected_pairs(records: Sorter, space: SpillSpace, window_ms: int, *, by_id: bool) -> Sorter:
-    """Find the repeats; the result has a row of `pair_dtype` per repeat, by directory and offset.
+    """Find the repeats, and return a row of `pair_dtype` per repeat, by directory and offset.
 
     The caller closes the result.
     """
@@ -453,7 +452,7 @@ def suspected_pairs(records: Sorter, space: SpillSpace, window_ms: int, *, by_id
             rows = np.concatenate((before, chunk))
             first = _first_copies(rows, by_id=by_id)
             pairs.add(_within(rows, first, len(before), window_ms))
-            # The last record, and the one that it would repeat: all that a later one can ask for.
+            # A later record needs only the last record, and the record that this would repeat.
             kept = [int(first[-1]), len(rows) - 1] if first[-1] >= 0 else [len(rows) - 1]
             before = rows[kept]
     except BaseException:
@@ -463,9 +462,9 @@ def suspected_pairs(records: Sorter, space: SpillSpace, window_ms: int, *, by_id
 
 
 def _first_copies(rows: Rows, *, by_id: bool) -> NDArray[np.int64]:
-    """Give for each record the latest one before it that it may repeat; -1 if there is none.
+    """Return for each record the latest earlier record that it may repeat, or -1.
 
-    That is the one before its run: equal records of one session that follow each other.
+    This is the record before its run of equal records of one session.
     """
     places = np.arange(len(rows))
     is_new = np.ones(len(rows), np.bool_)
@@ -483,13 +482,13 @@ def _first_copies(rows: Rows, *, by_id: bool) -> NDArray[np.int64]:
 
 
 def _within(rows: Rows, first: NDArray[np.int64], known_count: int, window_ms: int) -> Rows:
-    """Make pairs of the records behind the known ones whose first copy is in the window."""
+    """Make pairs of the records after the known rows whose first copy is in the window."""
     repeat = np.flatnonzero(first >= 0)
     repeat = repeat[repeat >= known_count]
-    # Unsigned: the distance of two 64-bit times needs 64 bits without a sign.
+    # Unsigned: the difference of two 64-bit times needs 64 bits without a sign.
     times = rows["timestamp_ms"].astype(np.uint64)
     repeat = repeat[times[repeat] - times[first[repeat]] <= np.uint64(window_ms)]
-    # Inside of messages of format 0 any offset may stand: one record twice is no duplicate.
+    # Inner messages of format 0 may have any offset. The same offset is no duplicate.
     is_same = rows["offset"][repeat] == rows["offset"][first[repeat]]
     is_same &= rows["directory"][repeat] == rows["directory"][first[repeat]]
     repeat = repeat[~is_same]
@@ -502,21 +501,21 @@ def _within(rows: Rows, first: NDArray[np.int64], known_count: int, window_ms: i
 # -- search
 
 
-# What their writers repeat on purpose: commits, states, metadata.
+# Topics with intentional repeats: commits, states, metadata.
 INTERNAL_TOPICS = UNSEQUENCED_TOPICS | {REMOTE_METADATA_TOPIC}
 
 
 class DuplicateOptions(NamedTuple):
-    """What to look for.
+    """The options of a search.
 
     Attributes:
         kinds: proved, suspected or both.
-        window_ms: how long ago the first copy of a suspected one may be, by record timestamps.
+        window_ms: the greatest age of a suspected repeat's first copy, by record timestamps.
         record_id: compare this instead of key, value and headers.
         min_bytes: see `Digester`.
-        is_across_partitions: suspected ones may have their first copy in another partition.
-        is_committed_only: see above.
-        is_by_group: pairs of one group follow each other, instead of being in order of offsets.
+        is_across_partitions: a suspected repeat may have its first copy in another partition.
+        is_committed_only: see the module.
+        is_by_group: pairs are in order of groups instead of offsets.
     """
 
     kinds: frozenset[DuplicateKind] = frozenset(DuplicateKind)
@@ -529,15 +528,15 @@ class DuplicateOptions(NamedTuple):
 
 
 class DuplicateSearch:
-    """A search over partition directories; iterate over `duplicates`, then see what was left out.
+    """A search over partition directories. Iterate over `duplicates`, then read the attributes.
 
     Attributes:
         counts: duplicates found so far, by kind.
-        notes: sentences about what was left out, and why.
-        is_skipped: a part could not be read.
-        is_short: a part was acknowledged and is not there.
+        notes: sentences about data that was left out, and why.
+        is_skipped: some data could not be read.
+        is_short: some acknowledged data is not on disk.
         opened_count: segments that could be opened.
-        spilled_bytes: what was written to temporary files.
+        spilled_bytes: bytes written to temporary files.
     """
 
     def __init__(
@@ -549,14 +548,14 @@ class DuplicateSearch:
         asked_for: Callable[[Selected], bool] = lambda _: True,
         on_bytes: Callable[[int], object] = int,
     ) -> None:
-        """Prepare.
+        """Prepare the search.
 
         Args:
             selected: the directories.
-            options: what to look for.
+            options: of the search.
             space: memory and disk that may be used.
-            asked_for: whether a directory was named itself, internal topic or not.
-            on_bytes: is told how many bytes more were read.
+            asked_for: whether the operator named a directory itself, as an internal topic requires.
+            on_bytes: called with the number of further bytes read.
         """
         self._selected = selected
         self._options = options
@@ -573,9 +572,9 @@ class DuplicateSearch:
         self.spilled_bytes = 0
 
     def duplicates(self, limit: int | None = None) -> Iterator[Duplicate]:
-        """Give the duplicates, partition by partition: proved ones, then suspected ones.
+        """Yield the duplicates, partition by partition: first proved, then suspected duplicates.
 
-        With a limit no more are given, while all are counted.
+        A limit bounds only the returned duplicates. All are counted.
 
         Raises:
             AccessError: temporary files cannot be written.
@@ -594,7 +593,7 @@ class DuplicateSearch:
         return selected.partition.name.topic not in INTERNAL_TOPICS or self._asked_for(selected)
 
     def _units(self) -> Iterator[list[Selected]]:
-        """Give what is searched together. Another replica of a partition is searched by itself."""
+        """Yield the directories to search together. A further replica is searched alone."""
         if not self._options.is_across_partitions:
             yield from ([each] for each in self._selected)
             return
@@ -655,7 +654,7 @@ class DuplicateSearch:
                 yield number, partition
 
     def _taken(self, pairs: Sorter, kind: DuplicateKind) -> Iterator[Any]:
-        """Count pairs, and give as many as may still be reported."""
+        """Count pairs, and yield as many as the limit allows."""
         self.counts[kind] += pairs.rows_count
         self.spilled_bytes += pairs.spilled_bytes
         if self._left == 0:
@@ -683,7 +682,7 @@ class DuplicateSearch:
             self.is_skipped = True
 
     def _read(self, partition: Partition, number: int, records: Sorter | None) -> Sorter | None:
-        """Read a partition; returns its proved pairs, if there are any."""
+        """Read a partition, and return its proved pairs, or None without any."""
         trouble = Trouble()
         is_proved = DuplicateKind.PROVED in self._options.kinds
         is_proved = is_proved and partition.topic not in UNSEQUENCED_TOPICS
@@ -714,7 +713,7 @@ class DuplicateSearch:
 
 
 class _Outcomes:
-    """Outcomes of a partition's batches; its transactions are read when the first one is met."""
+    """The outcomes of a partition's batches. Transactions are read when the first occurs."""
 
     def __init__(self, partition: Partition, space: SpillSpace, stack: ExitStack) -> None:
         self._partition = partition

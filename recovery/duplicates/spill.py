@@ -1,4 +1,4 @@
-"""Rows of a search, and sorting more of them than fit in memory: sorted runs in temporary files."""
+"""The rows of a search, and a sorter for more rows than fit in memory, with temporary files."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ OUTCOMES = ("committed", "aborted", "open", "unknown")
 
 
 class DuplicateKind(StrEnum):
-    """How sure it is."""
+    """The certainty of a duplicate."""
 
     PROVED = "proved"
     SUSPECTED = "suspected"
 
 
 class DuplicateCause(StrEnum):
-    """Who wrote the copy, as far as sequences and sessions show it."""
+    """The writer of the copy, as far as sequences and sessions show it."""
 
-    RETRY = "retry"  # the producer sent the batch again, and the broker let it through
-    SESSION = "session"  # another producer id or epoch: another process, or a restarted one
-    UNKNOWN = "unknown"  # one of the two was written without idempotence
+    RETRY = "retry"  # the producer sent the batch again, and the broker accepted it
+    SESSION = "session"  # another producer id or epoch: another process, or a restarted process
+    UNKNOWN = "unknown"  # one of the two has no idempotence
 
 
-# A data batch with a sequence; `sequences_count` is last_offset_delta + 1.
+# A data batch with a sequence. `sequences_count` is last_offset_delta + 1.
 BATCH_DTYPE = np.dtype(
     [
         ("producer_id", np.int64),
@@ -56,10 +56,10 @@ BATCH_DTYPE = np.dtype(
     ]
 )
 
-# The same with the place of its first sequence; see `sequence_ranges`.
+# The same with the place of its first sequence, see `sequence_ranges`.
 PLACED_DTYPE = np.dtype([*BATCH_DTYPE.descr, ("start", np.int64)])
 
-# A record that is compared. `directory` is the number of its partition directory in the search.
+# A compared record. `directory` is the number of its partition directory in the search.
 RECORD_DTYPE = np.dtype(
     [
         ("hash_high", np.uint64),
@@ -74,7 +74,7 @@ RECORD_DTYPE = np.dtype(
 )
 RECORD_KEYS = ("hash_high", "hash_low", "timestamp_ms", "directory", "offset")
 
-# The same when ids are compared: then the hash is that of the id.
+# The same if ids are compared. The hash is then the id's.
 ID_RECORD_DTYPE = np.dtype(
     [*RECORD_DTYPE.descr, ("payload_high", np.uint64), ("payload_low", np.uint64)]
 )
@@ -90,23 +90,23 @@ PAIR_KEYS = ("directory", "offset")
 
 
 class Duplicate(NamedTuple):
-    """What is reported of a batch or a record that repeats another one.
+    """The report of a batch or a record that repeats another.
 
-    Offsets, sequences and times are inclusive; the time of a batch is its largest timestamp.
+    Offsets, sequences and times are inclusive. The time of a batch is its largest timestamp.
 
     Attributes:
         kind: proved or suspected.
-        cause: who wrote the repeat.
+        cause: the writer of the repeat.
         topic, partition: of the repeat.
-        first_partition: of the first copy; another one only in a search across partitions.
-        first_base_offset, first_last_offset: the first copy: a batch, or one record.
-        repeat_base_offset, repeat_last_offset: what repeats it.
-        records_count: of the repeat, those that are in the first copy too; None: unreadable.
-        first_timestamp_ms, repeat_timestamp_ms: when, by the records.
+        first_partition: of the first copy. It differs only in a search across partitions.
+        first_base_offset, first_last_offset: of the first copy, a batch or one record.
+        repeat_base_offset, repeat_last_offset: of the repeat.
+        records_count: records of the repeat that are also in the first copy. None: unreadable.
+        first_timestamp_ms, repeat_timestamp_ms: the times of the records.
         first_producer_id ... repeat_producer_epoch: -1 is none.
-        base_sequence, last_sequence: what both batches hold; None of records.
-        is_same_payload: key, value and headers are equal in all of these; None: unreadable.
-        payload_hash: of these in the repeat, BLAKE2b with 128 bits; see `record_digests`.
+        base_sequence, last_sequence: the common sequences of both batches. None for records.
+        is_same_payload: key, value and headers are equal in all of these. None: unreadable.
+        payload_hash: of these in the repeat, BLAKE2b with 128 bits, see `record_digests`.
         first_outcome, repeat_outcome: committed (or not in a transaction), aborted, open,
             unknown.
         first_path, path: the `.log` of each.
@@ -138,29 +138,28 @@ class Duplicate(NamedTuple):
     path: str
 
 
-# -- sort more rows than fit in memory: sorted runs in a temporary file, merged when they are read
+# -- a sorter for more rows than fit in memory: sorted runs in a temporary file, merged on reading.
 #
-# A `Sorter` takes rows of one numpy structured dtype in any order and gives them back by key, in
-# chunks. It never holds more than `max_rows` of them, whatever they are: equal keys are no
-# special case, since nothing is looked up. Runs are written one behind the other to one file that
-# has no name (or loses it at once), so that nothing stays behind, not even of a killed process.
-# If there are more runs than can be merged at a time, some of them are first merged into longer
-# ones.
+# A `Sorter` takes rows of one numpy structured dtype in any order, and returns them by key, in
+# chunks. It never has more than `max_rows` rows in memory, also with many equal keys, because it
+# has no look-up. Runs are written one after another to one file without a name (or unlinked at
+# once), so that even a killed process leaves no file. If there are too many runs to merge at once,
+# some of them are first merged into longer runs.
 
 
 MIN_ROWS = 16
 MAX_CHUNK_ROWS = 65_536
 MAX_FAN_IN = 128
-MIN_READ_BYTES = 64 << 10  # of a run: below this a merge is all seeks
-SORT_BYTES = 32  # per row, beside the row: its key, its place, and what sorting them needs
+MIN_READ_BYTES = 64 << 10  # of a run; with less, a merge is dominated by seeks
+SORT_BYTES = 32  # per row, in addition to the row: key, place, and working memory of the sort
 NEXT_STEP = "--spill-dir DIR on a file system with more space, or more --memory"
 
 
 class SpillSpace(NamedTuple):
-    """How much memory all sorters together may use, and where the rest goes.
+    """The memory limit of all sorters together, and the directory for the other rows.
 
     Attributes:
-        memory_bytes: for rows; what a scan needs comes on top.
+        memory_bytes: for rows. A scan needs further memory.
         directory: for temporary files.
     """
 
@@ -175,20 +174,20 @@ class SpillSpace(NamedTuple):
 
 
 class _SortedRun(NamedTuple):
-    """Sorted rows in the file, by row number; half open."""
+    """Sorted rows in the file, by row number, half open."""
 
     start: int
     end: int
 
 
 class Sorter:
-    """A context manager; `add` rows, then read `chunks`, which may be done more than once.
+    """A context manager: `add` rows, then read `chunks`, also more than once.
 
     Attributes:
-        rows_count: what was added.
-        spilled_bytes: what was written to disk, rewritten runs included.
-        peak_rows_count: the most rows that were held at a time; at most the larger of `max_rows`
-            and MIN_ROWS.
+        rows_count: number of added rows.
+        spilled_bytes: bytes written to disk, including rewritten runs.
+        peak_rows_count: the most rows in memory at a time, at most the larger of `max_rows` and
+            MIN_ROWS.
     """
 
     def __init__(
@@ -210,7 +209,7 @@ class Sorter:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the rows."""
+        """The type of the rows."""
         return self._dtype
 
     def __enter__(self) -> Self:
@@ -225,14 +224,14 @@ class Sorter:
         self.close()
 
     def close(self) -> None:
-        """Let go of memory and file; a second call does nothing."""
+        """Release memory and file. A second call does nothing."""
         self._buffer = np.empty(0, self._dtype)
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def add(self, rows: Rows) -> None:
-        """Take rows.
+        """Add rows.
 
         Raises:
             AccessError: the temporary file cannot be made or written, as on a full disk.
@@ -248,7 +247,7 @@ class Sorter:
             self._note_held(self._held)
 
     def chunks(self) -> Iterator[Rows]:
-        """Give all rows by key; rows of equal keys in the order they were added.
+        """Yield all rows by key. Rows of equal keys stay in the order of their addition.
 
         Raises:
             AccessError: the temporary file cannot be written or read.
@@ -272,11 +271,11 @@ class Sorter:
         self.peak_rows_count = max(self.peak_rows_count, count)
 
     def _make_room(self, wanted: int) -> None:
-        """Let the buffer grow while it may, else empty it."""
+        """Grow the buffer if it may, else empty it."""
         if self._held >= self._capacity:
             self._write_buffer()
             return
-        # Old and new buffer are there together for a moment: the last step goes to disk instead.
+        # Old and new buffer coexist for a moment, so the last growth goes to disk instead.
         size = min(self._capacity, max(2 * self._held, wanted, MIN_ROWS // 2))
         if self._held + size > self._max_rows:
             self._write_buffer()
@@ -318,11 +317,11 @@ class Sorter:
             raise AccessError(exc, self._directory, next_step=NEXT_STEP) from exc
 
     def _new_file(self) -> IO[bytes]:
-        # Not buffered: what is left in a buffer after an error would be tried again at the end.
+        # Unbuffered: after an error, buffered data would be written again at the end.
         return tempfile.TemporaryFile(prefix="eoctl-", dir=self._directory, buffering=0)
 
     def _merge_runs(self) -> None:
-        """Merge neighbouring runs into as many as can be merged at once, in a new file."""
+        """Merge neighbouring runs in a new file, until all can be merged at once."""
         before, old = self._runs, self._file
         groups_count = max(self._fan_in, -(-len(before) // self._fan_in))
         groups_count = min(groups_count, -(-len(before) // 2))
@@ -346,7 +345,7 @@ class Sorter:
             raise AccessError(exc, self._directory, next_step=NEXT_STEP) from exc
 
     def _merged(self, runs: list[_SortedRun], file: IO[bytes] | None = None) -> Iterator[Rows]:
-        """Merge runs: all rows up to the smallest last key of the blocks at hand are next."""
+        """Merge runs. Each step yields all rows up to the smallest last key of the blocks."""
         source = self._file if file is None else file
         assert source is not None
         block_rows = max(self._max_rows // (2 * len(runs)), 1)
@@ -362,7 +361,7 @@ class Sorter:
 
 
 class _Front:
-    """The block of a run that is being merged."""
+    """The current block of a run in a merge."""
 
     def __init__(
         self,
@@ -381,11 +380,11 @@ class _Front:
 
     @property
     def held(self) -> int:
-        """Rows in memory, used ones too: they share the block with the others."""
+        """Rows in memory, including used rows, which share the block."""
         return 0 if self._rows.base is None else len(self._rows.base)
 
     def load(self) -> bool:
-        """Make sure that there are rows; False at the end of the run."""
+        """Ensure that there are rows, or return False at the end of the run."""
         if len(self._rows) or self._next == self._end:
             return bool(len(self._rows))
         block = np.empty(min(self._block_rows, self._end - self._next), self._dtype)
@@ -428,8 +427,8 @@ def _key_of(row: Any, keys: tuple[str, ...]) -> tuple[int, ...]:
 def sorted_order(rows: Rows, keys: Sequence[str]) -> NDArray[np.int64]:
     """Return the order of rows by some columns.
 
-    First by the first column alone; only where it is the same do the others matter. With a hash
-    in that place this is several times as fast as comparing all columns of all rows.
+    Rows are sorted by the first column. The other columns matter only where it is equal. With a
+    hash as the first column this is several times as fast as comparing all columns of all rows.
     """
     first = np.ascontiguousarray(rows[keys[0]])
     order: NDArray[np.int64] = np.argsort(first, kind="stable")
@@ -443,7 +442,7 @@ def sorted_order(rows: Rows, keys: Sequence[str]) -> NDArray[np.int64]:
     tied = np.flatnonzero(is_tied)
     among = order[tied]
     columns = [rows[name][among] for name in keys]
-    # Rows that come in the order of a log need no more: the first sort has kept it.
+    # Rows in log order need no further sort, because the first sort is stable.
     if not _is_sorted(columns):
         order[tied] = among[np.lexsort(columns[::-1])]
     return order
@@ -459,10 +458,10 @@ def _is_sorted(columns: list[NDArray[Any]]) -> bool:
 
 
 def spill_space(directory: str | None, memory_bytes: int) -> SpillSpace:
-    """Check a directory for temporary files; None is the system's own.
+    """Check a directory for temporary files. None is the system's own.
 
     Raises:
-        AccessError: it is no directory, or may not be written to.
+        AccessError: it is not a directory, or not writable.
         RefusedError: it is in a log dir, where a broker does not expect other files.
     """
     path = tempfile.gettempdir() if directory is None else directory

@@ -1,4 +1,4 @@
-"""Who leads when dead brokers are started again, in which order, and what that loses.
+"""Leaders after dead brokers are started again, by the order of starts, and the resulting losses.
 
 From the entry down: advice, nodes, copies, orders, rules.
 """

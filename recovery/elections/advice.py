@@ -1,7 +1,7 @@
-"""Which of several dead brokers to start first: for each partition, and for all of them.
+"""The recommended order to start several dead brokers, for each partition and for all of them.
 
-What is known of the election comes from the newest metadata, what is lost by it from the copies.
-A broker that is not among the given ones, and is not said to run, does not come back.
+Elections come from the newest metadata, losses from the copies. A broker that is neither given nor
+stated as running does not come back.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
 
 
-# -- what the settings of a topic claim to survive, and what they do survive
+# -- the failures that a topic claims to survive by its settings, and the failures it survives.
 #
-# A topic that is to survive any one failure has three replicas or more, 2 <= min.insync.replicas
-# <= replicas, no unclean elections, and eligible leader replicas (KIP-966). What it survives in
-# truth, with acks=all, and all replicas in sync before:
+# To survive any one failure, a topic has at least three replicas, 2 <= min.insync.replicas <=
+# replicas, no unclean elections, and eligible leader replicas (KIP-966). With acks=all, and all
+# replicas in sync before, it survives these failures.
 #
-#   writes  as many brokers may be away as there are more replicas than min.insync.replicas
-#   data    as many may lose their disks as min.insync.replicas is above one: an acknowledged record
-#           may be on no more brokers than these. They are to come back when another one leads: one
-#           with an empty disk that is in the ISR may be elected. With unclean elections the same
-#           number may be away, then anybody leads
-#   power   as many may lose what was not flushed, while the others run or were stopped cleanly: as
-#           data with an ELR, which keeps who stopped uncleanly from leading as long as there is
-#           another one; without one none, as the last one in the ISR leads whatever it has lost.
-#           Kafka flushes nothing by itself
+#   `writes`  (replicas - min.insync.replicas) brokers may be down.
+#   `data`    (min.insync.replicas - 1) brokers may lose their disks: an acknowledged record may be
+#             on min.insync.replicas brokers only. Start the brokers with empty disks when another
+#             broker leads: they may be in the ISR, and then be elected. With unclean elections the
+#             same number may be down. Then any broker may lead.
+#   `power`   With an ELR, as many brokers as for data may lose unflushed records, if the others run
+#             or were stopped cleanly. The ELR keeps an uncleanly stopped broker from leading if
+#             there is another candidate. Without an ELR no broker may lose records: the last member
+#             of the ISR leads whatever it has lost. Kafka flushes nothing by itself.
 
 
 REPLICAS_CLAIM = 3
@@ -52,15 +52,15 @@ INSYNC_CLAIM = 2
 
 
 class TopicClaims(NamedTuple):
-    """A topic: what is set, what is wrong with it, and how many failures it survives.
+    """A topic with its settings, their faults, and the number of failures it survives.
 
     Attributes:
-        replicas_count: of the partition with the fewest.
-        min_insync_replicas: as it is set; a broker takes no more than there are replicas.
-        settings_from: where min.insync.replicas and unclean.leader.election.enable come from.
-        survives_for_writes, survives_for_data, survives_power: brokers, see above.
+        replicas_count: the lowest of all partitions.
+        min_insync_replicas: the setting. A broker uses at most the number of replicas.
+        settings_from: sources of min.insync.replicas and unclean.leader.election.enable.
+        survives_for_writes, survives_for_data, survives_power: numbers of brokers, see above.
         under_min_isr_count: partitions that refuse acks=all now.
-        faults: what is not as it should be, in words.
+        faults: messages.
     """
 
     topic: str
@@ -78,7 +78,7 @@ class TopicClaims(NamedTuple):
 
 
 def claims_of(image: ClusterImage, is_wanted: Callable[[str], bool]) -> Iterator[TopicClaims]:
-    """Look at each topic."""
+    """Yield the claims of each topic."""
     for name in sorted(filter(is_wanted, image.topics)):
         if image.topics[name].partitions:
             yield _claims(image, name)
@@ -137,13 +137,13 @@ def _faults(replicas_count: int, insync: int, *, is_unclean: bool, has_elr: bool
 
 
 class StartPlan(NamedTuple):
-    """Who runs, and who can be started.
+    """The running nodes, and the nodes that can be started.
 
     Attributes:
-        unknown: nodes that were given, and are not in the metadata.
-        needed: how many of `voters` have to be started before a controller elects anybody.
-        controllers: nodes to start first that are controllers and no brokers.
-        missing_votes: how many controllers are missing even when all of these run.
+        unknown: given nodes that are not in the metadata.
+        needed: number of `voters` to start before a controller elects leaders.
+        controllers: nodes to start first that are controllers but not brokers.
+        missing_votes: number of controllers that are missing even when all of these run.
     """
 
     running: frozenset[int]
@@ -158,22 +158,22 @@ class StartPlan(NamedTuple):
 
     @property
     def setting(self) -> Surroundings:
-        """For orders."""
+        """The common conditions for orders."""
         return Surroundings(
             clean=self.clean, running=self.running, voters=self.voters, needed=self.needed
         )
 
 
 class Advised(NamedTuple):
-    """A partition.
+    """The advice for a partition.
 
     Attributes:
-        case: what decides its elections.
-        before: as the metadata have it.
-        at_once: brokers that lead as soon as they are started, whatever else is.
-        perhaps: that do so only if the sessions of others have ended before theirs.
-        unclean: that lead only by an unclean election.
-        missed: that would lead at once, and do not come back.
+        case: the inputs of its elections.
+        before: its state in the metadata.
+        at_once: brokers that lead as soon as they are started, in any order.
+        perhaps: brokers that do so only if the sessions of others have ended before theirs.
+        unclean: brokers that lead only by an unclean election.
+        missed: brokers that would lead at once, but do not come back.
         costs: by broker that may lead in any way.
         outcome: of the recommended order.
     """
@@ -193,8 +193,8 @@ class Advised(NamedTuple):
     def hidden_offsets_count(self) -> int | None:
         """Offsets of the leader that consumers do not get before acks=all is accepted.
 
-        The high watermark stays where the leader's checkpoint has it as long as there are fewer
-        replicas in the ISR than min.insync.replicas. None: not known, or nobody leads.
+        The high watermark stays at the value of the leader's checkpoint while the ISR has fewer
+        replicas than min.insync.replicas. None: unknown, or there is no leader.
         """
         outcome = self.outcome
         if outcome is None or not outcome.is_led:
@@ -208,23 +208,23 @@ class Advised(NamedTuple):
 
     @property
     def terms(self) -> Terms:
-        """What is set for it."""
+        """The settings of the partition."""
         return self.case.terms
 
     def most_in_sync(self, plan: StartPlan) -> int:
-        """How many replicas can be in its ISR at most."""
+        """Return the greatest possible size of its ISR."""
         usable = {*plan.startable, *plan.running}
         return len(usable & {*self.before.replicas})
 
 
 class Advice(NamedTuple):
-    """What to do.
+    """The advice for a cluster.
 
     Attributes:
-        orders: the best one first; empty: there is nothing to start.
+        orders: the best order first. Empty: there is nothing to start.
         unseen: controllers that may have newer metadata.
-        notes: what is doubtful, in words.
-        is_short: something could not be read.
+        notes: messages about doubtful facts.
+        is_short: some data could not be read.
     """
 
     plan: StartPlan
@@ -236,7 +236,7 @@ class Advice(NamedTuple):
 
 
 def plan_of(cluster: DeadCluster, running: Collection[int], gone: Collection[int]) -> StartPlan:
-    """Tell who can be started, and what elects."""
+    """Return the nodes that can be started, and the conditions of elections."""
     image = cluster.metadata.image
     up = {*running, *(each.node_id for each in cluster.nodes.values() if each.is_running)}
     down = {*cluster.nodes} - up - {*gone}
@@ -249,7 +249,7 @@ def plan_of(cluster: DeadCluster, running: Collection[int], gone: Collection[int
     voters = {*cluster.metadata.voters}
     controllers = sorted((voters & down) - {*image.brokers})
     combined = voters & {*image.brokers}
-    # A controller apart that is not among the given ones is none of the dead: it is taken to run.
+    # A dedicated controller that is not given is not dead, so it is assumed to run.
     elsewhere = voters - {*image.brokers} - {*gone}
     majority = len(voters) // 2 + 1 if voters else 0
     needed = max(majority - len(elsewhere | (voters & up)), 0)
@@ -274,14 +274,14 @@ def advise(
     is_wanted: Callable[[str], bool] = lambda _: True,
     on_partition: Callable[[], None] = lambda: None,
 ) -> Advice:
-    """Work out who may lead, what that costs, and which order of starting is the best.
+    """Determine possible leaders, their costs, and the best order of starts.
 
     Args:
-        cluster: what was given.
+        cluster: the given nodes and metadata.
         running: brokers that run.
         gone: brokers that do not come back, although their directories were given.
-        is_wanted: which topics.
-        on_partition: called after each.
+        is_wanted: selects topics.
+        on_partition: called after each partition.
     """
     plan = plan_of(cluster, running, gone)
     adviser = _Adviser(cluster, plan)
@@ -313,7 +313,7 @@ def _partitions(
 
 
 def _told_of_others(cluster: DeadCluster, is_wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Nodes and directories that the metadata know nothing of."""
+    """Yield messages about nodes and directories that are missing in the metadata."""
     image = cluster.metadata.image
     for node_id in sorted({*cluster.nodes} - {*image.brokers} - {*cluster.metadata.voters}):
         yield f"node {node_id}: not in the metadata, and not counted"
@@ -342,7 +342,7 @@ class _Adviser:
         self.is_short = False
 
     def look_at(self, key: TopicPartition, before: PartitionImage) -> Advised:
-        """Tell who may lead a partition, and what that costs."""
+        """Return the possible leaders of a partition, and their costs."""
         terms = self._terms_of(key, len(before.replicas))
         terms = terms._replace(emptied=self._emptied(before))
         states = self._states_of(before, terms)
@@ -398,7 +398,7 @@ class _Adviser:
         return self._terms[shared]
 
     def _emptied(self, before: PartitionImage) -> frozenset[int]:
-        """Tell who has come back without the log dir where the replica was."""
+        """Return the brokers that came back without the log dir of the replica."""
         replaced = self._cluster.replaced
         if not replaced:
             return frozenset()
@@ -425,9 +425,9 @@ class _Adviser:
     def _leads(
         self, states: frozenset[PartitionState], terms: Terms, broker: int
     ) -> tuple[bool, bool]:
-        """Whether a broker leads for sure once it is started, and whether perhaps; not uncleanly.
+        """Return whether a started broker certainly leads, and whether it may, by a clean election.
 
-        The last known leader counts: it had all that was acknowledged.
+        The last known leader counts: it had all acknowledged records.
         """
         key = states, terms, broker
         if key not in self._led:
@@ -479,16 +479,16 @@ class _Adviser:
         self.is_short = True
 
 
-# --- what it comes to -----------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 class StartStep(NamedTuple):
-    """How far the recommended order has come.
+    """The progress after a number of starts in the recommended order.
 
     Attributes:
-        step: brokers that were started; 0: those that run already.
-        up: that run now.
-        asked: partitions where an unclean election has to be asked for now.
+        step: number of started brokers. 0: only brokers that run already.
+        up: brokers that run now.
+        asked: partitions for which the operator must request an unclean election now.
     """
 
     step: int
@@ -499,7 +499,7 @@ class StartStep(NamedTuple):
 
 
 def steps_of(advice: Advice) -> Iterator[StartStep]:
-    """Tell what is led, and accepts acks=all, after each start of the recommended order."""
+    """Yield numbers of led and writable partitions after each start of the recommended order."""
     order = advice.orders[0].order if advice.orders else ()
     done: list[Outcome] = [each.outcome for each in advice.partitions if each.outcome is not None]
     for number in range(len(order) + 1):
@@ -519,7 +519,7 @@ def steps_of(advice: Advice) -> Iterator[StartStep]:
 
 
 def how_led(partition: Advised) -> str:
-    """Name how the recommended order finds a leader."""
+    """Return a word for the way in which the recommended order finds a leader."""
     outcome = partition.outcome
     if outcome is None or not outcome.is_led:
         return "nobody"

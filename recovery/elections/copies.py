@@ -1,8 +1,8 @@
-"""What the copies of a partition on dead brokers have, and what is lost of them when one leads.
+"""The contents of a partition's copies on dead brokers, and the losses when one of them leads.
 
-Of each log its end, its high watermark and its leader epochs are read, not its batches: what a
-follower goes by when it cuts itself (EPOCH-7). Only what a cut takes is read: for its records,
-times and transactions. Whether batches differ below, `replicas compare` says.
+Of each log only its end, its high watermark and its leader epochs are read, not its batches. A
+follower uses these to truncate itself (EPOCH-7). Only the truncated range is read, for its records,
+times and transactions. `replicas compare` shows whether lower batches differ.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _WHOLE = END_KINDS | {VerdictKind.OK}
 
 
 class LogCopy(NamedTuple):
-    """The log of a partition on one broker. It has what `compare.LogEpochs` asks for.
+    """The log of a partition on one broker. It has the fields of `compare.LogEpochs`.
 
     Attributes:
-        topic_id: of partition.metadata; None: not known.
-        end_offset: where what counts of it ends: before damage at its end, or lost offsets.
-        notes: what is doubtful of it, in words.
-        log_end_offset: where the log ends, whatever lies before that; None: at `end_offset`.
+        topic_id: of partition.metadata. None: unknown.
+        end_offset: end of its valid part: before damage at its end, or before lost offsets.
+        notes: messages about doubtful facts.
+        log_end_offset: the real log end offset. None: the same as `end_offset`.
     """
 
     broker: int
@@ -59,19 +59,19 @@ class LogCopy(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in it."""
+        """Return whether it has no records."""
         return self.end_offset <= self.start_offset
 
 
 def read_copy(selected: Selected, broker: int, *, reads_headers: bool = False) -> LogCopy:
-    """Read where a copy ends, and its epochs.
+    """Read the end of a copy, and its epochs.
 
-    A copy ends where offsets are missing that were acknowledged: between two segments, or, if the
+    A copy ends before missing acknowledged offsets. The gap is between two segments, or, if the
     headers are read, between any two batches.
 
     Raises:
         AccessError: its directory or its last `.log` cannot be read.
-        RefusedError: its leader epochs are there and not sound.
+        RefusedError: its leader epochs exist, but are damaged.
     """
     partition = Partition.of(selected)
     notes = [str(each) for each in selected.problems]
@@ -104,7 +104,7 @@ def read_copy(selected: Selected, broker: int, *, reads_headers: bool = False) -
 
 
 def offsets_of(partition: Partition) -> OffsetSpan:
-    """Read the headers of a log for its offsets; checksums are not looked at.
+    """Read the headers of a log for its offsets, without checksums.
 
     Raises:
         AccessError: a `.log` cannot be read.
@@ -122,10 +122,10 @@ def offsets_of(partition: Partition) -> OffsetSpan:
 
 
 class CopyCut(NamedTuple):
-    """What a copy has behind the offset where it is cut to follow another one.
+    """The end of a copy that is truncated to follow another leader.
 
     Attributes:
-        acknowledged_end_offset: below it all was acknowledged; None: not known.
+        acknowledged_end_offset: all records below it were acknowledged. None: unknown.
     """
 
     copy: LogCopy
@@ -134,7 +134,7 @@ class CopyCut(NamedTuple):
 
     @property
     def price(self) -> Price:
-        """What it comes to."""
+        """The price of the truncation."""
         acknowledged = self.acknowledged_end_offset
         return Price(
             acknowledged_count=max((acknowledged or 0) - self.start_offset, 0),
@@ -143,16 +143,16 @@ class CopyCut(NamedTuple):
 
 
 def find_cut(copy: LogCopy, leader: LogCopy, copies: Iterable[LogCopy]) -> CopyCut | None:
-    """Tell where a copy is cut when another one leads; None: not known.
+    """Return the truncation of a copy when another copy leads, or None if it is unknown.
 
-    What is cut below the log start of the copy was retained no more.
+    Records below the log start offset of the copy are not retained, and not lost.
     """
     others = [each for each in copies if each is not copy]
     acknowledged = acknowledged_end_offset(copy, others)
     if copy.is_empty:
         return CopyCut(copy, copy.end_offset, acknowledged)
     if leader.is_empty:
-        # Its log begins elsewhere, or nowhere: the follower's is given up.
+        # Its log begins elsewhere, or is empty: the follower drops its log.
         return CopyCut(
             copy, max(copy.start_offset, min(leader.end_offset, copy.end_offset)), acknowledged
         )
@@ -163,11 +163,11 @@ def find_cut(copy: LogCopy, leader: LogCopy, copies: Iterable[LogCopy]) -> CopyC
 
 
 class LeaderCost(NamedTuple):
-    """What is lost when a broker leads.
+    """The loss when a broker leads.
 
     Attributes:
-        price: of the dearest cut; unknown if any is.
-        cut: the dearest one; None: nothing is cut, or nothing is known.
+        price: of the most expensive truncation. It is unknown if any of them is.
+        `cut`: the most expensive truncation. None: nothing is truncated or known.
     """
 
     price: Price
@@ -181,11 +181,11 @@ def cost_of(
     *,
     is_doubtful: bool = False,
 ) -> LeaderCost:
-    """Tell what the copies lose when a broker leads. What several have is counted once.
+    """Return the losses of the copies when a broker leads. Common offsets count once.
 
-    One of those that were in sync, and so have all that was acknowledged, loses nothing to them;
-    of another one it is known only if their copies are. Where there may be newer metadata
-    (`is_doubtful`), any of them may have gone on alone.
+    A broker that was in sync has all acknowledged records, so it loses none of them. For any other
+    broker the loss is known only if the copies of the in-sync brokers are known. If there may be
+    newer metadata (`is_doubtful`), any in-sync broker may have continued alone.
     """
     leading = copies.get(leader)
     if leading is None:
@@ -207,7 +207,7 @@ def cost_of(
 
 
 def cost_of_nothing(copies: Mapping[int, LogCopy]) -> LeaderCost:
-    """Tell what is lost when a broker leads whose log was lost with its disk: all."""
+    """Return the loss when a broker leads that lost its log with its disk: everything."""
     cuts = [
         CopyCut(each, each.start_offset, acknowledged_end_offset(each, others))
         for each, others in _each_and_others(copies)
@@ -226,11 +226,11 @@ def _each_and_others(
 
 
 class CutContents(NamedTuple):
-    """What lies in a cut. None: not known.
+    """The contents of a truncated range. None: unknown.
 
     Attributes:
         transactions_count: removed, shortened, or without their marker.
-        reopened_count: of these, those without their marker.
+        reopened_count: of these, transactions without their marker.
     """
 
     records_count: int | None
@@ -253,7 +253,7 @@ UNREAD = CutContents(
 
 
 def read_cut(cut: CopyCut, clock: Clock) -> CutContents:
-    """Read what a cut takes."""
+    """Read a truncated range."""
     partition = cut.copy.partition
     try:
         first_ms, last_ms = _times(partition, cut.start_offset)
@@ -278,7 +278,7 @@ def read_cut(cut: CopyCut, clock: Clock) -> CutContents:
 
 
 def _times(partition: Partition, start_offset: int) -> tuple[int | None, int | None]:
-    """The least and the greatest timestamp from an offset on, of batches that have one."""
+    """Return the least and the greatest timestamp since an offset, of batches with a timestamp."""
     first_ms: int | None = None
     last_ms: int | None = None
     for placed in partition.read(start_offset):

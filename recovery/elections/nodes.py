@@ -1,4 +1,4 @@
-"""The dead nodes: whose directories were given, how they stopped, which metadata is the newest."""
+"""The dead nodes: their given directories, their stops, and the newest metadata."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Node(NamedTuple):
     log_dirs: tuple[LogDir, ...]
 
     def directory_ids(self) -> set[bytes] | None:
-        """Ids of its log dirs; None: one of them is not known."""
+        """Return the ids of its log dirs, or None if an id is unknown."""
         own = {None if each.meta is None else each.meta.directory_id for each in self.log_dirs}
         return None if None in own else {each for each in own if each is not None}
 
     @property
     def is_running(self) -> bool:
-        """Whether a broker has one of its directories."""
+        """Return whether a broker uses one of its directories."""
         return any(each.stopped is StoppedState.LIVE for each in self.log_dirs)
 
     def stopped_in(self) -> int | None:
-        """The registration (broker epoch) in which it stopped cleanly; None: it did not.
+        """Return the registration (broker epoch) in which it stopped cleanly, or None.
 
-        As a broker tells its controller when it starts: all its log dirs say so, and the same.
+        A starting broker sends it to the controller if all its log dirs have the same value.
         """
         found = set()
         for each in self.log_dirs:
@@ -59,9 +59,9 @@ class NewestMetadata(NamedTuple):
 
     Attributes:
         path: its directory.
-        voters: the controllers that elect a leader among them; empty: not known.
-        unseen: those whose metadata were not given, and may be newer; none where most of them
-            were, as what was committed is known then.
+        voters: controllers of the quorum. Empty: unknown.
+        unseen: voters whose metadata were not given, and may be newer. Empty if a majority was
+            given, because then all committed records are known.
     """
 
     path: str
@@ -71,14 +71,14 @@ class NewestMetadata(NamedTuple):
 
 
 class DeadCluster(NamedTuple):
-    """What was given.
+    """The given cluster.
 
     Attributes:
         nodes: by id.
         copies: directories of live partitions, by partition and node.
-        replaced: by node, ids of log dirs that it had, and came back without.
-        notes: what is doubtful, in words.
-        is_short: something of it could not be read.
+        replaced: by node, ids of former log dirs that are missing now.
+        notes: messages about doubtful facts.
+        is_short: some data could not be read.
     """
 
     nodes: dict[int, Node]
@@ -96,12 +96,12 @@ def find_dead_cluster(
 
     Args:
         paths: their log dirs.
-        metadata_dir: where the metadata are; None: among the log dirs.
-        takes_beginning: the `bootstrap.checkpoint` of a cluster that never ran will do.
+        metadata_dir: the place of the metadata. None: among the log dirs.
+        takes_beginning: accept the `bootstrap.checkpoint` of a cluster that never ran.
 
     Raises:
         UsageError: these are not log dirs of one cluster's nodes, or have no metadata.
-        AccessError: the only one cannot be read.
+        AccessError: the only log dir cannot be read.
     """
     found = discover(paths)
     notes = [str(each) for each in found.problems]
@@ -139,7 +139,7 @@ def find_dead_cluster(
 def _copies(
     selected: Iterable[Selected],
 ) -> tuple[dict[TopicPartition, dict[int, Selected]], list[str]]:
-    """Find each partition on each node, and tell what is there twice."""
+    """Return the copies of each partition by node, and messages about duplicates on a node."""
     copies: dict[TopicPartition, dict[int, Selected]] = {}
     doubled = []
     for each in selected:
@@ -159,10 +159,10 @@ def _copies(
 
 
 def _unseen_controllers(voters: Sequence[int], seen: Collection[int | None]) -> tuple[int, ...]:
-    """Tell which controllers may know more: none, if the metadata of most of them were given.
+    """Return the controllers that may know more, or none if a majority's metadata were given.
 
-    What most of them do not have was never committed. A copy of a directory alone, of which is
-    not known whose it is, is taken for a controller's.
+    Records that a majority does not have were never committed. A single directory of an unknown
+    node counts as a controller's.
     """
     unseen = [each for each in voters if each not in seen]
     seen_count = len(voters) - len(unseen) + sum(each is None for each in seen)
@@ -196,7 +196,7 @@ def _require_each_once(nodes: dict[int, Node]) -> None:
 def _newest_metadata(
     selected: Iterable[Selected], beginnings: Iterable[str]
 ) -> tuple[NewestMetadata, list[str]]:
-    """Return what a quorum would go on with, or begin with, and what is doubtful of it."""
+    """Return the metadata that a quorum would continue, or begin with, and notes about doubts."""
     newest = newest_image(selected)
     if newest.image is None:
         begun = next(filter(None, map(load_bootstrap_image, beginnings)), None)
@@ -217,7 +217,7 @@ def _newest_metadata(
 def _replaced_dirs(
     nodes: dict[int, Node], image: ClusterImage
 ) -> Iterator[tuple[int, frozenset[bytes]]]:
-    """Tell which nodes have a log dir that was formatted anew, and which ones went for it."""
+    """Yield the nodes with a newly formatted log dir, and the ids of the log dirs it replaces."""
     for node in nodes.values():
         broker, own = image.brokers.get(node.node_id), node.directory_ids()
         if broker is None or own is None or not broker.log_dirs or own <= {*broker.log_dirs}:

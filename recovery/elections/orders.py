@@ -1,12 +1,12 @@
-"""In which order brokers are started: who leads then, when, and what that loses.
+"""Orders of starting brokers: the leaders, the time of their elections, and the losses.
 
-An order is played for every state that a partition may be in, and counts by its worst outcome.
-A broker that is started registers, is let in, and catches up before the next one is started. Where
-brokers are controllers, too, nobody is elected before most of these are up: who of the first ones
-is let in first is not known.
+An order is simulated for every possible state of a partition. Its worst outcome counts.
+A started broker registers, is unfenced, and catches up before the next broker is started. If
+brokers are controllers, too, there are no elections until a majority of these is up. It is then
+unknown which of the first brokers is unfenced first.
 
-Where no order gives a leader without an unclean election, the one that loses least is asked for as
-soon as its broker runs: who is elected then is the first in the order of the replicas that runs.
+If all orders need an unclean election, the operator requests it as soon as the broker with the
+least loss runs. The elected broker is the first running broker in the order of the replicas.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from recovery.elections.rules import PartitionState, Terms
 
-MAX_PERMUTED = 5  # brokers of which all orders are tried
-NEVER = 1 << 30  # a step that does not come
+MAX_PERMUTED = 5  # the most brokers for which all orders are tried
+NEVER = 1 << 30  # a step that never happens
 
 
 class Price(NamedTuple):
-    """What is lost at the other copies when one leads. Ordered: the dearer is greater.
+    """The losses of the other copies when a copy leads. A greater price is worse.
 
     Attributes:
-        is_unknown: what the leader, or another copy, has is not known.
-        acknowledged_count: offsets that were acknowledged for sure.
+        is_unknown: the content of the leader, or of another copy, is unknown.
+        acknowledged_count: offsets that were certainly acknowledged.
         offsets_count: all offsets.
     """
 
@@ -40,13 +40,13 @@ class Price(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What decides how the orders of starting turn out for a partition; many share one.
+    """The inputs that decide the outcomes of orders for a partition. Many partitions share a case.
 
     Attributes:
-        states: what it may be in once the sessions of the stopped brokers have ended.
-        prices: by the broker that leads; one that is not there is not known.
-        wanted: who is elected uncleanly, if nobody may lead otherwise; None: nobody can be.
-        emptied: brokers whose disks were replaced; in `terms` only as long as they have not told.
+        states: possible states after the sessions of the stopped brokers have ended.
+        prices: by leading broker. The price of a missing broker is unknown.
+        wanted: the broker to elect uncleanly, if none may lead otherwise. None: there is none.
+        emptied: brokers with replaced disks. They are in `terms` only before they report it.
     """
 
     states: frozenset[PartitionState]
@@ -57,13 +57,13 @@ class Case(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What is the same for all partitions.
+    """The conditions that all partitions share.
 
     Attributes:
         clean: brokers that stopped cleanly.
-        running: those that run already.
-        voters: those that are controllers, too, and stopped.
-        needed: how many voters have to be started before anybody is elected.
+        running: brokers that run already.
+        voters: stopped brokers that are controllers, too.
+        needed: number of voters to start before any election.
     """
 
     clean: frozenset[int] = frozenset()
@@ -72,7 +72,10 @@ class Surroundings(NamedTuple):
     needed: int = 0
 
     def together(self, order: Sequence[int]) -> int:
-        """How many of the first are let in when a controller is elected; all: it never is."""
+        """Return how many first brokers are unfenced together by the first controller.
+
+        If no controller is ever elected, the number is greater than the number of brokers.
+        """
         if not self.needed:
             return 1
         places = [place for place, each in enumerate(order, start=1) if each in self.voters]
@@ -80,15 +83,15 @@ class Surroundings(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How an order ends for a partition.
+    """The end of an order for a partition.
 
     Attributes:
         price: of the first leader.
-        leader: the first one; -1: nobody leads when all are started.
-        step: how many had been started when it was elected; 0: it leads already.
-        write_step: how many until acks=all is accepted.
+        leader: the first leader, or -1 if there is none after all starts.
+        step: number of starts before its election. 0: it leads already.
+        write_step: number of starts before acks=all is accepted.
         is_unclean: it was not in ISR or ELR.
-        is_asked_for: it leads because somebody asked for an unclean election.
+        is_asked_for: it leads because the operator requested an unclean election.
     """
 
     price: Price
@@ -100,12 +103,12 @@ class Outcome(NamedTuple):
 
     @property
     def is_led(self) -> bool:
-        """Whether anybody leads at the end."""
+        """Return whether there is a leader at the end."""
         return self.leader != NO_LEADER
 
     @property
     def weight(self) -> tuple[Price, bool, bool, bool, int, int]:
-        """The worse outcome has more of it."""
+        """The sort key of outcomes. A worse outcome has a greater key."""
         return (
             self.price,
             not self.is_led,
@@ -119,13 +122,13 @@ class Outcome(NamedTuple):
 def outcomes(
     case: Case, order: Sequence[int], setting: Surroundings, together: int
 ) -> Iterator[Outcome]:
-    """Play an order in all ways that it may go; of the first `together` each may be let in first.
+    """Simulate an order in all possible ways. Any of the first `together` may be unfenced first.
 
-    With more than there are, nobody is let in.
+    If `together` is greater than the number of brokers, no broker is unfenced.
     """
     if together > max(len(order), 1):
         order = ()
-    # Who came back with an empty disk may have told so before it is let in, or tells later.
+    # A broker with an empty disk may report it before or after it is unfenced.
     told = case._replace(terms=case.terms._replace(emptied=frozenset()))
     for each in (case, told) if case.terms.emptied else (case,):
         for state in each.states:
@@ -136,7 +139,7 @@ def outcomes(
 def worst_outcome(
     case: Case, order: Sequence[int], setting: Surroundings, together: int
 ) -> Outcome:
-    """Play an order in all ways that it may go, and give the worst outcome."""
+    """Simulate an order in all possible ways, and return the worst outcome."""
     return max(outcomes(case, order, setting, together), key=lambda each: each.weight)
 
 
@@ -148,7 +151,7 @@ def _outcome(
         return played
     if not played.is_led:
         return _play(case, state, order, setting, wanted=case.wanted)
-    if played.leader in case.emptied:  # it has nothing: better to ask for another one before
+    if played.leader in case.emptied:  # it has no records, so another broker may be better
         asked = _play(case, state, order, setting, wanted=case.wanted)
         return min(played, asked, key=lambda each: each.price)
     return played
@@ -179,7 +182,7 @@ def _play(
             is_asked_for = state.has_leader
         if leader == NO_LEADER and state.has_leader:
             leader, step, is_unclean = state.leader, number, state.is_unclean
-            for each in running:  # those that waited for a leader
+            for each in running:  # brokers that waited for a leader
                 state = joined(state, terms, each, running)
         if write_step == NEVER and _is_writable(state, terms):
             write_step = number
@@ -204,18 +207,18 @@ def _is_writable(state: PartitionState, terms: Terms) -> bool:
 
 
 class OrderSum(NamedTuple):
-    """How an order ends, over all partitions.
+    """The end of an order, over all partitions.
 
     Attributes:
         order: brokers.
-        lost_acknowledged_offsets_count: at least.
+        lost_acknowledged_offsets_count: a lower limit.
         lost_partitions_count: partitions that lose offsets.
-        unclean_partitions_count: led by an unclean election, asked for or not.
-        asked_partitions_count: of these, those where somebody has to ask for it.
-        leaderless_partitions_count: nobody leads at the end.
-        unknown_partitions_count: what they lose is not known.
-        waits_count: starts for which partitions wait in vain, summed.
-        first_partitions_count: partitions that are led once the first broker is up.
+        unclean_partitions_count: partitions with an unclean election, requested or not.
+        asked_partitions_count: of these, partitions for which the operator must request it.
+        leaderless_partitions_count: partitions without a leader at the end.
+        unknown_partitions_count: partitions with unknown losses.
+        waits_count: total of the starts for which partitions wait in vain.
+        first_partitions_count: partitions with a leader once the first broker is up.
     """
 
     order: tuple[int, ...]
@@ -231,7 +234,7 @@ class OrderSum(NamedTuple):
 
     @property
     def weight(self) -> tuple[int | tuple[int, ...], ...]:
-        """The least is the best; where nothing else decides, the lowest id comes first."""
+        """The sort key of orders. The least is the best, and the lowest ids win between equals."""
         return (
             self.lost_acknowledged_offsets_count,
             self.unknown_partitions_count,
@@ -244,9 +247,9 @@ class OrderSum(NamedTuple):
 
 
 class Orders:
-    """Tries orders on the partitions of a cluster.
+    """The simulation of orders on the partitions of a cluster.
 
-    What partitions share is played once, and of an order only what concerns their replicas.
+    Partitions with a common case are simulated once, and only with the brokers of their replicas.
     """
 
     def __init__(self, cases: Iterable[Case], setting: Surroundings) -> None:
@@ -261,7 +264,7 @@ class Orders:
         self._played: dict[tuple[Case, tuple[int, ...], int], Outcome] = {}
 
     def outcome(self, case: Case, order: Sequence[int]) -> Outcome:
-        """Tell how an order ends for a partition, at worst."""
+        """Return the worst outcome of an order for a partition."""
         replicas = self._replicas[case]
         own = tuple(each for each in order if each in replicas)
         together = self._setting.together(order)
@@ -281,7 +284,7 @@ class Orders:
         return found._replace(step=step(found.step), write_step=step(found.write_step))
 
     def sum_of(self, order: Sequence[int]) -> OrderSum:
-        """Play an order on all partitions."""
+        """Simulate an order on all partitions."""
         found = [(self.outcome(case, order), times) for case, times in self._counts.items()]
         never = len(order) + 1
         return OrderSum(
@@ -302,7 +305,7 @@ class Orders:
         )
 
     def all_of(self, brokers: Sequence[int]) -> list[OrderSum]:
-        """Try all orders of few brokers, of many one for each that is first; the best one first."""
+        """Try all orders of few brokers, else one order per first broker. Return the best first."""
         ids = sorted(brokers)
         if len(ids) <= MAX_PERMUTED:
             tried = [self.sum_of(each) for each in permutations(ids)]
@@ -313,7 +316,7 @@ class Orders:
         return sorted(tried, key=lambda each: each.weight)
 
     def _greedy(self, brokers: Sequence[int]) -> tuple[int, ...]:
-        """Take the one next that leaves the least to wait for."""
+        """Return an order in which each next broker gives the best sum so far."""
         order: tuple[int, ...] = ()
         while len(order) < len(brokers):
             left = [each for each in brokers if each not in order]

@@ -1,19 +1,20 @@
-"""How a controller elects leaders and keeps ISR and ELR: Kafka 4.3.1's rules, as pure functions.
+"""The rules of Kafka 4.3.1 for leader elections, ISR and ELR, as pure functions.
 
-A partition's state changes by events of its replicas. Of each event the new ISR is given, and what
-follows from it is decided in one place (`_changed`; Kafka's PartitionChangeBuilder):
+A partition's state changes by events of its replicas. Each event gives the new ISR. One function
+derives the rest (`_changed`, Kafka's PartitionChangeBuilder):
 
-  ELR    only with the feature eligible.leader.replicas.version: with as many in the ISR as
-         min.insync.replicas it is empty; with fewer it holds what has left the ISR since, but for
-         brokers that stopped without a clean shutdown (KIP-966)
-  leader stays if it may lead; else the first in the order of the replicas that runs and is in the
-         ISR, or in the ELR while the ISR is empty; else the last known leader, if ISR and ELR are
-         empty; else, only if elections may be unclean, the first that runs
-  ISR    of the leader alone after an election from the ELR, or an unclean one; the last member
-         stays in it when it leaves, unless there is an ELR
+    ELR    It requires the feature eligible.leader.replicas.version. If the ISR has at least
+           min.insync.replicas members, the ELR is empty. Else it has the brokers that left the ISR
+           since, except brokers that stopped without a clean shutdown (KIP-966).
+    leader It stays if it may lead. Else it is the first running broker in replica order that is in
+           the ISR, or in the ELR while the ISR is empty. If ISR and ELR are empty, it is the last
+           known leader. Else, only with unclean elections, it is the first running broker.
+    ISR    After an election from the ELR, or an unclean election, it has only the leader. The last
+           member stays in it when it leaves, unless there is an ELR.
 
-Events: a broker's session ends (`fenced`), it registers again (`registered`), it is let in
-(`unfenced`), it has caught up (`joined`), somebody asks for an election (`elected_uncleanly`).
+Events are the end of a broker's session (`fenced`), its next registration (`registered`), its
+unfencing (`unfenced`), and its return to the ISR (`joined`). An operator may also request an
+election (`elected_uncleanly`).
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ ELR_FEATURE = "eligible.leader.replicas.version"
 
 
 class Terms(NamedTuple):
-    """What is set for a partition.
+    """The settings of a partition.
 
     Attributes:
         min_insync: min.insync.replicas, never above the number of replicas.
         is_unclean: unclean.leader.election.enable.
         has_elr: the cluster keeps eligible leader replicas.
-        emptied: brokers that come back with a new log dir in the place of the one where the
-            controller knows their replica (KIP-858). When they are let in they do not lead, unless
-            they have told of the new place before; from then on they do, and have nothing.
+        emptied: brokers that come back with a new log dir instead of the log dir where the
+            controller knows their replica (KIP-858). If a broker has not reported this when it is
+            unfenced, it does not lead. After its report it may lead, without any records.
     """
 
     min_insync: int
@@ -47,10 +48,10 @@ class Terms(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What the controller has of a partition.
+    """The controller's state of a partition.
 
     Attributes:
-        last_known: the last leader, while there is none (lastKnownElr); with an ELR only.
+        last_known: the last leader, while there is none (lastKnownElr). Only with an ELR.
         is_unclean: the leader was elected without being in ISR or ELR.
     """
 
@@ -63,14 +64,14 @@ class PartitionState(NamedTuple):
 
     @property
     def has_leader(self) -> bool:
-        """Whether anybody leads."""
+        """Return whether there is a leader."""
         return self.leader != NO_LEADER
 
 
 def fenced(
     state: PartitionState, terms: Terms, broker: int, running: Collection[int]
 ) -> PartitionState:
-    """Give the state once the session of a broker has ended; `running`: all others that run."""
+    """Return the state after a broker's session ends. `running`: all other running brokers."""
     if broker not in state.isr:
         return state
     return _changed(state, terms, isr=_without(state.isr, broker), running={*running} - {broker})
@@ -84,13 +85,13 @@ def registered(
     *,
     is_clean: bool,
 ) -> PartitionState:
-    """Give the state once a broker has registered anew: it was started.
+    """Return the state after a started broker has registered again.
 
     Args:
         state: before.
-        terms: what is set.
-        broker: the one that was started.
-        running: all others that run.
+        terms: the settings.
+        broker: the started broker.
+        running: all other running brokers.
         is_clean: it was stopped cleanly in the registration that the controller knows.
     """
     if is_clean or not terms.has_elr:
@@ -107,7 +108,7 @@ def registered(
 def unfenced(
     state: PartitionState, terms: Terms, broker: int, running: Collection[int]
 ) -> PartitionState:
-    """Give the state once a broker is let in."""
+    """Return the state after a broker is unfenced."""
     if state.has_leader:
         return state
     running = {*running, broker} - ({broker} & terms.emptied)
@@ -117,7 +118,7 @@ def unfenced(
 def joined(
     state: PartitionState, terms: Terms, broker: int, running: Collection[int]
 ) -> PartitionState:
-    """Give the state once a follower has all that its leader has."""
+    """Return the state after a follower has caught up with its leader."""
     if not state.has_leader or broker in state.isr or broker not in state.replicas:
         return state
     members = {*state.isr, broker}
@@ -128,7 +129,7 @@ def joined(
 def altered(
     state: PartitionState, terms: Terms, isr: Collection[int], running: Collection[int]
 ) -> PartitionState:
-    """Give the state once the leader has asked for another ISR, which is not empty."""
+    """Return the state after the leader has requested another ISR, which is not empty."""
     ordered = tuple(each for each in state.replicas if each in isr)
     return _changed(state, terms, isr=ordered, running=running)
 
@@ -136,7 +137,7 @@ def altered(
 def elected_uncleanly(
     state: PartitionState, terms: Terms, running: Collection[int]
 ) -> PartitionState:
-    """Give the state once an unclean election was asked for (kafka-leader-election)."""
+    """Return the state after an unclean election was requested (kafka-leader-election)."""
     if state.has_leader:
         return state
     return _changed(state, terms._replace(is_unclean=True), isr=state.isr, running=running)
@@ -150,7 +151,7 @@ def started(
     *,
     is_clean: bool,
 ) -> PartitionState:
-    """Give the state once a broker was started, let in, and has caught up if anybody leads."""
+    """Return the state after a broker was started, unfenced, and has caught up with any leader."""
     state = registered(state, terms, broker, running, is_clean=is_clean)
     state = unfenced(state, terms, broker, running)
     return joined(state, terms, broker, running)
@@ -159,9 +160,9 @@ def started(
 def states_after_stop(
     state: PartitionState, terms: Terms, stopped: Iterable[int], running: Collection[int]
 ) -> frozenset[PartitionState]:
-    """Give the states that there may be once the sessions of stopped brokers have ended.
+    """Return the possible states after the sessions of stopped brokers have ended.
 
-    Sessions that end together are ended one by one, in no order that is known: the last one in the
+    Sessions that end together are handled one by one, in an unknown order. The last member of the
     ISR stays there, or is the last known leader.
     """
     leaving = [each for each in stopped if each in state.isr]
@@ -220,7 +221,7 @@ def _elect(
     elr: tuple[int, ...],
     running: Collection[int],
 ) -> tuple[int, bool]:
-    """The leader, and whether it is one by an unclean election."""
+    """Return the leader, and whether its election is unclean."""
     eligible = isr or elr
     for each in (state.leader, *state.replicas):
         if each in running and each in eligible:

@@ -1,4 +1,4 @@
-"""Records of a partition written to files, with a list of what was lost.
+"""The export of a partition's records to files, with a list of lost records.
 
 From the entry down: run, lost, piece, plan, files.
 """

@@ -1,12 +1,12 @@
-"""The target directory of an export: what it may be, its manifest, files that appear whole.
+"""The target directory of an export: its conditions, its manifest, and files that appear whole.
 
     _manifest.jsonl  the options, the names of planned files, and a line for each finished piece,
-                     written behind its file; sorted when the export is complete
-    _lost.jsonl      what could not be read; written when the export is complete
+                     written after its file. It is sorted when the export is complete
+    _lost.jsonl      the unreadable ranges, written when the export is complete
     topic=.../       the files of records
 
-Names that begin with `_` or `.` are passed over by Spark, Hive and Arrow. A file of records is
-written as `.NAME.eoctl-tmp`, synced and renamed, so that a name stands for all of its content.
+Spark, Hive and Arrow skip names that begin with `_` or `.`. A file of records is written as
+`.NAME.eoctl-tmp`, synced and renamed, so that the final name always has the whole content.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "_manifest.jsonl"
 LOST_NAME = "_lost.jsonl"
 VERSION = 1
-FILE_MODE, DIR_MODE = 0o666, 0o777  # the umask takes away what nobody is to have
+FILE_MODE, DIR_MODE = 0o666, 0o777  # the umask restricts access
 NEXT_STEP = "put that right, then run the same with --resume: what is finished stays"
 
 
 @contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """Turn an OSError of writing into an AccessError that says how to go on."""
+    """Turn an OSError of writing into an AccessError with the next step."""
     try:
         yield
-    except NotADirectoryError as error:  # that of a directory above, say
+    except NotADirectoryError as error:  # for example, of a directory above
         raise AccessError(error, error.filename or os.fspath(path), next_step=NEXT_STEP) from error
     except OSError as error:
         raise AccessError(error, os.fspath(path), next_step=NEXT_STEP) from error
 
 
 def require_target(to: str, sources: Iterable[str]) -> None:
-    """Refuse a target directory that lies in a log dir, or in a directory that is exported.
+    """Refuse a target directory in a log dir, or in an exported directory.
 
     Raises:
-        RefusedError: it does.
+        RefusedError: it is there.
     """
     target = Path(to).resolve()
     inside = [each for each in sources if "://" not in each and _holds(Path(each), target)]
@@ -68,7 +68,7 @@ def _holds(directory: Path, target: Path) -> bool:
 
 
 class ExportDir:
-    """The target directory of a running export, locked against another one.
+    """The target directory of a running export, locked against other exports.
 
     Attributes:
         path: of the directory.
@@ -87,26 +87,26 @@ class ExportDir:
 
     @classmethod
     def take(cls, fs: FileSystem, path: str, options: Mapping[str, Any], *, resume: bool) -> Self:
-        """Open or make it, and lock it.
+        """Open or create the directory, and lock it.
 
         Args:
-            fs: what changes files.
+            fs: changes files.
             path: of the directory.
-            options: what must be the same when the export is resumed.
-            resume: go on with what is there.
+            options: must be the same when the export is resumed.
+            resume: continue with the existing files.
 
         Raises:
-            AccessError: it cannot be made, listed or written to.
-            RefusedError: it is not empty and not to be resumed, holds something else or an export
-                with other options, or another export is writing into it.
+            AccessError: it cannot be created, listed or written to.
+            RefusedError: it is not empty without `resume`, it has other files or an export with
+                other options, or another export is writing to it.
         """
         with output_errors(path):
             make_dirs(fs, path)
-            lock = fs.open_dir(Path(path).resolve())  # it may be reached by a link
+            lock = fs.open_dir(Path(path).resolve())  # the path may contain a link
             try:
                 fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                # What has no locks for directories (NFS) says something else.
+                # A file system without locks for directories (NFS) returns another error.
                 if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
                     fs.close(lock)
                     raise RefusedError(f"{path}: another export is writing there") from None
@@ -171,7 +171,7 @@ class ExportDir:
             ) from exc
 
     def holds(self, name: str, file_bytes: int) -> bool:
-        """Is a finished file as large as it was written? A piece without records has none."""
+        """Return whether a finished file still has its size. An empty piece has no file."""
         try:
             found = Path(self.path, name).stat().st_size
         except OSError:
@@ -179,7 +179,7 @@ class ExportDir:
         return found == file_bytes
 
     def begin(self, names: Iterable[str], kept: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note what is planned and what stays of earlier runs, and remove the rest of theirs.
+        """Write the plan and the kept pieces of earlier runs, and remove other files of these runs.
 
         Raises:
             AccessError: the directory cannot be written to.
@@ -198,14 +198,14 @@ class ExportDir:
             self._manifest = self._fs.open_existing(manifest)
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Note a finished piece; its file is durable by now."""
+        """Write an entry for a finished piece. Its file is durable already."""
         assert self._manifest is not None
         self._entries[entry["name"]] = entry
         with output_errors(self._manifest.path):
             self._fs.write(self._manifest, _line(entry))
 
     def finish(self, lost: Iterable[Mapping[str, Any]]) -> None:
-        """Write what was lost, and the manifest in order."""
+        """Write the lost ranges, and the sorted manifest."""
         self._close_manifest()
         entries = [self._entries[name] for name in sorted(self._entries)]
         lines = [self._head, {"kind": "plan", "names": sorted(self._entries)}, *entries]
@@ -214,7 +214,7 @@ class ExportDir:
             self._replace(Path(self.path, MANIFEST_NAME), lines)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Unlock and close the directory."""
         with suppress(OSError):
             self._close_manifest()
         with suppress(OSError):
@@ -239,10 +239,9 @@ def temp_of(path: Path) -> Path:
 
 
 class TargetFile:
-    """A new file that gets its name when it is complete and durable; raises OSError.
+    """A new file that gets its name when it is complete and durable. It raises OSError.
 
-    As a context manager it removes what is left of it, unless it is finished. It has what Arrow
-    wants of a file.
+    As a context manager it removes an unfinished file. It has the methods that Arrow needs.
     """
 
     closed = False
@@ -255,7 +254,7 @@ class TargetFile:
         self._waiting = bytearray()
         self.file_bytes = 0
         with suppress(FileNotFoundError):
-            fs.unlink(self._temp)  # what a run that was killed left
+            fs.unlink(self._temp)  # left by a killed run
         self._file = fs.open_new(self._temp, FILE_MODE)
 
     def __enter__(self) -> Self:
@@ -266,7 +265,7 @@ class TargetFile:
             self.give_up()
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append; small pieces are gathered."""
+        """Append data. Small pieces are buffered."""
         size = len(data)
         if not self._is_given_up:
             self._waiting += data
@@ -284,13 +283,13 @@ class TargetFile:
         return self.file_bytes
 
     def flush(self) -> None:
-        """Do nothing: `finish` does."""
+        """Do nothing: `finish` flushes."""
 
     def close(self) -> None:
-        """Do nothing: Arrow closes what it writes to, also when it has failed."""
+        """Do nothing: Arrow closes its output even after an error."""
 
     def finish(self) -> None:
-        """Make it durable and give it its name."""
+        """Make the file durable, and give it its name."""
         self._push()
         self._fs.fsync(self._file)
         self._fs.close(self._file)
@@ -298,7 +297,7 @@ class TargetFile:
         self._fs.fsync_dir(self._path.parent)
 
     def give_up(self) -> None:
-        """Remove it; what is still written goes nowhere."""
+        """Remove the file, and ignore further writes."""
         self._is_given_up = True
         with suppress(OSError):
             self._fs.close(self._file)
@@ -307,13 +306,13 @@ class TargetFile:
 
 
 def make_dirs(fs: FileSystem, path: str | Path) -> None:
-    """Make a directory and what is missing above it, durably; raises OSError."""
+    """Create a directory and its missing parents, durably. Raises OSError."""
     missing = []
     here = Path(path)
     while not here.is_dir():
         if here.exists():
             if here.is_dir():
-                break  # another process has made it since
+                break  # another process has created it since
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(here))
         missing.append(here)
         if here == here.parent:
@@ -333,7 +332,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 
 def _json_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """Give whole lines up to the first that is none: the last may be torn by a crash."""
+    """Yield whole lines up to the first invalid line: a crash may have torn the last line."""
     for line in data.splitlines(keepends=True):
         if not line.endswith(b"\n"):
             return

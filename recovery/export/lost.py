@@ -1,7 +1,7 @@
-"""What reading a partition could not give: the list of losses, for all who read by pieces.
+"""The list of losses of a partition, for all readers that read by pieces.
 
-It is made of what the pieces of a directory tell of themselves, of what was acknowledged and is
-not there, and of partitions and directories that could not be listed.
+It combines the findings of a directory's pieces, missing acknowledged offsets, and partitions and
+directories that could not be listed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from storage.places.listing import DirectoryPlace
     from storage.places.log_reader import ReadFinding
 
-# A batch that goes beyond the base offset of the next segment.
+# A batch that reaches beyond the base offset of the next segment.
 BEYOND_SEGMENT_CHECK_ID = "SEG-1"
 
 
 class LostRange(NamedTuple):
-    """What could not be read; a line of the list of losses.
+    """An unreadable range, a line of the list of losses.
 
-    `base_offset` to `last_offset`, both included, is the most that is missing, by the good batches
-    around it; `missing_offsets` is their number. None is unknown: it is not bounded on a side, or
-    (with 0 offsets) there is no room between those batches.
+    `base_offset` to `last_offset`, both included, is the largest possible gap between the good
+    batches around it. `missing_offsets` is their number. None is unknown: a side has no bound, or
+    (with 0 offsets) those batches leave no room.
     """
 
     broker: str
@@ -51,9 +51,9 @@ class LostRange(NamedTuple):
 
 
 def lost_offsets_count(lost: Iterable[LostRange]) -> int:
-    """How many offsets are lost at most, where that is bounded; each of a directory once.
+    """Return the upper limit of lost offsets in bounded ranges, each offset of a directory once.
 
-    Of stretches that no good batch lies between, each may have any of the offsets of all.
+    Ranges without a good batch between them may each have any of their common offsets.
     """
     by_directory: dict[tuple[str, str, int, str], list[tuple[int, int]]] = {}
     for each in lost:
@@ -65,7 +65,7 @@ def lost_offsets_count(lost: Iterable[LostRange]) -> int:
         by_directory.setdefault(key, []).append((each.base_offset, each.last_offset))
     count = 0
     for ranges in by_directory.values():
-        end_offset = 0  # of what was counted
+        end_offset = 0  # of the offsets counted so far
         for base_offset, last_offset in sorted(ranges):
             count += max(last_offset + 1 - max(base_offset, end_offset), 0)
             end_offset = max(end_offset, last_offset + 1)
@@ -73,15 +73,15 @@ def lost_offsets_count(lost: Iterable[LostRange]) -> int:
 
 
 class PieceRead(Protocol):
-    """What is known of a piece that was read; see `PieceResult`."""
+    """The data about a piece that was read, see `PieceResult`."""
 
     @property
     def piece(self) -> ExportPiece:
-        """What was read."""
+        """The piece."""
 
     @property
     def findings(self) -> Sequence[ReadFinding]:
-        """Bad stretches of it."""
+        """Its bad ranges."""
 
     @property
     def span(self) -> OffsetSpan:
@@ -91,7 +91,7 @@ class PieceRead(Protocol):
 def lost_of_directory(
     plan: ExportPlan, directory: DirectoryPlace, results: Sequence[PieceRead]
 ) -> list[LostRange]:
-    """Return what is lost of one directory, when all its pieces were read, in their order."""
+    """Return the losses of one directory. Requires the results of all its pieces, in order."""
     return _with_missing(plan, directory, results, list(_lost_ranges(results)))
 
 
@@ -101,9 +101,9 @@ def _with_missing(
     results: Sequence[PieceRead],
     lost: list[LostRange],
 ) -> list[LostRange]:
-    """Add what was acknowledged and is not there, and what a wrong log start hides.
+    """Add missing acknowledged offsets, and offsets hidden by a wrong log start offset.
 
-    A stretch at the end of a log that no good batch follows goes up to what was acknowledged.
+    A range at the end of a log, without a good batch after it, extends to the acknowledged end.
     """
     path = directory.directory
     from_offset, to_offset = plan.bounds.get(path, (None, None))
@@ -111,7 +111,7 @@ def _with_missing(
     span = joined((each.span for each in results), known.cleaned_offset)
     placed = [each for each in lost if each.missing_offsets != 0]
     unbounded = [each for each in placed if each.last_offset is None]
-    # What retention has deleted meanwhile is no loss.
+    # Segments that retention has deleted meanwhile are not lost.
     gone = [
         unread(place.base_offset, place.end_offset)
         for place, findings in ((each.piece.split.place, each.findings) for each in results)
@@ -119,7 +119,7 @@ def _with_missing(
     ]
     for found in not_given(known, span, partial(cleanup_of, path), [*placed, *gone]):
         if found.is_on_disk and from_offset is not None:
-            continue  # with a first offset of its own an export does not begin at the log start
+            continue  # with its own first offset an export does not begin at the log start
         missing = found.within(from_offset or 0, to_offset)
         if missing is None:
             continue
@@ -150,12 +150,12 @@ def _with_missing(
 
 
 def lost_absent(plan: ExportPlan) -> list[LostRange]:
-    """Return what was acknowledged of partitions that have no directory."""
+    """Return the acknowledged offsets of partitions without a directory."""
     return [_of_absent(each) for each in plan.absent]
 
 
 def _of_absent(absent: AbsentPartition) -> LostRange:
-    """Return the line of a partition that has no directory."""
+    """Return the line of a partition without a directory."""
     missing = absent.missing
     return LostRange(
         broker="",
@@ -175,12 +175,12 @@ def _of_absent(absent: AbsentPartition) -> LostRange:
 
 
 def lost_unlisted(plan: ExportPlan) -> list[LostRange]:
-    """Return what could not be listed."""
+    """Return the lines of paths that could not be listed."""
     return [_unlisted(each) for each in plan.problems if isinstance(each, AccessError)]
 
 
 def _unlisted(problem: AccessError) -> LostRange:
-    """Return the line of what was never listed; nothing is known of what is in it."""
+    """Return the line of a path that was never listed. Its contents are unknown."""
     return LostRange(
         broker="",
         topic="",
@@ -199,7 +199,7 @@ def _unlisted(problem: AccessError) -> LostRange:
 
 
 def _lost_ranges(results: Sequence[PieceRead]) -> Iterator[LostRange]:
-    """Give the losses of one directory; neighbouring pieces tell what lies between them."""
+    """Yield the losses of one directory. Neighbouring pieces bound the gaps between them."""
     for number, result in enumerate(results):
         place = result.piece.split.place
         for each in result.findings:
@@ -242,9 +242,9 @@ def _end_before(results: Sequence[PieceRead]) -> int | None:
 
 
 def _start_behind(results: Sequence[PieceRead], *, is_name_a_bound: bool) -> int | None:
-    """Return the last offset before what follows: before its good batches, or by a segment's name.
+    """Return the last offset before the next good batches, or before the next base offset.
 
-    A batch that goes beyond the name of the next segment contradicts it, and may have more.
+    A batch that reaches beyond the next segment's base offset contradicts it. Then it is no bound.
     """
     for each in results:
         split = each.piece.split

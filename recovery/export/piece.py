@@ -1,7 +1,7 @@
-"""Export one piece: from the records of a split to a file, and what came of it as a value.
+"""The export of one piece: from the records of a split to a file, with the result as a value.
 
-Pieces are independent of each other: any process that reaches the sources and the target
-directory under the same paths may call `export_piece`, in any order, and twice does no harm.
+Pieces are independent. Any process that has the sources and the target directory under the same
+paths may call `export_piece`, in any order, also twice.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from storage.places.listing import SegmentPlace
 
 
-# -- records as JSON Lines: one object per record, with one way to write bytes
+# -- records as JSON Lines: one object per record, with one form for bytes.
 #
-#     key_base64, value_base64   base64, null for null; in headers the same
-#     key, value                 with text: the bytes as text, if they are valid UTF-8 (or null);
-#                                else the field is called NAME_base64, so a name tells what is in it
-#     key_json, value_json       by a schema: JSON, null where it stays bytes
+#     `key_base64`, `value_base64`   Base64, null for null. Headers are the same.
+#     `key`, `value`                 With text: the bytes as text, if they are valid UTF-8 or null.
+#                                    Else the field is NAME_base64, so its name shows its form.
+#     `key_json`, `value_json`       With a schema: JSON, or null if the value stays bytes.
 #
 # All other columns keep their names and are numbers, booleans or strings.
 
@@ -58,14 +58,14 @@ class _Target(Protocol):
 
 
 class JsonLines:
-    """Writes record batches of one schema as lines."""
+    """A writer of record batches of one schema as lines."""
 
     def __init__(self, target: _Target, schema: pa.Schema, *, is_text: bool) -> None:
         self._target = target
         self._native = load_native()
         self._is_text = is_text
         self._named = _as_text if is_text else _as_base64
-        self._texts: dict[str, str] = {}  # of strings, of which there are few
+        self._texts: dict[str, str] = {}  # of strings with few different values
         self._names = schema.names
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -86,7 +86,7 @@ class JsonLines:
             self._target.write(f"{{{text}}}\n".encode())
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Give the line of one large record."""
+        """Yield the line of one large record."""
         for place, name in enumerate(self._names):
             yield b"," if place else b"{"
             column = batch.column(name)
@@ -141,7 +141,7 @@ class JsonLines:
 
 
 def _native_column(name: str, column: Any) -> tuple[Any, ...]:
-    """Return a column as `object_lines` takes it: see native/src/json_text.rs."""
+    """Return a column as an argument for `object_lines`, see native/src/json_text.rs."""
     prefix = f'"{name}":'
     if pa.types.is_binary(column.type):
         return _native_bytes(name, column)
@@ -165,7 +165,7 @@ def _native_column(name: str, column: Any) -> tuple[Any, ...]:
 def _native_bytes(
     name: str, column: Any
 ) -> tuple[str, NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """Name, bytes, and where each value lies in them: positions and sizes, -1 for null."""
+    """Return name, bytes, and the values' positions and sizes in them, -1 for null."""
     _, offsets, data = column.buffers()
     row_count = len(column)
     if not row_count:
@@ -208,7 +208,7 @@ _dumps: Callable[[str], str] = json.JSONEncoder(ensure_ascii=False).encode
 BOUNDS = ("from_offset", "to_offset", "stable_offset")
 ROW_GROUP_BYTES = 32 << 20
 ROW_GROUP_ROWS = 1 << 20
-# Few different values each; keys and values are left to the codec.
+# These have few different values each. The codec compresses keys and values.
 DICTIONARY_COLUMNS = (
     "broker",
     "directory",
@@ -223,16 +223,16 @@ DICTIONARY_COLUMNS = (
 
 
 class PieceResult(NamedTuple):
-    """What came of a piece.
+    """The result of a piece.
 
     Attributes:
-        piece: what was to be exported.
-        file_bytes: of its file; 0: there were no records, and there is no file.
+        piece: the piece.
+        file_bytes: size of its file. 0: there were no records, and there is no file.
         counts: of the records.
-        findings: what could not be read.
+        findings: unreadable ranges.
         span: the offsets of its good batches.
         decoded_count: values that schemas have decoded.
-        undecoded: values that stay bytes, by the reason.
+        undecoded: numbers of values that stay bytes, by reason.
     """
 
     piece: ExportPiece
@@ -259,16 +259,16 @@ class PieceResult(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Will the same come out whatever is appended to the log?
+        """Return whether the result stays the same whatever is appended to the log.
 
-        An open transaction may end. A later marker may show an outcome that is unknown.
+        An open transaction may end. A later marker may show an unknown outcome.
         """
         counts = self.counts
         return not (counts.open or counts.open_skipped or counts.unknown or counts.unknown_skipped)
 
 
 def source_of(piece: ExportPiece) -> dict[str, Any]:
-    """Return what the file of a piece depends on, but for the options of the export."""
+    """Return the data that the file of a piece depends on, without the options of the export."""
     place = piece.split.place
     return {
         "path": place.path,
@@ -282,9 +282,9 @@ def source_of(piece: ExportPiece) -> dict[str, Any]:
 
 
 def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult | None:
-    """Return the result that a manifest tells of; None if it is not of this piece as it is now.
+    """Return the result in a manifest, or None if it does not match the current piece.
 
-    Bounds may have moved as long as they do it outside of the piece.
+    Bounds may have moved if they stay outside of the piece.
     """
     source = source_of(piece)
     if any(entry.get(name) != source[name] for name in source if name not in BOUNDS):
@@ -310,7 +310,7 @@ def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult
 
 
 def _inside(result: PieceResult, bounds: Mapping[str, int | None]) -> list[int | None]:
-    """Bring bounds into the range of a piece's offsets; with damage, that is not sure of them."""
+    """Limit bounds to the range of a piece's offsets. With damage they stay as they are."""
     if result.findings:
         return [bounds[name] for name in BOUNDS]
     low = result.piece.split.place.base_offset
@@ -325,26 +325,26 @@ def _inside(result: PieceResult, bounds: Mapping[str, int | None]) -> list[int |
 
 
 class Decode(Protocol):
-    """Makes JSON of a value, by its schema. One that was pickled does the same elsewhere."""
+    """A decoder from a value to JSON, by its schema. It can be pickled."""
 
     def __call__(self, data: bytes) -> bytes:
         """Return JSON in UTF-8. Raises UndecodableError."""
 
 
 class _DecodedColumns:
-    """Adds JSON of keys and values, and counts the values (or keys) that stay bytes."""
+    """A converter that adds JSON of keys and values, and counts the values that stay bytes."""
 
     def __init__(self, names: Sequence[str], decode: Decode | None) -> None:
-        """`decode`: None for a topic whose values have no schemas."""
+        """Prepare it. `decode` is None for a topic whose values have no schemas."""
         self._names = names
         self._decode = decode
-        # Keys count only where they alone are asked for.
+        # Without value_json, the keys count instead.
         self._counted = "value_json" if "value_json" in names else "key_json"
         self.decoded_count = 0
         self.undecoded: Counter[str] = Counter()
 
     def add_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns that are wanted, of the records of a batch."""
+        """Return the wanted columns of the records of a batch."""
         made: dict[str, Any] = {}
         for name in self._names:
             if name not in DECODED_COLUMNS:
@@ -355,7 +355,7 @@ class _DecodedColumns:
         return pa.record_batch(made)
 
     def _json_of(self, found: Any, name: str) -> bytes | None:
-        """Return JSON, or nothing. A key without the wire format is no failure."""
+        """Return JSON, or None. A key without the wire format is no failure."""
         data = found.as_py()
         if data is None or self._decode is None:
             return None
@@ -385,14 +385,14 @@ def export_piece(
     """Write the file of a piece, durably and in one step, unless it has no records.
 
     Args:
-        piece: what to export.
-        options: how.
+        piece: the piece to export.
+        options: of the export.
         decode: by the schemas of the options.
-        fs: what changes files.
-        opener: opens the segment, and later ones of its directory.
+        fs: changes files.
+        opener: opens the segment, and later segments of its directory.
 
     Raises:
-        AccessError: the file cannot be written. What is bad in the source is told in the result.
+        AccessError: the file cannot be written. The result contains errors of the source.
     """
     fs = FileSystem() if fs is None else fs
     reader = RecordReader(piece.split, piece.read_options(options), opener=opener)
@@ -408,14 +408,14 @@ def export_piece(
     with output_errors(path):
         if first is None:
             with suppress(FileNotFoundError):
-                fs.unlink(path)  # of an earlier run, when there were records
+                fs.unlink(path)  # of an earlier run that had records
         else:
             make_dirs(fs, path.parent)
             with TargetFile(fs, path) as target:
                 writer = _writer(target, first.schema, piece, options)
                 try:
                     writer.write(first)
-                    del first  # or it would be kept to the end
+                    del first  # releases its memory
                     for batch in batches:
                         writer.write(batch)
                     writer.close()
@@ -446,7 +446,7 @@ def _writer(
 
 
 class _ParquetRows:
-    """Puts batches together to row groups."""
+    """A writer that joins batches into row groups."""
 
     def __init__(
         self, target: TargetFile, schema: pa.Schema, piece: ExportPiece, options: ExportOptions
@@ -459,7 +459,7 @@ class _ParquetRows:
             self._schema,
             compression=str(options.codec),
             use_dictionary=[name for name in schema.names if name in DICTIONARY_COLUMNS],
-            # The least and the greatest value would be two copies of a large one.
+            # The least and the greatest value would be two copies of a large value.
             write_statistics=[
                 name
                 for name in schema.names

@@ -1,4 +1,4 @@
-"""What an export consists of: pieces, written in any order, by any number of processes."""
+"""The plan of an export: pieces, written in any order, by any number of processes."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SPLIT_BYTES = 128 << 20
-MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
-# The directories of an export tell these already.
+MAX_SPLIT_BYTES = 1 << 30  # the segment size of most brokers
+# The directories of an export contain these already.
 PATH_COLUMNS = ("topic", "partition")
-# Columns that schemas add, and what they decode: JSON, null where it stays bytes.
+# Columns from schemas, and their sources: JSON, or null if the value stays bytes.
 DECODED_COLUMNS = MappingProxyType({"key_json": "key", "value_json": "value"})
 
 
 class ExportFormat(StrEnum):
-    """What files of records are."""
+    """The format of files of records."""
 
     PARQUET = "parquet"
     JSONL = "jsonl"
 
 
 class ExportCodec(StrEnum):
-    """How Parquet files are compressed."""
+    """The compression of Parquet files."""
 
     ZSTD = "zstd"
     SNAPPY = "snappy"
@@ -55,30 +55,30 @@ class ExportCodec(StrEnum):
 
 
 class Until(StrEnum):
-    """Where the log of a partition ends for an export."""
+    """The end of a partition's log for an export."""
 
     LOG_END = "log-end"
     HW = "hw"
 
 
 class ExportOptions(NamedTuple):
-    """How to export. All but the first are the same when an export is resumed.
+    """The options of an export. A resumed export must have the same, except `to`.
 
     Attributes:
         to: the target directory, absolute.
         format: of the files.
         codec: of Parquet.
-        text: JSON Lines hold text where it is valid UTF-8.
-        columns: of `read_options`, with schemas also of DECODED_COLUMNS; topic and partition are in
-            no Parquet file, since directories tell them.
-        schemas: digest of the schemas that decode values; empty: none.
-        isolation: what a consumer would be given.
-        until: the end, or what is replicated as far as the checkpoint knows.
-        from_offset, to_offset: bounds of the offsets, the second excluded; without the first an
+        text: JSON Lines have text for valid UTF-8.
+        columns: of `read_options`, with schemas also of DECODED_COLUMNS. Parquet files have no
+            topic and partition, because the directories have them.
+        schemas: digest of the schemas that decode values. Empty: none.
+        isolation: the isolation level of a consumer.
+        until: the log end, or the high watermark of the checkpoint.
+        from_offset, to_offset: bounds of the offsets, the second excluded. Without the first an
             export begins at the log start offset.
-        from_time_ms, to_time_ms: the same of the timestamps.
-        split_bytes: about the size of a piece.
-        max_batch_bytes: most that a batch of the log may decompress to.
+        from_time_ms, to_time_ms: the same for the timestamps.
+        split_bytes: approximate size of a piece.
+        max_batch_bytes: limit for a decompressed batch of the log.
     """
 
     to: str
@@ -104,43 +104,41 @@ class ExportOptions(NamedTuple):
         return self.columns
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a resumed export must have in common with the first run."""
+        """Return the options that a resumed export must share with the first run."""
         return {name: value for name, value in self._asdict().items() if name != "to"}
 
 
 def split_bytes_for(total_bytes: int, pieces_count: int) -> int:
-    """Return a size of splits for about so many of them, from 128 MiB to 1 GiB.
+    """Return the size of splits for an approximate number of them, from 128 MiB to 1 GiB.
 
-    At 100 TB a piece of 128 MiB would be one of 800,000, each of them to be planned and scheduled;
-    a segment of the usual GiB is then read in one piece, and need not be cut.
+    100 TB would be 800,000 pieces of 128 MiB, which must be planned and scheduled. With larger
+    pieces, a segment of the usual 1 GiB is a single piece.
     """
     wanted = total_bytes // max(pieces_count, 1)
     return min(max(wanted, DEFAULT_SPLIT_BYTES), MAX_SPLIT_BYTES)
 
 
-# -- what an export consists of: pieces that can be written in any order, by any number of
-#    processes
+# -- the pieces of an export, which any number of processes can write in any order.
 #
-# A piece is a split of a segment and becomes one file (none, if it gives no records):
+# A piece is a split of a segment and becomes one file, or none if it has no records. Its path is
 #
-#     DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet
+#     `DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet`.
 #
-# BROKER is the copy's broker (`storage.places.find`), made fit for a file name; DIGEST tells
-# directories apart that would give one name: log dirs of a broker, clusters that use the same
-# node ids. So files of different copies never meet in one name, and which file holds whose
-# records is seen from outside.
+# BROKER is the copy's broker (`storage.places.find`), adapted for a file name. DIGEST distinguishes
+# directories with an equal name: log dirs of a broker, or clusters with the same node ids. So files
+# of different copies never have the same name, and the name shows the source of the records.
 
 
 MAX_BROKER_CHARS = 40
 
 
 class ExportPiece(NamedTuple):
-    """One piece: what to read, and the file it becomes.
+    """One piece: the range to read, and its file.
 
     Attributes:
         name: of the file, below the target directory.
-        split: where the records are.
-        from_offset, to_offset: bounds of the offsets, the second excluded; None: none.
+        split: the place of the records.
+        from_offset, to_offset: bounds of the offsets, the second excluded. None: none.
         stable_offset: for read_committed.
     """
 
@@ -151,7 +149,7 @@ class ExportPiece(NamedTuple):
     stable_offset: int | None
 
     def read_options(self, options: ExportOptions) -> ReadOptions:
-        """Return what is wanted of its records."""
+        """Return the options for reading its records."""
         columns = dict.fromkeys(DECODED_COLUMNS.get(name, name) for name in options.file_columns)
         return ReadOptions(
             columns=tuple(columns),
@@ -166,17 +164,17 @@ class ExportPiece(NamedTuple):
 
 
 class ExportPlan(NamedTuple):
-    """All pieces of an export, by directory and place in the log, and what is around them.
+    """All pieces of an export, by directory and place in the log, with further facts.
 
     Attributes:
         pieces: to be exported.
-        directories: of partitions, those without pieces too.
-        problems: what could not be listed; nothing below it is exported.
+        directories: of partitions, including directories without pieces.
+        problems: errors of listing. Nothing below these paths is exported.
         notes: for people.
-        bounds: of the offsets that are wanted of each directory; the second excluded, None: none.
+        bounds: of the wanted offsets of each directory, the second excluded. None: none.
         acknowledged: how far the logs are known to have reached, by directory.
-        absent: partitions that should be there and have no directory.
-        doubts: what of the metadata was not understood; among the notes.
+        absent: assigned partitions without a directory.
+        doubts: messages about unknown metadata records. They are also in the notes.
     """
 
     pieces: tuple[ExportPiece, ...]
@@ -189,12 +187,12 @@ class ExportPlan(NamedTuple):
     doubts: tuple[str, ...] = ()
 
     def known_of(self, directory: str) -> Acknowledged:
-        """What is known of the log of a directory, beside what is in it."""
+        """Return the facts about the log of a directory that are outside of it."""
         return self.acknowledged.get(directory, Acknowledged())
 
 
 class ExportLimits(NamedTuple):
-    """What a log dir's checkpoints say of a partition; None: nothing."""
+    """The values of a partition in a log dir's checkpoints. None: it has no value."""
 
     log_start_offset: int | None = None
     high_watermark: int | None = None
@@ -206,18 +204,18 @@ def plan_export(
     *,
     stabilities: Callable[[list[StabilityJob]], Iterable[Stability]] | None = None,
 ) -> ExportPlan:
-    """List what an export is made of.
+    """List the pieces of an export.
 
     Under read_committed every header of the partitions is read, to find their last stable offsets.
 
     Args:
-        paths: as `list_places` takes them.
-        options: how to export.
-        stabilities: does that reading; by default one partition after the other.
+        paths: as for `list_places`.
+        options: of the export.
+        stabilities: reads the headers. By default it reads one partition after another.
 
     Raises:
         AccessError, UsageError: as `list_places`.
-        UsageError: no column is left, or one is not known.
+        UsageError: no column is left, or a column is unknown.
     """
     check_columns(options)
     wanted = list(paths)
@@ -269,10 +267,10 @@ def plan_export(
 
 
 def check_columns(options: ExportOptions) -> None:
-    """Look at the columns before anything else.
+    """Check the columns before anything else.
 
     Raises:
-        UsageError: one is not known or given twice, or none is left.
+        UsageError: a column is unknown or given twice, or none is left.
     """
     names = (*RECORD_COLUMNS, *DECODED_COLUMNS) if options.schemas else RECORD_COLUMNS
     known = f"columns: {', '.join(names)}"
@@ -288,7 +286,7 @@ def check_columns(options: ExportOptions) -> None:
 
 
 def _is_wanted(directory: DirectoryPlace, paths: Sequence[str], notes: list[str]) -> bool:
-    """Leave out directories that a broker has set aside, unless they are asked for by name."""
+    """Return whether a directory is exported. Set-aside directories must be named themselves."""
     name = parse_partition_name(Path(directory.directory).name)
     if name is None or name.state is DirState.LIVE:
         return True
@@ -356,7 +354,7 @@ def _stable_offsets(
 
 
 def _start_of(limits: ExportLimits, options: ExportOptions) -> int:
-    """Where the log starts: who asks for offsets below that wants their transactions, too."""
+    """Return the log start offset, or a lower first offset, whose transactions are needed too."""
     log_start_offset = limits.log_start_offset or 0
     if options.from_offset is None:
         return log_start_offset
@@ -366,11 +364,11 @@ def _start_of(limits: ExportLimits, options: ExportOptions) -> int:
 def limits_of(
     directories: Iterable[str], listed: Mapping[str, Acknowledged] = MappingProxyType({})
 ) -> dict[str, ExportLimits]:
-    """Ask the checkpoints of the log dirs.
+    """Return the limits by the checkpoints of the log dirs.
 
     Args:
         directories: their partitions.
-        listed: what was known when they were listed, which is all that is behind URIs.
+        listed: facts from the listing, the only source for directories behind URIs.
     """
     limits = {}
     for each in directories:
@@ -381,7 +379,7 @@ def limits_of(
         return limits
     try:
         found = discover(local)
-    except EoctlError:  # gone meanwhile
+    except EoctlError:  # removed meanwhile
         return limits
     for partition, log_dir in found.selected:
         if log_dir is not None and partition.path in limits:
@@ -406,7 +404,7 @@ def _bounds(
 
 
 def _remote(by_directory: dict[str, list[SegmentPlace]], options: ExportOptions) -> Iterator[str]:
-    """Say what would have to come from remote storage, and is in no file of the export."""
+    """Yield messages about records in remote storage, which are not exported."""
     low = options.from_offset or 0
     above = [
         each

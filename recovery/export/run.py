@@ -1,6 +1,6 @@
-"""Export a plan: which pieces are still to be done, and what all of them come to.
+"""The run of an export plan: the remaining pieces, and the result of all pieces.
 
-Who does the pieces is up to the caller: `execute` takes them and gives results in any order.
+The caller decides how pieces are exported: `execute` takes them, and returns results in any order.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 
 class ExportSummary(NamedTuple):
-    """What became of one partition directory.
+    """The result for one partition directory.
 
     Attributes:
-        topic, partition, broker: whose it is.
-        records: in its files; bytes, files: these files; first_offset, last_offset: of the records.
-        committed, aborted, open, unknown: records by outcome, those left out by the isolation level
-            too.
-        skipped: records that it left out, as headers count them.
-        lost_ranges: number of stretches that could not be read.
-        lost_offsets: the most offsets that are missing; None: unknown.
-        lost_records: of batches with a right checksum that gave none, as headers count them.
+        topic, partition, broker: of the directory.
+        records: in its files. bytes, files: of these files. first_offset, last_offset: of the
+            records.
+        committed, aborted, open, unknown: numbers of records by outcome, including records that the
+            isolation level excludes.
+        skipped: records that it excludes, as headers count them.
+        lost_ranges: number of unreadable ranges.
+        lost_offsets: upper limit of missing offsets. None: unknown.
+        lost_records: records of unreadable batches with a correct checksum, as headers count them.
         path: the directory.
     """
 
@@ -62,19 +63,19 @@ class ExportSummary(NamedTuple):
 
 
 class ExportResult(NamedTuple):
-    """What an export came to.
+    """The result of an export.
 
     Attributes:
         summaries: a row per partition directory.
-        lost: all that could not be read.
+        lost: all unreadable ranges.
         resumed_count: pieces that an earlier run had finished.
-        kept_count: files of an earlier run whose segments have gone since.
-        is_corrupt: something is damaged.
-        is_unreadable: the operating system refused something, or it is not there.
-        has_wrong_end: a log that was closed has bytes behind its last batch.
-        remarks: sentences on bad stretches that cost no records.
+        kept_count: files of an earlier run whose segments have been removed since.
+        is_corrupt: some data is damaged.
+        is_unreadable: the operating system refused access, or data is missing.
+        has_wrong_end: a log that was closed has bytes after its last batch.
+        remarks: sentences about bad ranges that lost no records.
         decoded_count: values that schemas have decoded.
-        undecoded: values that stay bytes, by the reason.
+        undecoded: numbers of values that stay bytes, by reason.
     """
 
     summaries: tuple[ExportSummary, ...]
@@ -98,19 +99,19 @@ def run_export(
     fs: FileSystem | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> ExportResult:
-    """Export all pieces that are not finished yet, and write the lists.
+    """Export all unfinished pieces, and write the lists.
 
     Args:
-        plan: of `plan_export`.
-        options: those of the plan.
+        plan: from `plan_export`.
+        options: of the plan.
         execute: exports pieces.
-        resume: go on with what is in the target directory.
-        fs: what changes files.
-        on_bytes: told of how much of the sources is done.
+        resume: continue with the files of the target directory.
+        fs: changes files.
+        on_bytes: called with the number of source bytes that are done.
 
     Raises:
-        AccessError: something cannot be written; what is finished stays, and is not done again.
-        RefusedError: the target directory is not to be used.
+        AccessError: a file cannot be written. Finished pieces stay, and are not exported again.
+        RefusedError: the target directory cannot be used.
     """
     fs = FileSystem() if fs is None else fs
     require_target(options.to, [each.directory for each in plan.directories])

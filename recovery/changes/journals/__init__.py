@@ -1,7 +1,7 @@
-"""What was changed, and the way back.
+"""Records of changes, for undo.
 
-A journal beside the log dir for each plan, in the order in which they can be undone, with the
-backups.
+A journal next to the log dir for each plan, with the backups. The order of journals is the order in
+which they can be undone.
 
 From the entry down: losses, listing, backups, journal.
 """

@@ -1,4 +1,4 @@
-"""Where the old bytes go before anything is changed, and what came of a change."""
+"""Backups of old data before a change, and the result of a change."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 class Applied(NamedTuple):
-    """What came of it. `was_done`: it had been applied before, and still is."""
+    """The result of applying a plan. `was_done`: the plan was applied before, and still is."""
 
     journal: Journal
     was_done: bool
 
 
 class SpentTargetError(RefusedError):
-    """What was asked for means nothing in what is there: it may have been cut already."""
+    """The target of a change is not in the log. It may be truncated already."""
 
 
 @contextmanager
 def stating(state: str) -> Iterator[None]:
-    """Begin the next step of an error with what is left; an interruption carries it as a note."""
+    """Prefix the next step of an error with the state of the change, or add it as a note."""
     try:
         yield
     except KeyboardInterrupt as interruption:
@@ -53,21 +53,21 @@ def stating(state: str) -> Iterator[None]:
         raise
 
 
-# -- where the old bytes go before anything is changed, whether they fit, and how they get there
+# -- backups before a change: their place, their size, and how to make them.
 #
-# The default place is `<log dir>.eoctl`, beside the log dir and never inside: a broker refuses a
-# log dir with an unknown directory in it. It must be on the log dir's own device, where a whole
-# file is kept by a second name and only cut ranges are copied; the sibling of a mount point is
+# The default place is `<log dir>.eoctl`, next to the log dir and never inside: a broker refuses a
+# log dir with an unknown directory in it. It must be on the log dir's own device. There a hard
+# link keeps a whole file, and only truncated ranges are copied. The sibling of a mount point is on
 # another disk.
 
 
-# A file system without hard links, or none to this directory (another mount of the same disk).
+# No hard links in this file system, or none to this directory (another mount of the same disk).
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-_SLACK_BYTES = 1 << 20  # directories, the journal, what a file system needs beside the data
+_SLACK_BYTES = 1 << 20  # directories, the journal, and file system overhead
 
 
 class Backup(NamedTuple):
-    """Old bytes in the directory of the journal; `sha256` of a copy, "" else."""
+    """A backup in the directory of the journal. `sha256` is set for a copy, else ""."""
 
     kind: BackupKind
     name: str = ""
@@ -78,21 +78,21 @@ class Backup(NamedTuple):
 
 
 def default_place(log_dir: str) -> str:
-    """Where the journals of a log dir go when nobody says where; a link is followed first."""
+    """Return the default place of the journals of a log dir. A link is followed first."""
     return os.path.realpath(log_dir) + PLACE_SUFFIX
 
 
 def choose_place(log_dirs: Sequence[str], backup_dir: str | None, *, is_small: bool = False) -> str:
-    """Decide where the journal and the backups go; nothing is made yet.
+    """Choose the place of the journal and the backups. It is not created yet.
 
     Args:
-        log_dirs: that are changed.
-        backup_dir: what the user said; None: the default place of the first log dir.
-        is_small: there is so little to keep that it may be copied to another disk.
+        log_dirs: the log dirs that are changed.
+        backup_dir: from the user. None: the default place of the first log dir.
+        is_small: backups are small enough to copy to another disk.
 
     Raises:
         RefusedError: the default is on another device, or the place is inside a log dir.
-        AccessError: it cannot be looked at.
+        AccessError: it cannot be read.
     """
     place = os.path.realpath(default_place(log_dirs[0]) if backup_dir is None else backup_dir)
     if backup_dir is None and not is_small:
@@ -118,11 +118,11 @@ def _device_of(path: str) -> int:
 
 
 def require_room(plan: Plan, place: str, *, has_backup: bool) -> None:
-    """Refuse a plan whose backups, or new files, would not fit.
+    """Refuse a plan whose backups or new files do not fit.
 
     Raises:
-        RefusedError: with what is needed and what is there.
-        AccessError: a file system cannot be asked.
+        RefusedError: it says how much is needed, and how much is free.
+        AccessError: the state of a file system is not available.
     """
     where = place if Path(place).exists() else str(Path(place).parent)
     needed: dict[int, int] = {}
@@ -135,7 +135,7 @@ def require_room(plan: Plan, place: str, *, has_backup: bool) -> None:
 
     for each in plan.steps:
         content_bytes = len(each.content or b"")
-        # In the plan beside the journal, and in the file itself.
+        # Once in the plan next to the journal, and once in the file itself.
         add(where, 2 * content_bytes)
         if each.action is Action.REPLACE and each.after_bytes:
             add(each.log_dir, each.after_bytes)
@@ -154,7 +154,7 @@ def require_room(plan: Plan, place: str, *, has_backup: bool) -> None:
 
 
 def copied_bytes(step: Step, place: str) -> int:
-    """So many bytes of a step must be copied to a place (a directory that is there)."""
+    """Return how many bytes of a step must be copied to a place, an existing directory."""
     if step.before is None:
         return 0
     is_near = _device_of(step.directory) == _device_of(place)
@@ -164,35 +164,35 @@ def copied_bytes(step: Step, place: str) -> int:
 
 
 def has_other_names(path: str) -> bool:
-    """Whether a file is known by hard links elsewhere, too: somebody may change it there."""
+    """Return whether a file has other hard links, through which it could change."""
     with os_errors(path):
         return os.lstat(path).st_nlink > 1
 
 
 def free_bytes(path: str) -> int:
-    """What this user may still write on the file system of a path."""
+    """Return how many bytes this user may still write on the file system of a path."""
     with os_errors(path):
         found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
-# --- making them ----------------------------------------------------------------------------------
+# --- making backups -------------------------------------------------------------------------------
 
 
 def back_up(
     fs: FileSystem, step: Step, directory: str, name: str, on_bytes: Callable[[int], None]
 ) -> Backup:
-    """Keep the old bytes of a step; what was made is synced, its name is not durable yet.
+    """Back up the old data of a step. The backup is synced, but its name is not durable yet.
 
     Raises:
-        AccessError: they could not be read or written.
+        AccessError: the data could not be read or written.
     """
     if step.before is None:
         return Backup(BackupKind.NONE)
     target = Path(directory, name)
     end_pos = step.before.file_bytes
     if step.action is Action.TRUNCATE:
-        # The zeros at the end come back with the size.
+        # Restoring the size restores the zeros at the end.
         data_bytes = data_bytes_of(step.path, step.after_bytes, end_pos)
         chunks = read_chunks(step.path, step.after_bytes, step.after_bytes + data_bytes)
         return _copied(fs, chunks, target, BackupKind.CUT, step.before, on_bytes)
@@ -203,7 +203,7 @@ def back_up(
 
 
 def _is_linked(fs: FileSystem, path: str, target: Path) -> bool:
-    """Keep a file by a second name; False: the file system has none."""
+    """Back up a file by a hard link, or return False if the file system has none."""
     try:
         fs.link(path, target)
     except OSError as error:
@@ -230,8 +230,8 @@ def _copied(
             on_bytes(len(chunk))
             yield chunk
 
-    # As readable as the original and no more; with another owner, for that one alone. Owners stay
-    # those of the place, which may not know others: what is put back gets its own from the journal.
+    # The mode is the original's. If the owner differs, only the owner has access. The owner is the
+    # owner of the place, which may not allow others. `undo` sets the owner from the journal.
     wanted = attributes_for(target.parent)
     has_owner = (wanted.uid, wanted.gid) == (before.uid, before.gid)
     mode = before.mode if has_owner else before.mode & 0o600

@@ -1,13 +1,13 @@
-"""The journal of an applied plan: what was, what is put in its place, where the old bytes are.
+"""The journal of an applied plan: the old state, the new state, and the places of the backups.
 
-A directory PLACE/PLAN-ID holds all that belongs to one plan:
+A directory PLACE/PLAN-ID holds all files of one plan:
 
-    plan.json   the plan itself: what a second run needs to finish it
-    journal     what `undo` needs to put everything back (eoctl-journal(5))
-    NNNNN-NAME  the old bytes: a hard link of a whole file, a copy of it, or a copy of a cut range
+    plan.json   the plan itself, from which a second run can complete it
+    journal     the data that `undo` needs to restore everything (eoctl-journal(5))
+    NNNNN-NAME  a backup: a hard link of a whole file, its copy, or a copy of a truncated range
 
-What appends (`recovery.changes.append_journal`) has no plan: its journal grows, an entry before the
-first change of each partition, and its end says what became of all files.
+A run that appends (`recovery.changes.append_journal`) has no plan. Its journal grows by an entry
+before the first change of each partition. At its end it has the final state of all files.
 """
 
 from __future__ import annotations
@@ -53,38 +53,38 @@ PLAN_NAME = "plan.json"
 BACKUP_NAME = re.compile(r"[0-9]{5,}-[^/\0]+")
 PLACE_SUFFIX = ".eoctl"
 CHECK_ID = "JNL-1"
-MAX_JOURNAL_BYTES = 1 << 28  # of a million files
+MAX_JOURNAL_BYTES = 1 << 28  # enough for a million files
 
 
 class Status(StrEnum):
-    """How far a journal has come."""
+    """The state of a journal."""
 
-    ABANDONED = "abandoned"  # no journal: ended before anything was changed
+    ABANDONED = "abandoned"  # no journal: the run ended before its first change
     UNFINISHED = "unfinished"  # changes have begun, or may have
     APPLIED = "applied"
     UNDOING = "undoing"  # an undo has begun
     UNDONE = "undone"
-    KEPT = "kept"  # of appends: interrupted, and gone on with by a broker: there is no way back
+    KEPT = "kept"  # of appends: interrupted, then changed by a broker; it cannot be undone
 
 
 class BackupKind(StrEnum):
-    """Where the old bytes of a step are."""
+    """The kind of backup for a step."""
 
-    NONE = "none"  # there were none, or the user wanted no backup
-    LINK = "link"  # a second name of the whole file
+    NONE = "none"  # no old data, or the user wanted no backup
+    LINK = "link"  # a hard link of the whole file
     COPY = "copy"  # of the whole file
     CUT = "cut"  # of the bytes from `after_bytes` on, without the zeros at their end
-    END = "end"  # none is needed: the file only grows, and is cut back to where it ended
+    END = "end"  # not needed: the file only grows, and is truncated to its former end
 
 
 class JournalStep(NamedTuple):
-    """One change. Names as in `recovery.changes.plans.plan.Step`.
+    """One change. Names are as in `recovery.changes.plans.plan.Step`.
 
     Attributes:
-        after_mtime_ns: modification time of what is put there.
-        after_sha256: of all of it, of REPLACE; "" else.
-        backup: name of the file beside the journal, "" for NONE.
-        backup_sha256: of a copy; "" else.
+        after_mtime_ns: modification time of the new file.
+        after_sha256: for REPLACE, of the whole content. Else "".
+        backup: name of the file next to the journal, or "" for NONE.
+        backup_sha256: of a copy. Else "".
     """
 
     action: Action
@@ -99,20 +99,20 @@ class JournalStep(NamedTuple):
 
 
 class DirectoryFacts(NamedTuple):
-    """A directory before its first change; `files` has size and mtime_ns of each file by name."""
+    """A directory before its first change. `files` has size and mtime_ns of each file by name."""
 
     mtime_ns: int
     files: dict[str, tuple[int, int]]
 
 
 class Appends(NamedTuple):
-    """What the journal of a run that appends has besides.
+    """Additional data in the journal of a run that appends.
 
     Attributes:
-        new_directories: partitions that were made, with the path under which each was begun.
+        new_directories: new partitions, with the path under which each was begun.
         sessions: files of sessions, which lie outside of the log dirs.
-        ends: what became of all files that were changed or made; empty before the end.
-        end_directories: by path, what the directories held at the end.
+        ends: the final state of all changed or new files. Empty before the end.
+        end_directories: by path, the contents of the directories at the end.
     """
 
     new_directories: dict[str, str]
@@ -126,13 +126,13 @@ class Journal(NamedTuple):
 
     Attributes:
         path: the directory of plan, journal and backups.
-        order: as `applied_at_ms`, but above that of all journals in the same place: the clock may
-            step back, and undo goes by this.
-        directories: by path, those with files that are touched.
-        neighbours: by path, all partitions of the log dirs whose clean-shutdown marker goes, as a
-            digest of their listing: the marker vouches for them, too.
+        order: as `applied_at_ms`, but above the order of all journals in the same place. Undo uses
+            it because the clock may step back.
+        directories: by path, the directories with touched files.
+        neighbours: by path, a digest of the listing of each partition of the log dirs whose
+            clean-shutdown marker is removed. The marker vouches for these partitions too.
         valid_bytes: size of the journal without a torn last entry.
-        appends: None of a plan.
+        appends: None for a plan.
     """
 
     path: str
@@ -152,12 +152,12 @@ class Journal(NamedTuple):
 
     @property
     def plan_path(self) -> str:
-        """The plan beside it."""
+        """The path of the plan next to the journal."""
         return str(Path(self.path, PLAN_NAME))
 
     @property
     def touched_directories(self) -> list[str]:
-        """All directories with files that are touched, each once, log dirs included."""
+        """All directories with touched files, each once, log dirs included."""
         parents = (str(Path(each.path).parent) for each in self.steps)
         grown: list[str] = []
         if self.appends is not None:
@@ -166,32 +166,32 @@ class Journal(NamedTuple):
 
     @property
     def made_directories(self) -> frozenset[str]:
-        """The directories that a plan makes."""
+        """The directories that a plan creates."""
         return frozenset(each.path for each in self.steps if each.action is Action.MAKE)
 
     def backup_path(self, step: JournalStep) -> str:
-        """Where the old bytes of a step are."""
+        """Return the path of the backup of a step."""
         return str(Path(self.path, step.backup))
 
 
 _HOLDS = (Journal, JournalStep, DirectoryFacts, Appends, FileFacts, Status, Action, BackupKind)
 SCHEMA = StateSchema("journal of a plan", 3, _HOLDS)
 APPEND_SCHEMA = StateSchema("journal of a run that appends", 4, _HOLDS)
-# 1 and 2 lacked the actions `make` and `link`, which plans of that time had not, and are the same.
+# Versions 1 and 2 differ only in lacking the actions `make` and `link`.
 _OF_PLANS, _OF_APPENDS = (1, SCHEMA.version), (2, APPEND_SCHEMA.version)
 
 # --- the file -------------------------------------------------------------------------------------
 
 
 def _frame(entry: dict[str, Any]) -> bytes:
-    # Times of more than 64 bits, which msgpack has no numbers for, are text.
+    # Times of more than 64 bits are text, because msgpack has no numbers for them.
     payload = msgpack.packb(entry, unicode_errors="surrogateescape", default=str)
     frame: bytes = msgpack.packb([payload, crc32c(payload)])
     return frame
 
 
 def encode_journal(journal: Journal) -> bytes:
-    """The file of a plan before the first change: one entry for the whole, and one a step."""
+    """Return the file of a plan before the first change: an entry for the plan, one per step."""
     begin = {
         **_begin_to_map(journal, SCHEMA.version),
         "directories": {path: [*facts] for path, facts in journal.directories.items()},
@@ -217,7 +217,7 @@ def _begin_to_map(journal: Journal, version: int) -> dict[str, Any]:
 
 
 def step_to_map(step: JournalStep) -> dict[str, Any]:
-    """As the journal holds it."""
+    """Return a step as the journal stores it."""
     return {
         **step._asdict(),
         "before": None if step.before is None else step.before.to_json(),
@@ -227,12 +227,12 @@ def step_to_map(step: JournalStep) -> dict[str, Any]:
 
 
 def encode_begin(journal: Journal) -> bytes:
-    """The first entry of a journal of appends; `encode_touch` gives those that follow."""
+    """Return the first entry of a journal of appends. `encode_touch` returns the others."""
     return _frame(_begin_to_map(journal, APPEND_SCHEMA.version))
 
 
 def encode_touch(journal: Journal) -> bytes:
-    """An entry for what is about to be changed: a journal that has nothing but that."""
+    """Return an entry for a coming change, given as a journal with only that change."""
     appends = journal.appends
     assert appends is not None
     return _frame(
@@ -248,7 +248,7 @@ def encode_touch(journal: Journal) -> bytes:
 
 
 def encode_end(appends: Appends) -> bytes:
-    """The entries that close a journal of appends."""
+    """Return the entries that close a journal of appends."""
     facts = {path: None if each is None else each.to_json() for path, each in appends.ends.items()}
     directories = {path: [*each] for path, each in appends.end_directories.items()}
     end = {"entry": "end", "files": facts, "directories": directories}
@@ -256,16 +256,16 @@ def encode_end(appends: Appends) -> bytes:
 
 
 def has_journal(directory: str | os.PathLike[str]) -> bool:
-    """Whether something has the name of the journal, be it damaged or none at all."""
+    """Return whether a file of that name exists. It may be damaged or not a journal."""
     return os.path.lexists(Path(directory, JOURNAL_NAME))
 
 
 def read_journal(path: str | os.PathLike[str]) -> Journal:
-    """Read the journal in a directory, or the one that the file `path` is.
+    """Read the journal in a directory, or the journal file `path`.
 
     Raises:
-        AccessError: there is none, or it cannot be read.
-        CorruptError: it is damaged: what it held of the steps is not whole.
+        AccessError: it does not exist, or it cannot be read.
+        CorruptError: it is damaged, and the steps are incomplete.
     """
     file = Path(path)
     if file.is_dir():
@@ -295,7 +295,7 @@ def parse_journal(data: bytes, directory: str) -> Journal:
         entries.append(entry)
         valid_bytes = end_pos
     try:
-        if _has_entry(data[valid_bytes:]):  # a torn end has nothing behind it
+        if _has_entry(data[valid_bytes:]):  # no entry follows a torn end
             raise ValueError("an entry within is damaged")  # noqa: TRY301
         return _journal_of(entries, directory, valid_bytes)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
@@ -305,7 +305,7 @@ def parse_journal(data: bytes, directory: str) -> Journal:
 
 
 def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
-    """Whole entries with their end positions; ends where the first bad one begins."""
+    """Yield whole entries with their end positions, up to the first bad entry."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1))
     unpacker.feed(data)
     while True:
@@ -322,7 +322,7 @@ def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def _has_entry(data: bytes) -> bool:
-    """Whether a whole entry is somewhere in it: a list of two, of which the first is bytes."""
+    """Return whether a whole entry is somewhere in the data: a list of bytes and a checksum."""
     starts = (each.start() for each in re.finditer(rb"\x92[\xc4-\xc6]", data))
     return any(True for start_pos in starts for _ in _frames(data[start_pos:]))
 
@@ -366,7 +366,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
 
 
 def _with_touches(found: Journal, entries: list[dict[str, Any]]) -> Journal:
-    """What is in the entries of a journal of appends, one after the other."""
+    """Return the journal with the entries of a journal of appends, in order."""
     steps: list[JournalStep] = []
     sessions: list[JournalStep] = []
     made: dict[str, str] = {}
@@ -429,7 +429,7 @@ def _steps_of(entries: Iterable[dict[str, Any]], log_dirs: Collection[str]) -> l
 
 
 def _require_confined(step: JournalStep, log_dirs: Collection[str], *, is_beginning: bool) -> None:
-    # As for a plan: what comes from another hand must not lead to other files.
+    # As in a plan: input from elsewhere must not lead to other files.
     is_removed = step.action is Action.REMOVE
     is_new = step.before is None
     reason = (
@@ -474,7 +474,7 @@ def _parsed_step(entry: dict[str, Any]) -> JournalStep:
 
 
 def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:
-    """Append to the journal, durably, how far it has come; returns it as it is then.
+    """Append the new status durably to the journal, and return the new journal.
 
     Raises:
         AccessError: it could not be written.
@@ -484,14 +484,14 @@ def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:
 
 
 def append_entry(fs: FileSystem, journal: Journal, entry: bytes) -> Journal:
-    """Append encoded entries, durably; returns the journal with its new size.
+    """Append encoded entries durably, and return the journal with its new size.
 
     Raises:
         AccessError: they could not be written.
     """
     path = str(Path(journal.path, JOURNAL_NAME))
     with os_errors(path), fs.open_existing(path) as file:
-        if file.pos != journal.valid_bytes:  # a torn entry of a run that was killed
+        if file.pos != journal.valid_bytes:  # a torn entry of a killed run
             fs.truncate(file, journal.valid_bytes)
         fs.write(file, entry)
         fs.fsync(file)
@@ -499,10 +499,10 @@ def append_entry(fs: FileSystem, journal: Journal, entry: bytes) -> Journal:
 
 
 def require_only_ours(directory: str) -> list[Path]:
-    """The files in the directory of a journal, which may be removed with it; no others are there.
+    """Return the files in a journal's directory, which may be removed with it.
 
     Raises:
-        RefusedError: something else is in it.
+        RefusedError: the directory has other files.
         AccessError: it cannot be listed.
     """
     with os_errors(directory):

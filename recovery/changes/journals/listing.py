@@ -1,4 +1,4 @@
-"""The journals that are kept: which there are, in which order; unfinished ones, old ones."""
+"""The kept journals: their list and order, and the unfinished and old journals among them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ if TYPE_CHECKING:
     from storage.files.fsio import FileSystem
 
 
-# -- which change of a log dir has begun and not ended
+# -- the unfinished change of a log dir.
 #
-# A log dir whose plan has begun and not ended holds a file `.eoctl-unfinished` with the path of
-#   that
-# directory; a broker ignores it. The journal appears whole, under its final name, before that file
-# does, and that file before the first change, so that
-#     no such file                  nothing is half done
-#     a directory without journal   its run ended before anything was changed
+# A log dir with an unfinished plan holds a file `.eoctl-unfinished` with the path of the journal's
+# directory. A broker ignores it. The journal appears whole under its final name, then that file
+# appears, and then the first change happens. Therefore
+#     no such file                  means that nothing is half done,
+#     a directory without journal   means that its run ended before its first change.
 
 
 UNFINISHED_NAME = ".eoctl-unfinished"
@@ -48,7 +47,7 @@ MAX_UNFINISHED_BYTES = 1 << 14
 
 
 def unfinished_path(log_dir: str) -> str | None:
-    """Directory of the journal that has begun and not ended in a log dir; None: there is none.
+    """Return the directory of the unfinished journal of a log dir, or None.
 
     Raises:
         AccessError: it cannot be read.
@@ -66,13 +65,13 @@ def unfinished_path(log_dir: str) -> str | None:
 
 
 def unfinished_journals(log_dirs: Iterable[str]) -> Iterator[tuple[str, Journal]]:
-    """Each journal that has begun and not ended in log dirs, once, with one of them.
+    """Yield each unfinished journal of log dirs once, with one of its log dirs.
 
-    The next log dir is looked at when the journal before has been dealt with.
+    The next log dir is read after the caller has handled the journal before.
 
     Raises:
-        RefusedError: there is no journal where a log dir says that one is.
-        AccessError, CorruptError: it cannot be used.
+        RefusedError: a log dir names a journal that does not exist.
+        AccessError, CorruptError: a journal cannot be used.
     """
     seen: set[str] = set()
     for log_dir in log_dirs:
@@ -94,10 +93,10 @@ def _unusable(file: Path, error: OSError) -> AccessError:
 
 
 def require_finished(log_dirs: Iterable[str]) -> None:
-    """Refuse to change a log dir in which a plan has begun and not ended.
+    """Refuse to change a log dir with an unfinished plan.
 
     Raises:
-        RefusedError: exit status 4, with both ways out of it.
+        RefusedError: exit status 4, with the two commands that end the change.
         AccessError: it cannot be read.
     """
     for log_dir in log_dirs:
@@ -110,7 +109,7 @@ def require_finished(log_dirs: Iterable[str]) -> None:
 
 
 def require_no_other(journal: Journal) -> None:
-    """Refuse to go on with a change where a log dir has another one that has not ended.
+    """Refuse to continue a change if a log dir has a different unfinished change.
 
     Raises:
         RefusedError, AccessError: as `require_finished`.
@@ -121,7 +120,7 @@ def require_no_other(journal: Journal) -> None:
 
 
 def ways_out_of(log_dir: str, path: str) -> str:
-    """What can be done about a log dir that names a journal as unfinished."""
+    """Return the next steps for a log dir that names a journal as unfinished."""
     try:
         return ways_out(read_journal(path))
     except (AccessError, CorruptError) as error:
@@ -132,7 +131,7 @@ def ways_out_of(log_dir: str, path: str) -> str:
 
 
 def ways_out(found: Journal) -> str:
-    """The call that completes an unfinished change, and the one that takes it back."""
+    """Return the command that completes an unfinished change, and the command that undoes it."""
     path = found.path
     if found.status in {Status.UNDOING, Status.UNDONE}:
         return f"eoctl undo {pasted(path)} completes its undo"
@@ -156,20 +155,20 @@ def set_unfinished(fs: FileSystem, journal: Journal) -> None:
 
 
 def clear_unfinished(fs: FileSystem, journal: Journal) -> None:
-    """Note that they have ended.
+    """Note that the changes have ended.
 
     Raises:
-        AccessError: it could not be removed.
+        AccessError: a note could not be removed.
     """
     for log_dir in journal.log_dirs:
         if unfinished_path(log_dir) in (None, journal.path):
             fsio.remove_file(fs, Path(log_dir, UNFINISHED_NAME))
 
 
-# -- in which order the plans of a place were applied, whatever the clock did meanwhile
+# -- the order in which the plans of a place were applied, independent of the clock.
 #
-# Each journal is read once as long as it stays the same: `rebuild --apply` of a log dir makes one
-# for each of thousands of partitions.
+# Each unchanged journal is read once: `rebuild --apply` of a log dir writes one for each of
+# thousands of partitions.
 
 
 _ON_TOP = frozenset({Status.APPLIED, Status.UNDOING})
@@ -184,7 +183,7 @@ class _Ordered(NamedTuple):
 
 
 def next_order(place: str, now_ms: int) -> int:
-    """The order of a plan that is applied now: the time, but above all that are there.
+    """Return the order of a new plan: the time, but above the order of all existing journals.
 
     Raises:
         AccessError: the place cannot be listed.
@@ -193,7 +192,7 @@ def next_order(place: str, now_ms: int) -> int:
 
 
 def later_applied(found: Journal) -> str:
-    """The journal of a later plan for one of the log dirs that still is applied; "": none.
+    """Return a later plan's journal for one of the log dirs that is still applied, or "".
 
     Raises:
         AccessError: its place cannot be listed.
@@ -202,19 +201,19 @@ def later_applied(found: Journal) -> str:
 
 
 def later_without_backup(found: Journal) -> str:
-    """Of those later plans the journal of one that cannot be undone; "": none. Raises as that."""
+    """Return a later applied plan's journal without a backup, or "". Raises as `later_applied`."""
     return next((each for each in _later(found, _ON_TOP, is_kept=False)), "")
 
 
 def all_later(found: Journal) -> list[str]:
-    """All that are to be undone before it, unfinished ones too. Raises as `later_applied`."""
+    """Return all journals to undo first, also unfinished ones. Raises as `later_applied`."""
     return [*_later(found, {Status.APPLIED, Status.UNDOING, Status.UNFINISHED})]
 
 
 def _later(
     found: Journal, wanted: AbstractSet[Status], *, is_kept: bool | None = None
 ) -> Iterator[str]:
-    """Later journals of these states; `is_kept`: only those with a backup, or without."""
+    """Yield later journals of these states. `is_kept`: only with a backup, or only without."""
     for each in _journals_in(str(Path(found.path).parent)):
         is_later = each.path != found.path and each.order > found.order
         if is_kept not in {None, each.has_backup}:
@@ -224,7 +223,7 @@ def _later(
 
 
 def _journals_in(place: str) -> Iterator[_Ordered]:
-    """Those that can be read."""
+    """Yield the readable journals."""
     with os_errors(place):
         directories = sorted(map(str, Path(place).iterdir()))
     for directory in directories:
@@ -253,17 +252,17 @@ def _read(directory: str, *identity: int) -> _Ordered | None:
     )
 
 
-# -- the journals that are kept: which there are, how large, and removing those nobody needs
+# -- the kept journals: their list, their sizes, and the removal of old journals
 
 
 class KeptJournal(NamedTuple):
     """The directory of one journal.
 
     Attributes:
-        journal: None when there is none (abandoned), or it is damaged: see `problem`.
-        kept_bytes: on the disk for the plan, the journal and the backups; a linked file counts
-            where the log dir does not hold it any more.
-        flagged_in: log dirs that still lead to it, whatever its status says.
+        journal: None if it does not exist (abandoned) or is damaged: see `problem`.
+        kept_bytes: disk space of the plan, the journal and the backups. A linked file counts
+            if it has no other link.
+        flagged_in: log dirs that still name it as unfinished, whatever its status is.
     """
 
     path: str
@@ -275,11 +274,11 @@ class KeptJournal(NamedTuple):
 
 
 def list_journals(paths: Iterable[str]) -> list[KeptJournal]:
-    """Find the journals of log dirs, of places for backups, or single ones; oldest first.
+    """Find the journals of log dirs, of places for backups, or single journals, oldest first.
 
     Raises:
-        AccessError: a path is not there, or cannot be listed.
-        UsageError: it is a file of no journal, or neither a log dir nor a place with journals.
+        AccessError: a path does not exist, or cannot be listed.
+        UsageError: a path is a file of no journal, or neither a log dir nor a place with journals.
     """
     found: dict[str, KeptJournal] = {}
     for path in paths:
@@ -316,7 +315,7 @@ def _directories_of(path: str) -> list[str]:
 
 
 def _is_journal(directory: Path) -> bool:
-    """Its name alone tells: one that was begun a moment ago may be empty."""
+    """Return whether it is a journal's directory, by name: a new directory may be empty."""
     return PLAN_ID.fullmatch(directory.name) is not None and directory.is_dir()
 
 
@@ -364,10 +363,10 @@ def _flagged(journal: Journal) -> Iterator[str]:
 
 
 def why_it_stays(kept: KeptJournal) -> str:
-    """Why a journal must not be removed; "": it may.
+    """Return why a journal must not be removed, or "" if it may.
 
     Raises:
-        AccessError: its directory, or a log dir, cannot be looked at.
+        AccessError: its directory, or a log dir, cannot be read.
     """
     if kept.status is None:
         return "it is damaged"
@@ -403,7 +402,7 @@ def _log_dirs_of(kept: KeptJournal) -> list[str]:
 
 
 def remove_journal(fs: FileSystem, kept: KeptJournal) -> None:
-    """Remove the directory of a journal with all backups: then there is no undo.
+    """Remove the directory of a journal with all backups. Undo is impossible afterwards.
 
     Raises:
         RefusedError: it is needed (`why_it_stays`), or there are other files in it.
@@ -417,7 +416,7 @@ def remove_journal(fs: FileSystem, kept: KeptJournal) -> None:
     files = require_only_ours(kept.path)
     directory = Path(kept.path)
     with os_errors(directory, state="a part of it may be removed"):
-        # The journal first: without its backups it would promise what it cannot keep.
+        # The journal first: a journal without its backups would promise an impossible undo.
         for file in sorted(files, key=lambda each: each.name != JOURNAL_NAME):
             fs.unlink(file)
         fs.remove_dir(directory)

@@ -1,8 +1,8 @@
-"""What applied changes cost a log dir, by the plans beside their journals.
+"""Losses of applied changes to a log dir, from the plans next to their journals.
 
-A change lowers the checkpoints with the log: afterwards nothing in the log dir tells that records
-were acknowledged and are gone. The plan that was applied still does, with the numbers of its price,
-until the change is undone or its journal is removed.
+A change lowers the checkpoints with the log. Afterwards the log dir does not show that acknowledged
+records are lost. The applied plan still shows it, with the numbers of its price. It does so until
+the change is undone or its journal is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from storage.files.positioned_file import read_small_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_NOUNS = {"adopt": "adoption", "truncate": "truncation"}  # of commands whose name is no noun
+_NOUNS = {"adopt": "adoption", "truncate": "truncation"}  # nouns for commands whose name is a verb
 _WITH_LOSS = frozenset({"adopt", "repair", "truncate", "rejoin"})
 
 
@@ -37,16 +37,16 @@ Range = tuple[int, int | None]
 
 
 class Lost(NamedTuple):
-    """What a change takes from a log. Counts are the most there can be; None is unknown.
+    """The loss of a log by a change. Counts are upper limits. None is unknown.
 
     Attributes:
-        offsets_count: offsets that no file has afterwards; `is_least`: so many, or more.
+        offsets_count: offsets that no file has afterwards. `is_least`: this number or more.
         acknowledged_offsets_count: of them below the high watermark.
-        records_count: records of intact batches that no file has afterwards; None: what is cut
-            could not be read to its end.
+        records_count: records of intact batches that no file has afterwards. None: the truncated
+            bytes could not be read to their end.
         acknowledged_records_count: of them below the high watermark.
-        batches_count: intact batches with these records, or with markers; None: not counted.
-        copies_count: intact batches that go and stay elsewhere.
+        batches_count: intact batches with these records, or with markers. None: not counted.
+        copies_count: intact batches that are dropped and stay elsewhere.
     """
 
     offsets_count: int = 0
@@ -58,7 +58,7 @@ class Lost(NamedTuple):
     copies_count: int = 0
 
     def plus(self, other: Lost) -> Lost:
-        """Add up two of them."""
+        """Return the sum of two losses."""
         return Lost(
             offsets_count=self.offsets_count + other.offsets_count,
             is_least=self.is_least or other.is_least,
@@ -75,9 +75,9 @@ class Lost(NamedTuple):
 
     @property
     def is_something(self) -> bool:
-        """Whether an offset, a record or a marker goes, or may go.
+        """Return whether an offset, a record or a marker is lost, or may be lost.
 
-        A torn end of which nothing was acknowledged is nothing: no batch was ever whole there.
+        A torn end without acknowledged offsets is no loss: it never had a whole batch.
         """
         return bool(
             self.offsets_count
@@ -89,13 +89,13 @@ class Lost(NamedTuple):
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether some of it was acknowledged, as far as is known."""
+        """Return whether some lost data was acknowledged, as far as is known."""
         counts = (self.acknowledged_offsets_count, self.acknowledged_records_count)
         return any(each is None or each > 0 for each in counts)
 
     @property
     def text(self) -> str:
-        """All of it in words: "3 offsets, 3 acknowledged"."""
+        """The loss as text: "3 offsets, 3 acknowledged"."""
         return "; ".join(self._parts()) or "no offset"
 
     def _parts(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _acknowledged(count: int | None) -> str:
 
 
 def lost_by_cut(price: Mapping[str, Any]) -> Lost:
-    """Return what a truncation takes, or the cut of a rejoin, by its price."""
+    """Return the loss by a truncation, or by the truncation of a rejoin, from its price."""
     records_count = price["records_count"]
     acknowledged = price["acknowledged_records_count"]
     if records_count is not None:
@@ -153,15 +153,15 @@ def lost_by_cut(price: Mapping[str, Any]) -> Lost:
 
 
 class JournalLoss(NamedTuple):
-    """What an applied change took from one partition.
+    """The loss of one partition by an applied change.
 
     Attributes:
         journal: its directory.
-        applied_at_ms: when.
+        applied_at_ms: the time of the change.
         directory: of the partition.
-        ranges: of offsets that nothing has afterwards, inclusive; a last one of None: not known.
-        lost: how much.
-        is_moved: all of the partition was set aside, for the broker to fetch it again.
+        ranges: of lost offsets, inclusive. A last offset of None is unknown.
+        lost: the size of the loss.
+        is_moved: the whole partition was set aside, for the broker to fetch it again.
     """
 
     journal: str
@@ -174,18 +174,18 @@ class JournalLoss(NamedTuple):
 
     @property
     def base_offset(self) -> int | None:
-        """Of the first range; None: no offset is missing."""
+        """The first lost offset. None: no offset is missing."""
         return min((first for first, _ in self.ranges), default=None)
 
     @property
     def last_offset(self) -> int | None:
-        """Of the last range; None: not known."""
+        """The last lost offset. None: unknown."""
         lasts = [last for _, last in self.ranges]
         known = [last for last in lasts if last is not None]
         return max(known) if lasts and len(known) == len(lasts) else None
 
     def explains(self, base_offset: int, last_offset: int) -> bool:
-        """Whether these offsets are missing because of it."""
+        """Return whether this change lost these offsets."""
         return any(
             first <= base_offset and last is not None and last_offset <= last
             for first, last in self.ranges
@@ -193,7 +193,7 @@ class JournalLoss(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What is lost, by which change, as words."""
+        """The loss and its change, as text."""
         moment = datetime.fromtimestamp(self.applied_at_ms // 1000, UTC)
         when = f"{moment:%Y-%m-%d %H:%M} UTC (journal {Path(self.journal).name})"
         does = "moved away" if self.is_moved else "lost"
@@ -208,11 +208,11 @@ class JournalLoss(NamedTuple):
 
 
 def journal_losses(log_dirs: Iterable[str]) -> Iterator[JournalLoss]:
-    """Give what applied changes took from the partitions of log dirs, oldest change first.
+    """Yield the losses of the partitions of log dirs by applied changes, oldest change first.
 
-    What was moved away, and is there again, is not lost. Only the default place of journals is
-    looked at. A journal or plan that cannot be read is told by `eoctl journal list`, and gives
-    nothing here.
+    A partition that was moved away, and fetched again, is not lost. Only the default place of
+    journals is read. `eoctl journal list` reports unreadable journals and plans. They yield nothing
+    here.
     """
     for log_dir in dict.fromkeys(map(os.path.realpath, log_dirs)):
         place = Path(default_place(log_dir))
@@ -228,7 +228,7 @@ def journal_losses(log_dirs: Iterable[str]) -> Iterator[JournalLoss]:
 
 
 def _is_back(loss: JournalLoss) -> bool:
-    """Whether the broker has fetched what was moved away, as far as offsets tell."""
+    """Return whether the broker has fetched a moved partition, as far as offsets show."""
     if not loss.is_moved or loss.last_offset is None:
         return False
     try:
@@ -243,7 +243,7 @@ def _command_of(name: str) -> str:
 
 
 def losses_of(path: str, log_dir: str) -> Iterator[JournalLoss]:
-    """Give what the change of one journal took from partitions of a log dir, if it is applied."""
+    """Yield the losses of a log dir's partitions by the change of one journal, if applied."""
     try:
         if not has_journal(path) or (found := read_journal(path)).status is not Status.APPLIED:
             return
@@ -271,7 +271,7 @@ _Row = tuple[str, tuple[Range, ...], Lost, bool]
 
 
 def _of_ranges(price: Mapping[str, Any]) -> Iterator[_Row]:
-    """Of a repair: the ranges of each partition, put together."""
+    """Yield the joined ranges of each partition of a repair."""
     by_partition: dict[str, list[dict[str, Any]]] = {}
     for each in price.get("lost_ranges", ()):
         by_partition.setdefault(_partition_of(each), []).append(each)
@@ -290,7 +290,7 @@ def _of_ranges(price: Mapping[str, Any]) -> Iterator[_Row]:
 
 
 def _partition_of(lost_range: Mapping[str, Any]) -> str:
-    """Of `t-0/00000000000000000000.log`; of what is missing the file is the directory."""
+    """Return the partition in `t-0/00000000000000000000.log`, or in the path of a directory."""
     file = Path(lost_range["file"])
     return file.parent.name if file.suffix == ".log" else file.name
 
@@ -320,7 +320,7 @@ def _of_moves(price: Mapping[str, Any]) -> Iterator[_Row]:
 
 
 def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[_Row]:
-    """Of a truncation, of all replicas that were cut with it; or of a rejoin."""
+    """Yield the ranges of a truncation, with all replicas truncated with it, or of a rejoin."""
     if "cut_start_offset" not in price:
         return
     first = {**price, "path": arguments["partition"]}
@@ -332,7 +332,7 @@ def _of_cuts(price: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator
 
 
 def told_of_changes(changes: Sequence[JournalLoss]) -> Iterator[str]:
-    """Yield what each change lost in all partitions, as its own last lines said."""
+    """Yield the total loss of each change over all partitions, as its own last lines said."""
     by_journal: dict[str, JournalLoss] = {}
     for each in changes:
         known = by_journal.get(each.journal)

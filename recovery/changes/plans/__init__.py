@@ -1,6 +1,6 @@
-"""What is to be changed.
+"""Planned changes.
 
-Steps with the digests of what they expect, where they may reach, and what must hold before.
+Steps with the digests of the files they expect, the limits of their reach, and their preconditions.
 
 From the entry down: changeable, plan, file_facts, confinement.
 """

@@ -1,4 +1,4 @@
-"""What must hold before a partition is changed, and checkpoints that are lowered with it."""
+"""Preconditions of a change to a partition, and steps that lower its checkpoints."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from storage.file_names import PartitionName, TopicPartition
 
 
-# Leader epochs that do not parse, and files that only look like those of a segment.
+# Leader epochs that do not parse, and files that only look like segment files.
 _SALVAGED = frozenset({"DIR-7", "DIR-9"})
 
 
 def require_live(path: str, name: PartitionName) -> None:
-    """Refuse the metadata log, and what a broker has set aside. Raises RefusedError."""
+    """Refuse the metadata log, and directories that a broker has set aside. Raises RefusedError."""
     if name.topic == METADATA_TOPIC:
         raise RefusedError(f"{path}: {METADATA_TOPIC} is never changed")
     if name.state is not DirState.LIVE:
@@ -42,12 +42,12 @@ def require_live(path: str, name: PartitionName) -> None:
 def require_no_problem(
     partition: Partition, more_advice: str = "", *, mended: frozenset[str] = frozenset()
 ) -> None:
-    """Refuse a partition of which something could not be read so far.
+    """Refuse a partition with data that could not be read so far.
 
     Args:
         partition: as read.
-        more_advice: beside looking at it.
-        mended: rules whose breaks are about to be mended.
+        more_advice: in addition to the advice to describe it.
+        mended: rules whose violations the change repairs.
 
     Raises:
         RefusedError: there is such a problem.
@@ -63,7 +63,7 @@ def require_no_problem(
 
 
 def require_compacted(partition: Partition) -> None:
-    """Refuse what a broker's next start would choose the segments of. Raises RefusedError."""
+    """Refuse files from which a broker's next start chooses segments. Raises RefusedError."""
     for each in partition.files.others:
         if each.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
             raise RefusedError(
@@ -78,10 +78,10 @@ def require_checkpoints(log_dir: LogDir | None, why: str) -> None:
 
     Args:
         log_dir: None: there are no checkpoints.
-        why: what is the matter with what they say of the partition.
+        why: the problem with the checkpoints' values for the partition.
 
     Raises:
-        RefusedError: there is one.
+        RefusedError: there is such a checkpoint.
     """
     if log_dir is None:
         return
@@ -101,14 +101,14 @@ def _how_to_mend(problem: Problem, log_dir: LogDir) -> str:
 
 
 def require_same_segments(known: Mapping[str, Collection[str]], plan: Plan) -> None:
-    """A segment that came while the log was read is in no step, and would stay behind a gap.
+    """Refuse a segment that appeared while the log was read: it would be left behind a gap.
 
     Args:
         known: names of the `.log` files that were read, by the path of their partition directory.
         plan: made after that.
 
     Raises:
-        RefusedError: there is one.
+        RefusedError: there is such a segment.
     """
     by_path = {absolute_path(path): (path, names) for path, names in known.items()}
     for listing in plan.listings:
@@ -123,19 +123,20 @@ def require_same_segments(known: Mapping[str, Collection[str]], plan: Plan) -> N
             )
 
 
-# -- steps that lower what the checkpoints of a log dir say of partitions (FIX-5, FIX-7)
+# -- steps that lower the checkpoints of a log dir for partitions (FIX-5, FIX-7).
 #
-# They come before all other steps: a recovery point below makes a start verify what the other
-# steps change, and a log start above the end would make it delete everything (REC-9).
+# They come before all other steps. A lower recovery point makes a start verify the bytes that the
+# other steps change. A log start offset above the end would make it delete everything (REC-9).
 
 
 _HEADER_LINES_COUNT = 2  # version and number of entries
 
 
 class CheckpointLimits(NamedTuple):
-    """The greatest offsets that may stay of one partition; `end` is of high watermark and start.
+    """The greatest offsets that may stay for one partition.
 
-    `has_log_start`: the line of the log start may stay; it is listed only above the first base.
+    `end` limits the high watermark and the log start offset. `has_log_start`: the line of the log
+    start offset may stay. It is listed only above the first base offset.
     """
 
     partition: TopicPartition
@@ -153,11 +154,11 @@ def lower_checkpoints(
     Args:
         log_dir: absolute.
         limits: of these partitions.
-        mended: what files are made anew from that do not parse, by name.
+        mended: the valid lines of files that do not parse, by name. They replace the file.
 
     Raises:
         AccessError, RefusedError: a checkpoint cannot be read.
-        FormatError: DIR-7, one is damaged.
+        FormatError: DIR-7, a checkpoint is damaged.
     """
     for name, what in (
         (RECOVERY_POINT_NAME, "recovery point"),
@@ -193,7 +194,7 @@ def lower_checkpoints(
 
 
 def read_whole(path: Path) -> bytes | None:
-    """Read a small file; None if there is none. Raises AccessError."""
+    """Read a small file, or return None if it does not exist. Raises AccessError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -205,17 +206,15 @@ def read_whole(path: Path) -> bytes | None:
 def lower_offset(
     data: bytes, partition: TopicPartition, limit: int, *, is_removed: bool = False
 ) -> bytes:
-    """Lower what a checkpoint says of a partition to `limit`, where it is above that.
+    """Lower the offset of a partition in a checkpoint to `limit`, and return the file.
 
-    All other lines stay byte for byte (FIX-7).
+    All other lines stay byte for byte (FIX-7). If no offset is above the limit, no byte changes.
 
     Args:
         data: the file.
-        partition: a line of it is never added; of several a broker takes the last, all are lowered.
+        partition: no line is added. A broker uses the last of several lines, but all are lowered.
         limit: the greatest offset that may stay.
-        is_removed: take such lines out instead.
-
-    Returns the file, the same bytes if nothing is above.
+        is_removed: remove such lines instead.
 
     Raises:
         FormatError: DIR-7, as parse_offset_checkpoint.

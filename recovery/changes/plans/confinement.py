@@ -1,7 +1,7 @@
-"""How far a plan or a journal may reach: by the names in it, and by where these really lead.
+"""Limits for the paths of a plan or a journal, by their names and by their real targets.
 
-Both may come from another hand, and a partition directory may be a symbolic link. A lock counts for
-one log dir, so files must not be reached through a link that lie in another one.
+Plans and journals may come from elsewhere, and a partition directory may be a symbolic link. A lock
+covers one log dir, so a link must not lead to files in another log dir.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 _LOG_DIR_KINDS = frozenset({FileKind.OFFSET_CHECKPOINT, FileKind.CLEAN_SHUTDOWN})
-# What a log dir begins with. It names the cluster, so a plan makes it and never changes it.
+# The first files of a log dir. They name the cluster, so a plan creates and never changes them.
 _BEGINNING = frozenset({META_PROPERTIES_NAME, BOOTSTRAP_NAME})
 
 
 def log_dir_of(path: str) -> str:
-    """The log dir that a file is in, or whose partition it is in, by its name."""
+    """Return the log dir of a file, or of its partition, by its name."""
     file = Path(path)
     is_top_level = classify(file.name).kind in _LOG_DIR_KINDS or file.name in _BEGINNING
     return str(file.parent if is_top_level else file.parent.parent)
 
 
 def begins_a_log_dir(paths: Iterable[str]) -> bool:
-    """Whether steps that change these files make a log dir from nothing."""
+    """Return whether steps that change these files create a log dir."""
     return any(Path(each).name in _BEGINNING for each in paths)
 
 
@@ -57,11 +57,11 @@ def why_not_confined(
     is_new: bool,
     is_beginning: bool,
 ) -> str:
-    """Why a step must not change a file, by its name; "": it may.
+    """Return why a step must not change a file, by its name, or "" if it may.
 
-    The `content` that it gets (None: not at hand) counts for a `partition.metadata` and what a log
-    dir begins with: it is one. Steps that begin a log dir (`is_beginning`) take `.swap` files over
-    as they are: the next start of a broker ends what they are of. Nothing else touches them.
+    The new `content` (None: not available) of a `partition.metadata`, or of a first file of a log
+    dir, must be valid. Steps that begin a log dir (`is_beginning`) adopt `.swap` files unchanged:
+    the next start of a broker completes their compaction. No other step touches `.swap` files.
     """
     file = Path(path)
     name = classify(file.name)
@@ -93,9 +93,10 @@ def why_not_confined(
 
 
 def why_not_made(path: str, log_dirs: Collection[str], *, is_beginning: bool) -> str:
-    """Why a directory must not be made, by its name; "": it may, as that of a live partition.
+    """Return why a directory must not be created, by its name, or "" if it may.
 
-    The metadata log only in a new log dir, for the first records of its controller.
+    It must be a live partition. The metadata log is allowed only in a new log dir, for the first
+    records of its controller.
     """
     name = parse_partition_name(Path(path).name)
     is_in_log_dir = path == os.path.normpath(path) and str(Path(path).parent) in log_dirs
@@ -107,7 +108,7 @@ def why_not_made(path: str, log_dirs: Collection[str], *, is_beginning: bool) ->
 
 
 def why_no_partition(path: str, log_dirs: Collection[str]) -> str:
-    """Why a directory is none that files may be changed in, by its name; "": it is one."""
+    """Return why files in a directory must not be changed, by its name, or "" if they may."""
     if path != os.path.normpath(path):
         return "which is no plain path"
     if is_metadata(path):
@@ -135,21 +136,21 @@ def _begins_a_log_dir(name: str, content: bytes) -> bool:
 
 
 def is_metadata(directory: str | Path) -> bool:
-    """Whether the name of a directory is that of the cluster's metadata log."""
+    """Return whether a directory has the name of the cluster's metadata log."""
     name = parse_partition_name(Path(directory).name)
     return name is not None and name.topic == METADATA_TOPIC
 
 
 def require_in_reach(directories: Iterable[str], log_dirs: Collection[str]) -> None:
-    """Make sure that directories really are where their names say, or in no log dir at all.
+    """Check that directories are where their names say, or in no log dir at all.
 
     Args:
-        directories: of files that are to be changed.
-        log_dirs: whose locks are held, or will be.
+        directories: of the files to change.
+        log_dirs: their locks are held, or will be.
 
     Raises:
-        RefusedError: one is a link into another log dir, to the metadata log, or to one that has
-            another name here, too.
+        RefusedError: a directory is a link to the metadata log, into another log dir, or to a
+            directory that another given path leads to.
     """
     locked = {os.path.realpath(each) for each in log_dirs}
     seen: dict[str, str] = {}
@@ -167,9 +168,9 @@ def require_in_reach(directories: Iterable[str], log_dirs: Collection[str]) -> N
 
 
 def _has_no_log(directory: str) -> bool:
-    """Whether a directory of the metadata log is not there, or holds only what one begins with.
+    """Return whether a directory of the metadata log does not exist, or has only its first file.
 
-    A write that was cut short may have left a part of that.
+    An interrupted write may have left an incomplete file.
     """
     path = Path(directory)
     if not os.path.lexists(path):
@@ -180,7 +181,7 @@ def _has_no_log(directory: str) -> bool:
 
 
 def _log_dir_around(real: str, locked: Collection[str]) -> str:
-    """The innermost log dir that a directory lies in, at whatever depth; "": none."""
+    """Return the innermost log dir that contains a directory, at any depth, or ""."""
     for each in Path(real).parents:
         if str(each) in locked or os.path.lexists(each / META_PROPERTIES_NAME):
             return str(each)

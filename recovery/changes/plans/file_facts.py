@@ -1,4 +1,4 @@
-"""What a file was when it was looked at, and values of plans that come from another hand."""
+"""The facts about a file when it was read, and checked values of plans from elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# -- values of plans and journals, which may come from another hand: what they must be to be used
+# -- values of plans and journals, which may come from elsewhere, and must be checked before use.
 #
 # All functions raise TypeError or ValueError for anything else.
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 MAX_BYTES = INT64_MAX
 MAX_ID = 2**32 - 1
 MAX_MODE = 0o7777
-# Beyond what 64 bits hold: ext4 and XFS go on after the year 2262, btrfs and tmpfs much further.
+# More than 64 bits: ext4 and XFS allow times after the year 2262, btrfs and tmpfs far later.
 MAX_TIME_NS = 2**70
 MAX_DEPTH = 32
 _MESSAGE_PACK_INTEGERS = range(-INT64_MAX - 1, 2**64)
 
 
 def text_of(value: object) -> str:
-    """A text that can be the name of a file."""
+    """Return a text that can be the name of a file."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
-    if b"\0" in os.fsencode(value):  # that also refuses surrogates that stand for no byte
+    if b"\0" in os.fsencode(value):  # also refuses surrogates that represent no byte
         raise ValueError(f"{value!r} is no name")
     return value
 
 
 def number_of(value: object, maximum: int = MAX_BYTES) -> int:
-    """A size, a count, an id."""
+    """Return a size, a count, or an id."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= maximum:
         raise TypeError(f"{value!r} is no number from 0 to {maximum}")
     return int(value)
 
 
 def time_ns_of(value: object) -> int:
-    """A time, which may be before 1970; in a journal as text where it has more than 64 bits."""
+    """Return a time. It may be before 1970, or text in a journal if it has more than 64 bits."""
     number = int(value) if isinstance(value, str) and len(value) < 32 else value
     is_number = isinstance(number, int) and not isinstance(number, bool)
     if not is_number or not -MAX_TIME_NS <= number <= MAX_TIME_NS:  # type: ignore[operator]
@@ -58,14 +58,14 @@ def time_ns_of(value: object) -> int:
 
 
 def bool_of(value: object) -> bool:
-    """True or false."""
+    """Return true or false."""
     if not isinstance(value, bool):
         raise TypeError(f"{value!r} is neither true nor false")
     return value
 
 
 def plain_object(value: object) -> dict[str, Any]:
-    """An object of JSON that can be printed in each format, and written again."""
+    """Return a JSON object that can be printed in each format, and written again."""
     if not isinstance(value, dict):
         raise TypeError(f"{value!r} is no object")
     _require_plain(value, MAX_DEPTH)
@@ -83,7 +83,7 @@ def _require_plain(value: object, depth: int) -> None:
     elif isinstance(value, list):
         for each in value:
             _require_plain(each, depth - 1)
-        # Where one is an object the list is a table, which is shown by the fields of its first row.
+        # A list with an object is a table. Its columns are the fields of its first row.
         if len({frozenset(each) if isinstance(each, dict) else None for each in value}) > 1:
             raise ValueError("the rows of a table have different fields")
     elif isinstance(value, int):
@@ -96,13 +96,13 @@ def _require_plain(value: object, depth: int) -> None:
         raise TypeError(f"{value!r} is no value of JSON")
 
 
-# -- what a file was when it was looked at, so that a later look tells whether it still is that
+# -- facts about a file when it was read, so that a later check shows whether it changed.
 #
-# Size and modification time catch what a broker does, mode and owner what an administrator does;
-# the digest catches a file that was put there with the same of all. It covers the bytes that a
-# step touches and the last MiB, for a whole small file all of it: to look at terabytes of `.log`
-# again would take hours. It leaves out the zeros at the end, which the size tells of: a file with
-# a hole there may be larger than its disk.
+# Size and modification time show changes by a broker, mode and owner changes by an administrator.
+# The digest shows a replaced file with the same values. It covers the bytes that a step touches and
+# the last MiB, or all of a small file. To read terabytes of `.log` again would take hours. It
+# leaves out the zeros at the end, which the size implies: a file with a hole there may be larger
+# than its disk.
 
 
 Range = tuple[int, int]  # positions in a file, half open
@@ -114,9 +114,9 @@ UNREADABLE = "unreadable"
 
 
 class FileFacts(NamedTuple):
-    """A regular file at one moment; `sha256` (hex) is of the bytes [digest_start, digest_end).
+    """A regular file at one moment. `sha256` (hex) is of the bytes [digest_start, digest_end).
 
-    Zeros at their end are left out of it.
+    It does not include the zeros at their end.
     """
 
     file_bytes: int
@@ -129,12 +129,12 @@ class FileFacts(NamedTuple):
     sha256: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the plan and the journal hold it."""
+        """Return the object that the plan and the journal store."""
         return self._asdict()
 
     @classmethod
     def from_json(cls, value: Any) -> FileFacts:
-        """From what `to_json` gave; TypeError or ValueError for anything else."""
+        """Parse the output of `to_json`. Raises TypeError or ValueError for anything else."""
         facts = cls(**value)
         for number in (facts.file_bytes, facts.digest_start, facts.digest_end):
             number_of(number)
@@ -148,18 +148,18 @@ class FileFacts(NamedTuple):
 def look(
     path: str, *, touched_from: int | None = 0, digest_range: Range | None = None
 ) -> FileFacts | None:
-    """Look at a regular file; None when nothing has that name.
+    """Return the facts of a regular file, or None if the path does not exist.
 
     Args:
         path: symbolic links are not followed.
-        touched_from: where the bytes begin that a step touches, to the end; None: the file only
-            changes its name. The digest covers these and the last MiB; nothing of a file that
-            only changes its name if the disk does not give that MiB.
-        digest_range: instead of that, the last MiB of these bytes are covered.
+        touched_from: start of the bytes that a step touches, up to the end of the file. None: only
+            the file name changes. The digest covers these bytes and the last MiB. If only the name
+            changes and the disk cannot read that MiB, the digest covers nothing.
+        digest_range: the digest instead covers the last MiB of these bytes.
 
     Raises:
         AccessError: it cannot be read.
-        RefusedError: it is no regular file: what it is would be lost.
+        RefusedError: it is not a regular file, and a change would destroy it.
     """
     found = _lstat(path)
     if found is None:
@@ -194,7 +194,7 @@ def look(
 
 
 def is_still(path: str, facts: FileFacts | None) -> bool:
-    """Whether the file is as it was; of None: whether there is none.
+    """Return whether the file is unchanged. None: return whether there is no file.
 
     Raises:
         AccessError: it cannot be read.
@@ -212,9 +212,9 @@ def is_still(path: str, facts: FileFacts | None) -> bool:
 
 
 def has_bytes_of(path: str, facts: FileFacts) -> bool:
-    """Whether a file has the content that another had, whatever its mode and owner are.
+    """Return whether a file has the same content as another, whatever its mode and owner are.
 
-    Where the digest is not of all of it, the modification time tells of the rest.
+    If the digest does not cover the whole file, the modification time must be the same.
 
     Raises:
         AccessError: it cannot be read.
@@ -237,7 +237,7 @@ def _lstat(path: str) -> os.stat_result | None:
 
 
 def digest_of(path: str, start_pos: int, end_pos: int) -> str:
-    """SHA-256 of the bytes [start_pos, end_pos) as hex; what lies beyond the end counts as none.
+    """Return the SHA-256 of the bytes [start_pos, end_pos) as hex, up to the end of the file.
 
     Raises:
         AccessError: they cannot be read.
@@ -249,7 +249,7 @@ def digest_of(path: str, start_pos: int, end_pos: int) -> str:
 
 
 def digest_of_data(path: str, start_pos: int, end_pos: int) -> str:
-    """As `digest_of`, without the zeros at the end: what `FileFacts` hold.
+    """Return the digest without the zeros at the end, as `FileFacts` has it.
 
     Raises:
         AccessError: they cannot be read.
@@ -258,10 +258,10 @@ def digest_of_data(path: str, start_pos: int, end_pos: int) -> str:
 
 
 def read_chunks(path: str, start_pos: int, end_pos: int) -> Iterator[bytes]:
-    """Yield the bytes [start_pos, end_pos) of a file piece by piece, as far as they are there.
+    """Yield the bytes [start_pos, end_pos) of a file in chunks, up to its end.
 
     Raises:
-        AccessError: the operating system would not give them.
+        AccessError: the operating system refused to read them.
     """
     fd = -1
     try:
@@ -286,9 +286,9 @@ def read_chunks(path: str, start_pos: int, end_pos: int) -> Iterator[bytes]:
 
 
 def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
-    """How many of the bytes [start_pos, end_pos) are left without the zeros at their end.
+    """Return the size of the bytes [start_pos, end_pos) without the zeros at their end.
 
-    What cannot be read is no zero. Holes are not read.
+    Unreadable bytes do not count as zeros. Holes are not read.
 
     Raises:
         AccessError: the file cannot be opened.
@@ -298,9 +298,9 @@ def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
 
 
 def listing_digest(directory: str) -> str:
-    """SHA-256 (hex) over names, sizes and times of the files of a directory.
+    """Return the SHA-256 (hex) of names, sizes and times of the files of a directory.
 
-    "": it has gone. UNREADABLE: it cannot be listed, so that nobody knows whether it changes.
+    "": it does not exist. UNREADABLE: it cannot be listed, so changes cannot be detected.
     """
     try:
         if not Path(directory).is_dir():
@@ -312,9 +312,9 @@ def listing_digest(directory: str) -> str:
 
 
 def list_files(directory: str) -> dict[str, tuple[int, int]]:
-    """Size and mtime_ns of the files of a directory, apart from those that are not Kafka's data.
+    """Return size and mtime_ns of Kafka's data files in a directory.
 
-    What we put there ourselves is none of it: temporary files, the note of an unfinished plan.
+    This excludes eoctl's own files: temporary files, and the note of an unfinished plan.
 
     Raises:
         AccessError: it cannot be listed.

@@ -1,11 +1,11 @@
-"""A plan: what a changing command would do, step by step, with what it costs. A value, and JSON.
+"""A plan: the steps of a changing command and their price. A value, and JSON.
 
-A step touches one file and carries what that file must be beforehand (`file_facts`); `apply`
-refuses the plan when anything is different. Its paths may only lead to files of partitions and
-to the checkpoints of the log dirs it names, so that a plan from elsewhere cannot reach further.
+A step touches one file and carries the expected facts of that file (`file_facts`). `apply` refuses
+the plan if anything is different. Its paths may only lead to files of partitions and to the
+checkpoints of the log dirs it names. A plan from elsewhere therefore has no other effect.
 
-Format (eoctl-plan(5)): one JSON object; `content` of a step is zlib, then base64. In its place
-`pieces` tell from which `.log` files of the partition the content is copied.
+Format (eoctl-plan(5)): one JSON object. `content` of a step is zlib, then base64. Instead of it,
+`pieces` may name the `.log` files of the partition that the content is copied from.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
-# -- new content that is put together from ranges of files of the log: what is copied as bytes
+# -- new content from ranges of files of the log, which are copied as bytes.
 #
-# A `.log` is put together from `.log` files; another file of a segment is a copy of its like.
+# A `.log` consists of ranges of `.log` files. Another file of a segment is a copy of its own kind.
 #
-# A plan holds where the bytes are and a digest of all of them, not the bytes: a replica's log may
-# be as large as a disk. They are read when the step is done, and compared with the digest before
-# the file gets its name.
+# A plan has the places of the bytes and one digest, not the bytes: a replica's log may be as large
+# as a disk. The step reads the bytes, and compares them with the digest before the file gets its
+# name.
 
 
 _COPIED = LOG_FILE_KINDS - {FileKind.LEADER_EPOCHS}
@@ -81,23 +81,23 @@ class LogSlice(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Ranges one behind the other, and the SHA-256 (hex) of all their bytes."""
+    """Consecutive ranges, and the SHA-256 (hex) of all their bytes."""
 
     ranges: tuple[LogSlice, ...]
     sha256: str
 
     @property
     def total_bytes(self) -> int:
-        """Size of all of it."""
+        """The total size of the ranges."""
         return sum(each.end_pos - each.start_pos for each in self.ranges)
 
     def to_json(self) -> dict[str, Any]:
-        """As a plan holds it."""
+        """Return the object that a plan stores."""
         return {"ranges": [each._asdict() for each in self.ranges], "sha256": self.sha256}
 
     @classmethod
     def from_json(cls, value: Any) -> Pieces:
-        """From what `to_json` gave; TypeError, KeyError or ValueError for anything else."""
+        """Parse the output of `to_json`. Raises TypeError, KeyError or ValueError otherwise."""
         ranges = tuple(
             LogSlice(
                 text_of(each["path"]), number_of(each["start_pos"]), number_of(each["end_pos"])
@@ -111,10 +111,10 @@ class Pieces(NamedTuple):
 
 
 def take_pieces(ranges: Sequence[LogSlice]) -> Pieces:
-    """Read all of it once, for its digest.
+    """Read all ranges once, for their digest.
 
     Raises:
-        AccessError: it cannot be read.
+        AccessError: a range cannot be read.
     """
     digest = sha256()
     for chunk in _chunks(ranges):
@@ -123,11 +123,11 @@ def take_pieces(ranges: Sequence[LogSlice]) -> Pieces:
 
 
 def read_pieces(pieces: Pieces) -> Iterator[bytes]:
-    """Yield the bytes; whoever writes them has them as they were only if this comes to its end.
+    """Yield the bytes. They are as planned only if the iteration ends without an error.
 
     Raises:
         AccessError: they cannot be read.
-        RefusedError: behind the last one: they are not what the plan was made for.
+        RefusedError: raised after the last chunk if the bytes are not as planned.
     """
     digest = sha256()
     for chunk in _chunks(pieces.ranges):
@@ -147,7 +147,7 @@ def _chunks(ranges: Iterable[LogSlice]) -> Iterator[bytes]:
 
 
 def why_not_readable(pieces: Pieces, target: str) -> str:
-    """Why a plan must not copy these into a file; "": it may. A plan may come from another hand."""
+    """Return why a plan must not copy these into a file, or "". A plan may come from elsewhere."""
     kind = classify(Path(target).name).kind
     if kind not in _COPIED:
         return "which is no file of a segment, and only these are put together from pieces"
@@ -169,28 +169,28 @@ PLAN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z][a-z-]*-[0-9a-f]{4}")
 
 
 class Action(StrEnum):
-    """What a step does to its file."""
+    """The action of a step on its file."""
 
-    TRUNCATE = "truncate"  # cut it in place
-    REPLACE = "replace"  # give the name another content, or make a new file
+    TRUNCATE = "truncate"  # truncate it in place
+    REPLACE = "replace"  # replace the content under that name, or create a file
     REMOVE = "remove"
-    MAKE = "make"  # a directory: a partition that was not there
-    LINK = "link"  # a second name for a closed segment of another directory
-    APPEND = "append"  # only in the journal of a run that appends: no plan has it
+    MAKE = "make"  # create the directory of a new partition
+    LINK = "link"  # a hard link to a closed segment of another directory
+    APPEND = "append"  # only in the journal of a run that appends, never in a plan
 
 
 class Step(NamedTuple):
-    """One change of one file, or a directory that is made.
+    """One change of one file, or a new directory.
 
     Attributes:
         path: absolute.
-        before: what it must be; None: there is none (REPLACE, and always MAKE and LINK).
-        after_bytes: size afterwards, of TRUNCATE, REPLACE and LINK.
-        content: of REPLACE, unless it has pieces.
-        backup_bytes: so many bytes a TRUNCATE copies aside, zeros at the end left out; of a whole
-            file as many as it has, and none are copied where it can be linked.
-        reason: for people.
-        pieces: of REPLACE: the files that its content is copied from; of LINK: all of the one.
+        before: the expected file. None: no file is expected (REPLACE, and always MAKE and LINK).
+        after_bytes: size afterwards, for TRUNCATE, REPLACE and LINK.
+        content: for REPLACE, unless it has pieces.
+        backup_bytes: size of the backup if it is copied: the truncated bytes without zeros at their
+            end, or the whole file. A whole file that can be linked is not copied.
+        reason: text for people.
+        pieces: for REPLACE: the ranges that its content is copied from. For LINK: the whole file.
     """
 
     action: Action
@@ -204,31 +204,31 @@ class Step(NamedTuple):
 
     @property
     def log_dir(self) -> str:
-        """The log dir that the file is in, or whose partition it is in."""
+        """The log dir of the file, or of its partition."""
         return self.directory if self.action is Action.MAKE else log_dir_of(self.path)
 
     @property
     def directory(self) -> str:
-        """The directory that holds the file."""
+        """The directory that contains the file."""
         return str(Path(self.path).parent)
 
     @property
     def after_sha256(self) -> str:
-        """SHA-256 (hex) of the content of REPLACE and LINK; "" of others."""
+        """SHA-256 (hex) of the content of REPLACE and LINK, else ""."""
         if self.pieces is not None:
             return self.pieces.sha256
         return "" if self.content is None else sha256(self.content).hexdigest()
 
 
 class PlanSource(NamedTuple):
-    """A file that no step touches, and from which the plan was derived."""
+    """A file that the plan was derived from, and that no step touches."""
 
     path: str
     before: FileFacts
 
 
 class PartitionListing(NamedTuple):
-    """The files that a partition had, apart from those that are not Kafka's data."""
+    """The names of Kafka's data files in a partition."""
 
     path: str
     names: tuple[str, ...]
@@ -239,14 +239,14 @@ class Plan(NamedTuple):
 
     Attributes:
         plan_id: names the journal and the backups.
-        command: which one made it.
-        arguments: what was asked of it; an unfinished plan with the same ones is finished by the
-            same command.
-        log_dirs: absolute paths of those that are touched.
+        command: the command that made it.
+        arguments: the request. The same command with the same arguments completes an unfinished
+            plan.
+        log_dirs: absolute paths of the touched log dirs.
         steps: the clean-shutdown markers come first.
-        price: what is lost and what follows, as names and JSON values; None is unknown.
-        sources: files that must be what they were, too.
-        listings: of the partitions that are touched: no file may have come or gone since.
+        price: the losses and effects, as names and JSON values. None is unknown.
+        sources: further files that must be unchanged.
+        listings: of the touched partitions. No file may have been added or removed since.
     """
 
     plan_id: str
@@ -260,12 +260,12 @@ class Plan(NamedTuple):
 
     @property
     def directories(self) -> list[str]:
-        """All directories with files that are touched, each once, log dirs included."""
+        """All directories with touched files, each once, log dirs included."""
         return list(dict.fromkeys([*self.log_dirs, *(each.directory for each in self.steps)]))
 
     @property
     def made_directories(self) -> frozenset[str]:
-        """Those of them that the plan makes."""
+        """The directories that the plan creates."""
         return frozenset(each.path for each in self.steps if each.action is Action.MAKE)
 
 
@@ -279,19 +279,19 @@ _WITH_PIECES = frozenset({Action.REPLACE, Action.LINK})
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
-    """An absolute path without `..`; a symbolic link at its end stays one.
+    """Return an absolute path without `..`. A symbolic link at its end stays a link.
 
-    The log dir of a partition is where its name is, also when that is a link to another place.
+    A partition belongs to the log dir that has its name, even if the name is a link elsewhere.
     """
     absolute = Path(path).absolute()
     return os.path.realpath(absolute) if ".." in absolute.parts else str(absolute)
 
 
-# --- making one -----------------------------------------------------------------------------------
+# --- making a plan --------------------------------------------------------------------------------
 
 
 def truncate_step(path: str, after_bytes: int, reason: str) -> Step:
-    """Plan to cut a file that is there.
+    """Plan to truncate an existing file.
 
     Raises:
         AccessError, RefusedError: as `look`.
@@ -312,7 +312,7 @@ def truncate_step(path: str, after_bytes: int, reason: str) -> Step:
 
 
 def replace_step(path: str, content: bytes, reason: str) -> Step:
-    """Plan to give a name another content.
+    """Plan to replace the content of a file, or to create it.
 
     Raises:
         AccessError, RefusedError: as `look`.
@@ -331,10 +331,10 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
 
 
 def make_step(path: str, reason: str) -> Step:
-    """Plan to make the directory of a partition.
+    """Plan to create the directory of a partition.
 
     Raises:
-        RefusedError: something has that name.
+        RefusedError: the path exists.
     """
     if os.path.lexists(path):
         raise RefusedError(f"{path}: is there already", next_step="name another place")
@@ -344,9 +344,9 @@ def make_step(path: str, reason: str) -> Step:
 def splice_step(
     path: str, ranges: Sequence[LogSlice], reason: str, digest_range: Range | None = None
 ) -> Step:
-    """Plan to give a file a content that is copied from others, or of a `.log` from itself.
+    """Plan to fill a file with bytes of other files, or a `.log` with some of its own bytes.
 
-    With a `digest_range` only that of it need be readable beside the pieces.
+    With a `digest_range`, only that range and the pieces must be readable.
 
     Raises:
         AccessError, RefusedError: as `look`.
@@ -368,7 +368,7 @@ def splice_step(
 
 
 def remove_step(path: str, reason: str) -> Step:
-    """Plan to remove a file that is there.
+    """Plan to remove an existing file.
 
     Raises:
         AccessError, RefusedError: as `look`.
@@ -393,7 +393,7 @@ def _gone(path: str) -> AccessError:
 
 
 def source_of(path: str) -> PlanSource:
-    """Take note of a `.log` that a plan is derived from: size, time and the last MiB.
+    """Return the facts of a `.log` that a plan is derived from: size, time and the last MiB.
 
     Raises:
         AccessError, RefusedError: as `look`.
@@ -411,12 +411,12 @@ def make_plan(
     price: Mapping[str, Any],
     sources: Iterable[PlanSource] = (),
 ) -> Plan:
-    """Put steps together; the clean-shutdown markers of their log dirs are added in front.
+    """Make a plan of steps, with the removal of the clean-shutdown markers of their log dirs first.
 
     Raises:
-        RefusedError: a step would change what no plan may, such as the metadata log, a directory
-            is a link into another log dir, or a file has an owner that could not be given back.
-        AccessError: a marker cannot be looked at.
+        RefusedError: a step would change files that no plan may change, such as the metadata log.
+            Or a directory is a link into another log dir, or a file's owner could not be restored.
+        AccessError: a marker cannot be read.
     """
     steps = list(steps)
     log_dirs = tuple(dict.fromkeys(each.log_dir for each in steps))
@@ -445,24 +445,24 @@ def make_plan(
 
 
 def new_id(command: str) -> str:
-    """Name a plan, or a run that appends: one word of small letters and `-`.
+    """Return an id for a plan, or for a run that appends. A command is small letters and `-`.
 
-    Sorts by time; the random part keeps two of one millisecond apart.
+    Ids sort by time. The random suffix distinguishes two ids of one millisecond.
     """
     now_ms = time.time_ns() // 1_000_000
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)
     return f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{command}-{secrets.token_hex(2)}"
 
 
-# --- is it still true -----------------------------------------------------------------------------
+# --- is the plan fresh ----------------------------------------------------------------------------
 
 
 def require_fresh(plan: Plan) -> None:
-    """Make sure that all files are what the plan was made for; call it with the locks held.
+    """Check that all files are as the plan expects. Requires the locks.
 
     Raises:
-        RefusedError: one is not: the plan is stale.
-        AccessError: one cannot be looked at.
+        RefusedError: a file is different: the plan is stale.
+        AccessError: a file cannot be read.
     """
     marked = {each.path for each in plan.steps}
     for log_dir in plan.log_dirs:
@@ -484,11 +484,11 @@ def require_fresh(plan: Plan) -> None:
 
 
 def require_owners(plan: Plan) -> None:
-    """Make sure that undo could give every file its owner back, also from a copy.
+    """Check that undo could restore the owner of every file, also from a copy.
 
     Raises:
         RefusedError: it could not: only root may.
-        AccessError: a directory cannot be looked at.
+        AccessError: a directory cannot be read.
     """
     for each in plan.steps:
         if each.before is not None:
@@ -506,7 +506,7 @@ def _stale(path: str, what: str) -> RefusedError:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """The file."""
+    """Return the file."""
     value = {
         "kind": SCHEMA.name,
         "schema_version": SCHEMA.version,
@@ -515,7 +515,7 @@ def encode_plan(plan: Plan) -> bytes:
         "sources": [{"path": path, "before": before.to_json()} for path, before in plan.sources],
         "listings": [each._asdict() for each in plan.listings],
     }
-    # Lone surrogates stand for bytes of names that are not UTF-8; as escapes they are ASCII.
+    # Lone surrogates represent bytes of names that are not UTF-8. As escapes they are ASCII.
     return json.dumps(value, indent=1).encode("ascii") + b"\n"
 
 
@@ -534,12 +534,12 @@ def _step_to_json(step: Step) -> dict[str, Any]:
 
 
 def read_plan(path: str | os.PathLike[str], *, is_kept: bool = False) -> Plan:
-    """Read a plan from a file, or from a pipe; the one that is kept beside a journal is a file.
+    """Read a plan from a file, or from a pipe. A plan kept next to a journal must be a file.
 
     Raises:
         AccessError: it cannot be read.
-        UsageError: it is no plan.
-        RefusedError: it would change what no plan may.
+        UsageError: it is not a plan.
+        RefusedError: it would change files that no plan may change.
     """
     try:
         data = read_small_file(path, MAX_PLAN_BYTES) if is_kept else Path(path).read_bytes()
@@ -549,7 +549,7 @@ def read_plan(path: str | os.PathLike[str], *, is_kept: bool = False) -> Plan:
 
 
 def parse_plan(data: bytes, path: str) -> Plan:
-    """Parse and check what `encode_plan` gave; `path` is for the errors.
+    """Parse and check the output of `encode_plan`. `path` is for error messages.
 
     Raises:
         UsageError, RefusedError: as `read_plan`.
@@ -625,7 +625,7 @@ def _step_of_json(value: dict[str, Any]) -> Step:
 
 
 def _content(text: str, size_bytes: int) -> bytes:
-    """Decompress what must have that size, and no more of it."""
+    """Decompress data of the stated size, and never more."""
     decompressor = zlib.decompressobj()
     content = decompressor.decompress(base64.b64decode(text, validate=True), size_bytes + 1)
     if len(content) != size_bytes or not decompressor.eof:
@@ -647,7 +647,7 @@ def _why_out_of_bounds(step: Step, log_dirs: Sequence[str], *, is_beginning: boo
 
 
 def _require_confined(plan: Plan, path: str) -> None:
-    """Refuse paths that lead elsewhere; a plan may come from another hand."""
+    """Refuse paths that lead elsewhere: a plan may be untrusted."""
     if not PLAN_ID.fullmatch(plan.plan_id):
         raise RefusedError(f"{path}: its id {plan.plan_id!r} is none that eoctl gives")
     is_beginning = begins_a_log_dir(each.path for each in plan.steps)

@@ -1,6 +1,4 @@
-"""Which rules do records break?
-
-Those of batches, of compacted topics, and of the coordinators' topics.
+"""Rules for records: of batches, of compacted topics, and of the coordinators' topics.
 
 From the entry down: records.
 """

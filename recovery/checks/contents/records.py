@@ -1,17 +1,18 @@
-"""What only decoded records show (`--deep`): the rules that headers and checksums cannot prove.
+"""Rules that need decoded records (`--deep`): headers and checksums cannot prove them.
 
-  BAT-7   the body decompresses, within a limit, and its records fill it exactly
-  BAT-8   offset deltas ascend, from 0 to the last offset delta
-  BAT-9   the max timestamp is that of the records, unless it is the append time
-  BAT-12  a control batch holds one end marker; without a producer, records of KRaft
-  BAT-13  a delete horizon has something to wait for (after a compaction it need not)
-  BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
-  COO, MSG  records of the coordinators' topics decode
-Records of `__cluster_metadata` are `kraft`'s.
+    BAT-7   the body decompresses, within a limit, and its records fill it exactly
+    BAT-8   offset deltas ascend, from 0 to the last offset delta
+    BAT-9   the max timestamp is the records' maximum, unless it is the append time
+    BAT-12  a control batch has one end marker, or without a producer, records of KRaft
+    BAT-13  a delete horizon has a tombstone or a marker (not required after a compaction)
+    BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
+    COO, MSG  records of the coordinators' topics decode
 
-Ordinary batches are looked at in bulk, as columns of their records; that only clears them. A
-batch that is not cleared is decoded by itself, and what is said of it comes from there. A batch
-with a wrong checksum, or a codec that cannot be, has been reported for that and is passed over.
+`kraft` checks records of `__cluster_metadata`.
+
+Ordinary batches are checked in bulk, as columns of their records. This only clears batches. A
+batch that is not cleared is decoded alone, and its findings come from there. A batch with a wrong
+checksum, or with an impossible codec, has a finding already and is skipped.
 """
 
 from __future__ import annotations
@@ -70,25 +71,25 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-# -- what the records of a batch must be together (BAT-8, BAT-9): for tables, and one by one
+# -- rules for all records of a batch (BAT-8, BAT-9), for tables and for single records
 
 
 class RecordBounds:
-    """Offsets and timestamps of the records of one batch, in the order they come."""
+    """Offsets and timestamps of the records of one batch, in record order."""
 
     def __init__(self, header: BatchHeader) -> None:
         self.count = 0
         self.max_timestamp_ms = 0
         self.has_tombstone = False
-        self.wrong_offset = ""  # the first one
+        self.wrong_offset = ""  # the first wrong offset
         self.is_outside = False
         self._before: int | None = None
         self._first, self._last = header.base_offset, header.last_offset
-        # With a last offset that cannot be (BAT-4) nothing is inside.
+        # If the last offset is impossible (BAT-4), no record is within the bounds.
         self._is_bounded = 0 < header.records_count <= header.last_offset_delta + 1
 
     def take(self, record: LogRecord) -> None:
-        """Note the next record."""
+        """Add the next record."""
         offset = record.offset
         self._take_offset(offset, self._before)
         self._before = offset
@@ -98,7 +99,7 @@ class RecordBounds:
         self.count += 1
 
     def take_table(self, records: RecordTable) -> None:
-        """Note the next records, one or more; the same as `take` of each."""
+        """Add the next records, one or more. The result is the same as with `take` for each."""
         offset = records.offset
         before = np.concatenate(([offset[0] - 1], offset[:-1]))
         if self._before is not None:
@@ -124,7 +125,7 @@ class RecordBounds:
 
 
 def has_good_offsets(table: HeaderTable, records: RecordTable) -> Flags:
-    """BAT-8 for each batch; records of batches that are not whole are not there."""
+    """Return BAT-8 for each batch. Batches that are not whole have no records here."""
     row, offset = records.batch_row, records.offset
     wrong = (offset < table.base_offset[row]) | (offset > table.last_offset[row])
     wrong[1:] |= (offset[1:] <= offset[:-1]) & (row[1:] == row[:-1])
@@ -134,7 +135,7 @@ def has_good_offsets(table: HeaderTable, records: RecordTable) -> Flags:
 
 
 def has_its_max_timestamp(table: HeaderTable, records: RecordTable) -> Flags:
-    """BAT-9 for each batch; with the append time a record's timestamp is the batch's anyway."""
+    """Return BAT-9 for each batch. With the append time, records have the batch's timestamp."""
     good = np.ones(records.batch_count, np.bool_)
     if records.row_count:
         starts = np.flatnonzero(np.diff(records.batch_row, prepend=-1))
@@ -144,22 +145,21 @@ def has_its_max_timestamp(table: HeaderTable, records: RecordTable) -> Flags:
     return good
 
 
-# -- records of the coordinators' topics decode: the COO and MSG rules
+# -- records of the coordinators' topics decode: the COO and MSG rules.
 #
-# A record of a type that is not known is passed over by brokers, too. Types of the newer group
-# protocols, and of share groups, have changed without a new version while they were developed:
-# that one of them does not decode is a warning. With any other a coordinator cannot load its
-# partition. A release that is asked for may know less than ours does: COO-2 and COO-3 tell of
-# that, too.
+# Brokers skip records of unknown types, too. Types of the newer group protocols, and of share
+# groups, changed without a new version during development. If such a record does not decode, it is
+# a warning. With any other undecodable record a coordinator cannot load its partition. A requested
+# release may know fewer types and versions than eoctl: COO-2 and COO-3 report that, too.
 
 
-GROUP_METADATA_TYPE = 2  # of `__consumer_offsets`; the types above have changed within a version
+GROUP_METADATA_TYPE = 2  # of `__consumer_offsets`; higher types have changed within a version
 UNKNOWN_TYPE = "COO-2"
 UNKNOWN_VERSION = "COO-3"
 UNKNOWN_TAGS = "COO-5"
 
-# Releases before KIP-915. The group coordinator takes what it has read when it is through; the
-# transaction coordinator keeps what came before (GroupMetadataManager, TransactionStateManager).
+# Releases before KIP-915. On an error, the group coordinator loads nothing of the partition, but
+# the transaction coordinator keeps all earlier ids (GroupMetadataManager, TransactionStateManager).
 _OLD_TRANSACTION_VERSION = 0
 _OLD_VALUE_VERSION = 3  # of OffsetCommitValue and GroupMetadataValue
 PASSES_OVER = "passes over it"
@@ -174,7 +174,7 @@ def _decode_transaction(key: bytes | None, value: bytes | None) -> CoordinatorRe
     return record
 
 
-# Topic -> how a record is decoded, and the greatest type whose schemas are settled.
+# Topic -> the decoder of a record, and the greatest type with settled schemas.
 _TOPICS: dict[str, tuple[Decode, int]] = {
     TRANSACTION_STATE_TOPIC: (_decode_transaction, transaction_state.TRANSACTION_TYPE),
     GROUPS_TOPIC: (consumer_offsets.parse_record, GROUP_METADATA_TYPE),
@@ -183,7 +183,7 @@ _TOPICS: dict[str, tuple[Decode, int]] = {
 
 
 class _NotInReleaseError(UnsupportedError):
-    """A record that we know, and the release that is asked for does not."""
+    """A record that eoctl knows, but the requested release does not."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class _NotInReleaseError(UnsupportedError):
 
 
 class UnknownTagsError(FormatError):
-    """Tagged fields that no release has which is known."""
+    """Tagged fields that no known release has."""
 
     def __init__(self, tags: Sequence[int]) -> None:
         found = ", ".join(map(str, sorted({*tags})))
@@ -218,7 +218,7 @@ class UnknownTagsError(FormatError):
 
 
 class CoordinatorRecordCheck:
-    """Decodes the records of one segment of such a topic."""
+    """The decoder of the records of one segment of a coordinator's topic."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class CoordinatorRecordCheck:
     def of_topic(
         cls, topic: str, path: str, collector: Collector, version: BrokerVersion | None = None
     ) -> CoordinatorRecordCheck | None:
-        """Return a check for a topic; None if its records are not ours to know."""
+        """Return a check for a topic, or None if eoctl does not know its records."""
         return cls(topic, path, collector, version) if topic in _TOPICS else None
 
     def take_table(
@@ -273,7 +273,7 @@ class CoordinatorRecordCheck:
         return UnknownTagsError(tags) if tags else None
 
     def _require_known(self, version: BrokerVersion, key: bytes, value: bytes | None) -> None:
-        """Raise NotInReleaseError for a type or a version that a release does not know."""
+        """Raise _NotInReleaseError for a type or a version that a release does not know."""
         record_type = parse_prefix(key, "key")
         is_lenient = version >= releases.LENIENT_COORDINATORS
         if self._topic == GROUPS_TOPIC:
@@ -327,17 +327,17 @@ class CoordinatorRecordCheck:
 # -- records
 
 
-# What is decoded at once; more in a single batch than the second number is decoded in pieces.
+# Records decoded at once. A batch with more records than the second number is decoded in pieces.
 MAX_RECORDS = 65_536
 MAX_BATCH_RECORDS = 1 << 18
 MAX_BULK_BATCH_BYTES = 16 << 20  # decompressed
 
-ATTRIBUTES_MASK = 0xFF  # what brokers read of them
-# A marker's; compaction may add a delete horizon.
+ATTRIBUTES_MASK = 0xFF  # the attributes that brokers read
+# The attributes of a marker. Compaction may add a delete horizon.
 MARKER_ATTRIBUTES = TRANSACTIONAL_MASK | CONTROL_MASK
 _MARKER_VARIANTS = LOG_APPEND_TIME_MASK | DELETE_HORIZON_MASK
 
-# Rules of headers, which are reported from there.
+# Rules for headers, which have findings already.
 _HEADER_RULES = {"BAT-2", "BAT-4"}
 
 _CUTS = "truncates the log after this batch where it recovers it"
@@ -345,10 +345,10 @@ _CANNOT_LOAD = "cannot load the partition from a point below it, and does not st
 
 
 class RecordCheck:
-    """Checks the records of one segment; give it everything that a `BulkScan` gives, in order.
+    """The check of the records of one segment, fed with all the output of a `BulkScan`, in order.
 
     Attributes:
-        problems: batches that could not be read; they say nothing of what is on the disk.
+        problems: batches that could not be read. They are no evidence about the data on disk.
     """
 
     def __init__(
@@ -362,16 +362,16 @@ class RecordCheck:
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
         version: BrokerVersion | None = None,
     ) -> None:
-        """Take an open segment; `path` is what findings name.
+        """Take an open segment, and the `path` for findings.
 
         Args:
-            segment: where the batches are.
+            segment: the source of the batches.
             path: of its `.log`.
-            collector: where findings go.
-            is_compacted: the topic is, or there is evidence of it: BAT-13 then says nothing.
-            topic: those of the coordinators have records of known types.
-            max_batch_bytes: how large a body may become; beyond it is a finding.
-            version: the release that is to load them; None: CHECKED.
+            collector: takes the findings.
+            is_compacted: the topic is compacted, or seems to be. BAT-13 is then not checked.
+            topic: topics of coordinators have records of known types.
+            max_batch_bytes: the limit for a decompressed body. A larger body is a finding.
+            version: the release that will load the records. None: CHECKED.
         """
         self.problems: list[AccessError] = []
         self._segment = segment
@@ -379,11 +379,11 @@ class RecordCheck:
         self._collector = collector
         self._is_compacted = is_compacted
         self._max_batch_bytes = max_batch_bytes
-        self._floor_offset = segment.base_offset  # behind the batch before
+        self._floor_offset = segment.base_offset  # end offset of the batch before
         self._contents = CoordinatorRecordCheck.of_topic(topic, path, collector, version)
 
     def take_window(self, window: BulkWindow) -> None:
-        """Check healthy batches that lie in one buffer."""
+        """Check healthy batches in one buffer."""
         table = window.table
         is_control = (table.attributes & CONTROL_MASK) != 0
         if is_control.any():
@@ -418,10 +418,10 @@ class RecordCheck:
             self._check_legacy(batch)
         self._floor_offset = header.last_offset + 1
 
-    # --- in bulk: which batches are beyond doubt ---
+    # --- in bulk: which batches are certainly good ---
 
     def _take_data(self, table: HeaderTable, window: BulkWindow) -> int:
-        """Check data batches that are not empty; returns how many were taken."""
+        """Check data batches that are not empty, and return the number of checked batches."""
         records = decode_records(
             table, window.buf, window.file_pos, max_batch_bytes=self._max_bulk_bytes
         )
@@ -460,7 +460,7 @@ class RecordCheck:
         return min(self._max_batch_bytes, MAX_BULK_BATCH_BYTES)
 
     def _take_controls(self, window: BulkWindow, rows: Ints) -> None:
-        """Check control batches; of ordinary markers in bulk."""
+        """Check control batches, and ordinary markers in bulk."""
         while len(rows):
             table = HeaderTable._make(column[rows] for column in window.table)
             records = decode_records(
@@ -477,7 +477,7 @@ class RecordCheck:
                 self._check_batch(batch_at(taken, row))
             rows = rows[count:]
 
-    # --- one by one: what is to be said ---
+    # --- one by one: findings ---
 
     def _add(
         self,
@@ -498,7 +498,7 @@ class RecordCheck:
         self._collector.add(check_id, self._path, message, severity=severity, **(place | fields))
 
     def _check_batch(self, batch: ScannedBatch) -> None:
-        """Decode a batch v2 by itself."""
+        """Decode a single batch v2."""
         header = batch.header
         bounds = RecordBounds(header)
         try:
@@ -537,7 +537,7 @@ class RecordCheck:
         )
 
     def _check_bounds(self, bounds: RecordBounds, batch: ScannedBatch) -> None:
-        """BAT-8, BAT-9 and BAT-13."""
+        """Check BAT-8, BAT-9 and BAT-13."""
         header = batch.header
         if bounds.wrong_offset:
             self._add(
@@ -570,7 +570,7 @@ class RecordCheck:
             )
 
     def _check_control(self, batch: ScannedBatch) -> None:
-        """BAT-12, of a batch whose records parse."""
+        """Check BAT-12 for a batch whose records parse."""
         header = batch.header
         attributes = header.attributes & ATTRIBUTES_MASK
         is_marker = header.producer_id >= 0
@@ -634,7 +634,7 @@ class RecordCheck:
     # --- legacy ---
 
     def _check_legacy(self, batch: ScannedBatch) -> None:
-        """BAT-17, and BAT-9 of a wrapper v1."""
+        """Check BAT-17, and BAT-9 for a wrapper v1."""
         try:
             message = parse_message(self._segment.read_batch(batch), 0)
             records = inner_messages(message, max_bytes=self._max_batch_bytes)

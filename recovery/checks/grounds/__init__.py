@@ -1,6 +1,4 @@
-"""What all checks stand on.
-
-The collector of findings, what excuses them, and the release that the files are of.
+"""The basis of all checks: the collector of findings, its exceptions, and the release of Kafka.
 
 From the entry down: kraft_release, broker_version, collector.
 """

@@ -1,30 +1,30 @@
-"""Which release of Kafka a check speaks for, and what differs between releases.
+"""The release of Kafka that a check assumes, and the differences between releases.
 
-Without a version all that a check says is of `CHECKED`. A version without a
-patch level stands for the last patch release of its line; each fact below begins with a release.
+Without a version a check assumes `CHECKED`. A version without a patch level is the last patch
+release of its line. Each fact below holds since a release.
 
-  since  fact                                                            source
-  3.0    REC-4 in its present form: a swap is completed by names         LogLoader (KAFKA-12520)
-  3.0    frame version 1 of metadata records                             AbstractApiMessageSerde
-  3.0    a KRaft broker deletes replicas that are not its own            BrokerMetadataPublisher
-  3.1    a number that is none in a checkpoint loses its entries only    CheckpointFile in Java
-  3.3    metadata.version, bootstrap.checkpoint                          KIP-778
-  3.4    what metadata does not decode ends a node with a controller        MetadataLoader
-  3.4    KRaft compares what it needs of meta.properties, not all of it  BrokerMetadataCheckpoint
-  3.4.1  coordinator records of unknown types, flexible values           KIP-915
-  3.5    remote-log-index-cache is no partition                          LogManager (KIP-405)
-  3.5    control records are decoded: types 5 and 6 are not known        RecordsIterator
-  3.6    a controller can begin with any number of records              KIP-868
-  3.6.1  names that end with -stray                                      LocalLog (KAFKA-15605)
-  3.7    directory.id, replicas have a log dir                           KIP-858
-  3.7.1  replicas that are not its own become -stray as they are loaded  LogManager (KAFKA-16234)
-  3.8    kraft.version records, quorum-state version 1                   KIP-853
-  3.9    kraft.version 1 can be set: a dynamic quorum                    KIP-853
-  4.0    no ZooKeeper; metadata.version 7 is the lowest                  KIP-833, KAFKA-18601
-  4.1    segment.bytes of a topic is 1 MiB at least, or no log is loaded   LogConfig, LogManager
-  4.4    a new cluster begins with a snapshot of its metadata log        StorageTool, Formatter
-         (without a log 4.3, and 3.5 and before, pass over that snapshot; the others end at it)
-  4.4    the metadata log's indexes keep their room at a clean stop      KafkaRaftLog
+    since  fact                                                          source
+    3.0    REC-4 in its present form. A swap is completed by names       LogLoader (KAFKA-12520)
+    3.0    frame version 1 of metadata records                           AbstractApiMessageSerde
+    3.0    a KRaft broker deletes replicas that are not its own          BrokerMetadataPublisher
+    3.1    an invalid number in a checkpoint loses only its entries      CheckpointFile in Java
+    3.3    metadata.version, bootstrap.checkpoint                        KIP-778
+    3.4    undecodable metadata end a node with a controller             MetadataLoader
+    3.4    KRaft compares only the required meta.properties              BrokerMetadataCheckpoint
+    3.4.1  coordinator records of unknown types, flexible values         KIP-915
+    3.5    remote-log-index-cache is no partition                        LogManager (KIP-405)
+    3.5    control records are decoded. Types 5 and 6 are unknown        RecordsIterator
+    3.6    a controller can begin with any number of records             KIP-868
+    3.6.1  names that end with -stray                                    LocalLog (KAFKA-15605)
+    3.7    directory.id, replicas have a log dir                         KIP-858
+    3.7.1  replicas of other brokers become -stray when they are loaded  LogManager (KAFKA-16234)
+    3.8    kraft.version records, quorum-state version 1                 KIP-853
+    3.9    kraft.version 1 can be set, for a dynamic quorum              KIP-853
+    4.0    no ZooKeeper, and the lowest metadata.version is 7            KIP-833, KAFKA-18601
+    4.1    if a topic's segment.bytes is below 1 MiB, no log is loaded   LogConfig, LogManager
+    4.4    a new cluster begins with a snapshot of its metadata log      StorageTool, Formatter
+           (without a log, 4.3, and 3.5 and before, skip that snapshot; the others end at it)
+    4.4    the metadata log's indexes keep their size at a clean stop    KafkaRaftLog
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LAST_PATCH = 999
 
 
 class BrokerVersion(NamedTuple):
-    """A release; compare it with a tuple that names the first one in which something holds."""
+    """A release. Compare it with a tuple for the first release in which a fact holds."""
 
     major: int
     minor: int
@@ -67,14 +67,14 @@ class BrokerVersion(NamedTuple):
         return self._replace(patch=LAST_PATCH)
 
 
-# From the first one that loads logs as it is done today.
+# From the first release that loads logs as current releases do.
 LINES = (
     *((2, 8),),
     *((3, minor) for minor in range(10)),
     *((4, minor) for minor in range(5)),
 )
 OLDEST, NEWEST = BrokerVersion(*LINES[0]), BrokerVersion(*LINES[-1])
-# What a check speaks of and `init` begins with if no release is named: all that is said of it was
+# The release that checks assume, and `init` begins with, if none is named. All its facts were
 # compared with real brokers. A newer line can be in LINES before that is done.
 CHECKED = BrokerVersion(4, 4, 0)
 
@@ -99,7 +99,7 @@ LARGER_SEGMENTS = (4, 1)
 BEGINS_WITH_SNAPSHOT = (4, 4)
 
 METADATA_VERSION = "metadata.version"
-LOWEST_METADATA_VERSION = 7  # 3.3-IV3, since 4.0; 3.0-IV1 before
+LOWEST_METADATA_VERSION = 7  # 3.3-IV3, since 4.0; before: 3.0-IV1
 
 Since = tuple[int, ...]
 Levels = tuple[tuple[Since, int], ...]
@@ -127,13 +127,13 @@ FEATURES: dict[str, Levels] = {
     "streams.version": (((4, 2), 1),),
 }
 
-# Features that a release sets in a new cluster later than it knows them (Feature.defaultLevel).
+# Features that a release sets in new clusters only later than it knows them (Feature.defaultLevel).
 SET_SINCE: dict[str, Since] = {
     "eligible.leader.replicas.version": (4, 1),
     "share.version": (4, 2),
 }
 
-# Highest version of metadata records; a type that is missing here is there since 3.0, version 0.
+# Highest version of metadata records. A missing type exists since 3.0, with version 0.
 METADATA_RECORDS: dict[int, Levels] = {
     records.REGISTER_BROKER: (((3, 0), 0), ((3, 3), 1), ((3, 4), 2), ((3, 7), 3), ((4, 3), 4)),
     records.PARTITION: (((3, 0), 0), ((3, 7), 2)),
@@ -155,18 +155,18 @@ METADATA_RECORDS: dict[int, Levels] = {
 }
 _SINCE_3_0: Levels = (((3, 0), 0),)
 
-# Highest record type of `__consumer_offsets`. 3.5 to 3.9 know more with their new coordinator,
-# which nobody has unless it is configured.
+# Highest record type of `__consumer_offsets`. Only with their new coordinator, which must be
+# configured, do 3.5 to 3.9 know more types.
 GROUP_RECORD_TYPES: Levels = (((2, 8), 2), ((4, 0), 16), ((4, 1), 23))
 
 
 def passes_over_beginning(version: BrokerVersion) -> bool:
-    """Whether a release starts without what the snapshot of a log that has not begun says."""
+    """Return whether a release ignores the first snapshot of a metadata log that has not begun."""
     return version.line < (3, 6) or (version.major, version.minor) == (4, 3)
 
 
 def parse_broker_version(text: str) -> BrokerVersion:
-    """Read X.Y or X.Y.Z. UsageError: it is neither, or of a release that is not known."""
+    """Parse X.Y or X.Y.Z. Raises UsageError if it is neither, or if the release is unknown."""
     matched = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?", text)
     if matched is None:
         raise UsageError(
@@ -183,12 +183,12 @@ def parse_broker_version(text: str) -> BrokerVersion:
 
 
 def is_before(version: BrokerVersion | None, since: Since) -> bool:
-    """Whether a release lacks what came with another one; None is CHECKED."""
+    """Return whether a release is before `since`. None is CHECKED."""
     return (CHECKED if version is None else version) < since
 
 
 def highest(levels: Levels, version: BrokerVersion) -> int | None:
-    """Return the level that holds in a release; None if there is none yet."""
+    """Return the level that holds in a release, or None if there is none yet."""
     found = None
     for since, level in levels:
         if version >= since:
@@ -197,12 +197,12 @@ def highest(levels: Levels, version: BrokerVersion) -> int | None:
 
 
 def highest_record_version(api_key: int, version: BrokerVersion) -> int | None:
-    """Return the highest version of a metadata record; None: the release has no such record."""
+    """Return the highest version of a metadata record, or None if the release has none."""
     return highest(METADATA_RECORDS.get(api_key, _SINCE_3_0), version)
 
 
 def supported_levels(feature: str, version: BrokerVersion) -> range | None:
-    """Return the levels of a feature that a release can be set to; None: nothing is known of it."""
+    """Return the levels of a feature that a release can be set to, or None if it is unknown."""
     if feature not in FEATURES:
         return None
     last = highest(FEATURES[feature], version) or 0
@@ -213,7 +213,7 @@ def supported_levels(feature: str, version: BrokerVersion) -> range | None:
 
 
 def formatted_features(version: BrokerVersion) -> list[tuple[str, int]]:
-    """List what `kafka-storage format` of a release sets, in its order."""
+    """List the features that `kafka-storage format` of a release sets, in its order."""
     found = []
     for name in sorted(FEATURES, key=lambda each: (each != METADATA_VERSION, each)):
         level = highest(FEATURES[name], version)
@@ -245,9 +245,9 @@ SEGMENT_BYTES, MIN_SEGMENT_BYTES = "segment.bytes", 1 << 20
 def refused_settings(
     configs: Mapping[tuple[int, str], Mapping[str, str]], version: BrokerVersion
 ) -> dict[tuple[str, str], str]:
-    """Find settings of topics with which a release loads no log at all, as it did not take them.
+    """Return topic settings with which a release loads no log, because it does not accept them.
 
-    Returns what to say of each, by topic and name.
+    The values are messages, by topic and setting.
     """
     if version < LARGER_SEGMENTS:
         return {}
@@ -260,10 +260,10 @@ def refused_settings(
     return found
 
 
-# -- what keeps one release from using log dirs that another one has written
+# -- differences that keep one release from using log dirs of another release.
 #
-#   DIR-1  directories that it takes for partitions, and whose names it cannot read
-#   DIR-3  `meta.properties` that it takes for those of several nodes, or that is of no use to it
+#   DIR-1  directories that it takes for partitions, but with names that it cannot read.
+#   DIR-3  `meta.properties` that it takes for several nodes, or that it cannot use.
 # Sources: LogManager.loadLogs, Log.parseTopicPartitionName, BrokerMetadataCheckpoint, KafkaConfig.
 
 
@@ -274,10 +274,10 @@ READERS_FAIL = "nothing; a consumer fails here"
 def check_release(
     log_dir: LogDir, collector: Collector, version: BrokerVersion, *, is_kraft: bool = False
 ) -> None:
-    """Check one log dir by itself.
+    """Check a single log dir.
 
-    `is_kraft`: its node has the metadata log. A file of a broker with ZooKeeper then is as good as
-    any that names the node and the cluster.
+    `is_kraft`: its node has the metadata log. A file of a broker with ZooKeeper is then good if it
+    names the node and the cluster.
     """
     if version < REMOTE_INDEX_CACHE:
         for other in log_dir.others:
@@ -319,10 +319,10 @@ def check_same_properties(
     collector_of: Callable[[LogDir], Collector],
     version: BrokerVersion,
 ) -> None:
-    """Hold `meta.properties` against that of the node's first log dir.
+    """Compare `meta.properties` with the file in the node's first log dir.
 
-    Releases before `directory.id` compare all properties, with ZooKeeper up to 3.6, with KRaft up
-    to 3.3: log dirs that a newer release has given ids are those of different brokers to them.
+    Releases before `directory.id` compare all properties: with ZooKeeper up to 3.6, with KRaft up
+    to 3.3. To them, log dirs with ids of a newer release belong to different brokers.
     """
     meta, other = log_dir.meta, first.meta
     if meta is None or other is None or version >= DIRECTORY_IDS:
@@ -330,7 +330,7 @@ def check_same_properties(
     if meta.version == 1 and version >= LENIENT_META_PROPERTIES:
         return
     if (meta.directory_id, sorted(meta.other)) == (other.directory_id, sorted(other.other)):
-        return  # what else differs is told for every release
+        return  # all other differences are reported for every release
     collector_of(log_dir).add(
         "DIR-3",
         os.fspath(Path(log_dir.path, META_PROPERTIES_NAME)),

@@ -1,4 +1,4 @@
-"""Where checks put their findings: all of them are counted, of each kind only so many are kept."""
+"""The collector of findings. It counts all findings, and keeps a limited number of each kind."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from storage.errors import FormatError
 
 
-MAX_KEPT_COUNT = 100  # of one rule in one file
+MAX_KEPT_COUNT = 100  # per rule and file
 
 
 class Collector:
-    """Findings of one partition directory, or of one log dir.
+    """The findings of one partition directory, or of one log dir.
 
     Args:
-        topic, partition: of a finding that names none itself.
-        topics: findings of other topics are left out; none: of no topic are.
+        topic, partition: of a finding that does not name them.
+        topics: findings of other topics are left out. Empty: all findings are kept.
 
     Attributes:
-        kept: in the order they came; at most MAX_KEPT_COUNT of a rule in a file.
+        kept: in order of arrival, at most MAX_KEPT_COUNT per rule and file.
         counts: all of them, by rule, path and severity.
     """
 
@@ -59,9 +59,9 @@ class Collector:
         count: int = 1,
         **fields: Any,
     ) -> None:
-        """Note a broken rule; `fields` are those of Finding, `count` how often it is broken.
+        """Add a finding. `fields` are fields of Finding, and `count` is the number of violations.
 
-        KeyError: the book of rules has no such id.
+        Raises KeyError if the book of rules has no such id.
         """
         topic = fields.get("topic", self._topic)
         if self._topics and topic and topic not in self._topics:
@@ -85,7 +85,7 @@ class Collector:
     def add_error(
         self, error: FormatError, *, severity: Severity | None = None, path: str = "", **fields: Any
     ) -> None:
-        """Note what a parser raised or listed."""
+        """Add a finding for an error that a parser raised or listed."""
         self.add(
             error.check_id,
             error.path or path,
@@ -98,13 +98,13 @@ class Collector:
         )
 
     def forgive(self, check_ids: frozenset[str]) -> None:
-        """Forget all findings of some rules: they turned out to be normal here."""
+        """Remove all findings of some rules, which are normal here."""
         self.kept = [each for each in self.kept if each.check_id not in check_ids]
         for key in [key for key in self.counts if key[0] in check_ids]:
             del self.counts[key]
 
     def soften(self, is_grave: Callable[[Finding], bool]) -> None:
-        """Make notes of all findings but the grave ones."""
+        """Reduce all findings except the grave findings to notes."""
         stops = {(each.check_id, each.path, each.severity) for each in self.kept if is_grave(each)}
         self.kept = [
             each
@@ -116,25 +116,25 @@ class Collector:
             self.counts[key[0], key[1], Severity.NOTE] += self.counts.pop(key)
 
     def severity_counts(self) -> Counter[Severity]:
-        """How many findings of each severity there are."""
+        """Return the number of findings of each severity."""
         found: Counter[Severity] = Counter()
         for (_, _, severity), count in self.counts.items():
             found[severity] += count
         return found
 
 
-# -- what is normal for a partition: how its log dir was left, what kind of topic it is, its holes
+# -- normal facts of a partition: the stop of its log dir, the kind of its topic, its holes
 
 
 class Refusal(NamedTuple):
-    """A batch that keeps a broker from loading the log, if it has to read it for producer state."""
+    """A batch that keeps a broker from loading the log, if it reads it for producer state."""
 
     offset: int
     reason: str
 
 
 def _log_start_offset(partition: Partition) -> int:
-    """From where on batches count; all of them where it lies beyond the log, as OFS-1 tells."""
+    """Return the log start offset, or the first base offset if it is beyond the log (OFS-1)."""
     log_start_offset = partition.log_start_offset or 0
     if not partition.segments or log_start_offset <= partition.segments[-1].base_offset:
         return log_start_offset
@@ -148,20 +148,20 @@ def _log_start_offset(partition: Partition) -> int:
 
 
 class Circumstances:
-    """What the checks of one partition go by.
+    """The facts on which the checks of one partition depend.
 
     Attributes:
-        is_clean: the clean-shutdown marker is there.
-        is_compacted: by the topic's policy, or once a batch shows that a cleaner was here.
-        has_damage: a stretch of the log could not be used: what is derived cannot be judged.
-        claimed_end_offset: the log reached at least so far; None: nothing tells.
-        interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
-        end_offset: log end offset of what was read so far.
-        is_end_read: False: the last `.log` could not be read up to its end, so that the log may end
-            far behind `end_offset`.
-        reach_offset: the same, with batches whose offset cannot be right.
-        remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
-        refusals: in the order of the log.
+        is_clean: the clean-shutdown marker exists.
+        is_compacted: by the topic's policy, or because a batch shows a cleaner's work.
+        has_damage: a range of the log is unusable. Facts derived from it cannot be judged.
+        claimed_end_offset: the log reached at least this offset. None: unknown.
+        interval_bytes: `index.interval.bytes`. None: the topic's settings are unknown.
+        end_offset: log end offset so far.
+        is_end_read: False: the last `.log` could not be read up to its end. The log may then end
+            far above `end_offset`.
+        reach_offset: the same, including batches with an impossible offset.
+        remote_end_offset: end offset of the log in remote storage. None: it has none (KIP-405).
+        refusals: in log order.
     """
 
     def __init__(self, partition: Partition, image: ClusterImage | None, *, now_ms: int) -> None:
@@ -201,16 +201,16 @@ class Circumstances:
         self._holes: list[int] = []
 
     def is_recovered(self, files: SegmentFiles) -> bool:
-        """Whether a start derives this segment's indexes anew, so that it need not be right."""
+        """Return whether a start rebuilds this segment's indexes, so that they may be wrong."""
         if self.is_clean and not self.is_metadata:
             return False
         return files.base_offset >= self._recovered_base
 
     def add_hole(self, offset: int) -> None:
-        """Note that offsets or batches from `offset` on are missing; holes come in order."""
+        """Add a hole: offsets or batches from `offset` on are missing. Holes come in order."""
         self._holes.append(offset)
 
     def has_hole(self, after_offset: int, before_offset: int) -> bool:
-        """Whether something is missing between two offsets."""
+        """Return whether something is missing between two offsets."""
         at = bisect_right(self._holes, after_offset)
         return at < len(self._holes) and self._holes[at] <= before_offset

@@ -1,8 +1,9 @@
-"""Metadata records that an older release cannot load, or one that a newer release no longer takes.
+"""Metadata records that a release cannot load: it is too old for them, or too new.
 
-A broker replays the newest snapshot and all of the log behind it, also what later records undo; so
-each record counts, not only the features of today. It does not ask for a record's version, but
-reads what it knows: a version with nothing but new tagged fields does no harm (KRF-4).
+A broker replays the newest snapshot and all of the log after it, including records that are later
+undone. Therefore each record counts, not only the current features. A broker does not check a
+record's version, but reads the fields it knows. A version with only new tagged fields is harmless
+(KRF-4).
 Sources: FeatureControlManager, FeaturesDelta, AbstractApiMessageSerde, RecordsIterator.
 """
 
@@ -35,12 +36,12 @@ _QUORUM_TYPES = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS
 
 
 class ReleaseCheck:
-    """Judge what a release replays; report the first record of each kind in a file.
+    """The check of the records that a release replays. It reports one record per kind and file.
 
     Args:
-        version: the release that starts. None: CHECKED, and what is too old for it is no finding,
+        version: the release that starts. None: CHECKED, and records too old for it are no finding,
             because nobody said that it starts here.
-        collector: for the findings.
+        collector: takes the findings.
     """
 
     def __init__(self, version: BrokerVersion | None, collector: Collector) -> None:
@@ -51,18 +52,18 @@ class ReleaseCheck:
 
     @property
     def reads_bootstrap(self) -> bool:
-        """Return whether the release looks at bootstrap.checkpoint."""
+        """Return whether the release reads bootstrap.checkpoint."""
         return self._version >= releases.BOOTSTRAP_CHECKPOINT
 
     def take_record(
         self, path: str, batch: ScannedBatch, offset: int, value: bytes | None, action: str
     ) -> bool:
-        """Judge the value of a data record; return whether the release knows it."""
+        """Check the value of a data record, and return whether the release knows it."""
         version = self._version
         try:
             header = frame.parse_header(value)
         except FormatError:
-            return True  # damage, or a frame that no release knows
+            return True  # damage, or a frame version that no release knows
         if header.api_key not in RECORDS:
             self._add(path, batch, offset, f"metadata record type {header.api_key}", "", "", action)
             return False
@@ -84,7 +85,7 @@ class ReleaseCheck:
     def take_control(
         self, path: str, batch: ScannedBatch, offset: int, control_type: int, action: str
     ) -> None:
-        """Judge a control record; releases before 3.5 do not look into them."""
+        """Check a control record. Releases before 3.5 do not decode control records."""
         first, last = releases.DECODES_CONTROL_RECORDS, releases.DYNAMIC_QUORUM
         if self._version < first:
             return
@@ -109,7 +110,7 @@ class ReleaseCheck:
             return
         name, level = data["name"], data["featureLevel"]
         levels = supported_levels(name, self._version)
-        if levels is None:  # of a feature that is newer than all releases that are known
+        if levels is None:  # of a feature that is newer than all known releases
             levels = range(1 if self._version >= releases.WITHOUT_ZOOKEEPER else level + 1)
         if level in levels or (level < levels[0] and not self._is_named):
             return

@@ -1,6 +1,4 @@
-"""Which rules does a log dir break?
-
-Its checkpoints, its metadata log, and what is assigned to it and not there.
+"""Rules for a log dir: its checkpoints, its metadata log, and its assigned but missing partitions.
 
 From the entry down: kraft, offsets, reclaim, log_dirs.
 """

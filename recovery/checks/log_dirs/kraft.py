@@ -1,16 +1,16 @@
-"""The `__cluster_metadata-0` directory of a KRaft node.
+"""The check of the `__cluster_metadata-0` directory of a KRaft node, with the broker's actions.
 
-  KRF-1  a log that does not begin at 0 has a snapshot that reaches its start    refuses to start
-  KRF-2  a snapshot is whole: header, good batches, footer                       as `_SNAPSHOT_...`
-  KRF-3  quorum-state has the last epoch of the log, or a higher one             takes the log's
-  KRF-4  records decode (the FRM rules), in the log and in snapshots             cannot load them
-         and the release that is asked for knows them (`kraft_release`)
-  KRF-5  metadata transactions neither nest nor end without a beginning          cannot load them
-  QST-1  quorum-state parses                                                     refuses to start
-  DIR-4  the topic id is the metadata log's own                                  refuses to start
+    KRF-1  a log that does not begin at 0 has a snapshot that reaches its start    refuses to start
+    KRF-2  a snapshot is whole with header, good batches, and footer               `_SNAPSHOT_...`
+    KRF-3  quorum-state has the last epoch of the log, or a higher epoch           takes the log's
+    KRF-4  records decode (the FRM rules), in the log and in snapshots,            cannot load them
+           and the requested release knows them (`kraft_release`)
+    KRF-5  metadata transactions neither nest nor end without a beginning          cannot load them
+    QST-1  quorum-state parses                                                     refuses to start
+    DIR-4  the topic id is the metadata log's own                                  refuses to start
 
-The end of the log may be torn, and a metadata transaction may be open there: no finding. Segments
-as such are checked like those of any partition.
+A torn end of the log, or an open metadata transaction, is no finding. Segments are checked like the
+segments of any partition.
 Sources: KafkaMetadataLog, QuorumState, FileQuorumStateStore, MetadataBatchLoader,
 BootstrapDirectory.
 """
@@ -63,17 +63,16 @@ _BOOTSTRAP_SERVES = "needs only its metadata.version, which is there"
 _OF_BOOTSTRAP = frozenset({_SNAPSHOT_BOOTSTRAP, _BOOTSTRAP_SERVES})
 
 _TRANSACTION_ENDS = (records.END_TRANSACTION, records.ABORT_TRANSACTION)
-# A record or a version of a newer release is no damage.
+# A record or a version of a newer release is not damage.
 _NEWER_RELEASE = ("FRM-3", "FRM-4")
 
 
 def check_metadata_log(
     partition: Partition, collector: Collector, version: BrokerVersion | None = None
 ) -> None:
-    """Check a `__cluster_metadata-0` directory, and the `bootstrap.checkpoint` beside it.
+    """Check a `__cluster_metadata-0` directory, and the `bootstrap.checkpoint` next to it.
 
-    Check also that the release can load it. What the operating system does not give is added to
-    `partition.problems`.
+    Also check that the release can load them. Unreadable files are added to `partition.problems`.
     """
     release = ReleaseCheck(version, collector)
     topic_id = read_topic_id(partition, collector)
@@ -98,7 +97,7 @@ def _path(partition: Partition, name: str) -> str:
 
 
 def _snapshot_offset(partition: Partition) -> int | None:
-    """End offset of the newest snapshot by name; None without one."""
+    """Return the end offset of the newest snapshot by name, or None."""
     return max((each.name.offset or 0 for each in partition.files.checkpoints), default=None)
 
 
@@ -164,7 +163,7 @@ def _check_snapshot(
     collector: Collector,
     release: ReleaseCheck | None,
 ) -> None:
-    """KRF-2 and KRF-4 of one `.checkpoint`."""
+    """Check KRF-2 and KRF-4 of one `.checkpoint`."""
     try:
         with open_segment(path) as segment:
             scan = segment.scan(is_active=False)
@@ -188,7 +187,7 @@ def _check_snapshot(
             broker_action=action,
         )
     if scan.verdicts:
-        return  # what is missing at an end may be in there
+        return  # a damaged range may contain the header or the footer
     wanted = (ControlRecordType.SNAPSHOT_HEADER, ControlRecordType.SNAPSHOT_FOOTER)
     for is_end, (expected, found) in enumerate(zip(wanted, ends, strict=True)):
         if found != expected:
@@ -207,11 +206,11 @@ def _check_snapshot(
 
 
 def _bootstrap_action(path: str) -> str:
-    """Tell what a start makes of a bootstrap.checkpoint.
+    """Return the action of a start on a bootstrap.checkpoint.
 
-    It reads one batch after the other, without their checksums, as far as they are whole, and
-    stops if there is no metadata.version (BootstrapMetadata.fromRecords). For the rest a node that
-    has a metadata log has no use; but it has to decode.
+    A start reads the whole batches in order without their checksums. It stops if there is no
+    metadata.version (BootstrapMetadata.fromRecords). A node with a metadata log does not use the
+    other records, but it must decode them.
     """
     try:
         with open_segment(path) as segment:
@@ -227,7 +226,7 @@ def _bootstrap_action(path: str) -> str:
 
 
 def _has_version(segment: Segment, batch: ScannedBatch) -> bool | None:
-    """Whether there is a metadata.version in a batch; None: its records do not decode."""
+    """Return whether a batch has a metadata.version, or None if its records do not decode."""
     if batch.header.is_control:
         return False
     try:
@@ -241,7 +240,7 @@ def _has_version(segment: Segment, batch: ScannedBatch) -> bool | None:
 
 
 def _severity(action: str) -> Severity:
-    """Of KRF-2: a node that has a metadata log makes nothing of its bootstrap.checkpoint."""
+    """Return the severity of KRF-2. With a metadata log, bootstrap.checkpoint is not used."""
     return Severity.WARNING if action in _OF_BOOTSTRAP else Severity.ERROR
 
 
@@ -253,7 +252,7 @@ def _read_snapshot(
     collector: Collector,
     release: ReleaseCheck | None,
 ) -> tuple[int | None, int | None]:
-    """Decode all records; returns the control types at the very beginning and at the very end."""
+    """Decode all records, and return the first and the last control type of the snapshot."""
     first = last = None
     for count, batch in enumerate(scan):
         if batch.crc_ok is False:
@@ -277,7 +276,7 @@ def _read_snapshot(
 def _control_types(
     segment: Segment, batch: ScannedBatch, release: ReleaseCheck | None, action: str
 ) -> list[int]:
-    """Read the types in a control batch. FormatError: a key is none."""
+    """Return the types in a control batch. Raises FormatError if a key is not a control key."""
     types = []
     for record in segment.records(batch):
         types.append(parse_control_key(record.key).type)
@@ -294,7 +293,7 @@ def _decode_batch(
     collector: Collector,
     release: ReleaseCheck | None,
 ) -> list[tuple[int, int]]:
-    """KRF-4: decode the records of a data batch; returns offset and api key of each."""
+    """Decode the records of a data batch (KRF-4), and return offset and api key of each."""
     decoded = []
     try:
         for record in segment.records(batch):
@@ -367,12 +366,12 @@ class _LogCheck:
         self._partition = partition
         self._collector = collector
         self._release = release
-        # Below, a snapshot counts in the place of the log, which may begin inside a transaction.
+        # Below this offset the snapshot replaces the log, which may begin inside a transaction.
         self._judged_from = _snapshot_offset(partition) or 0
         self._is_open = False
 
     def run(self) -> int:
-        """Walk the log; returns the highest leader epoch in it, -1 without any."""
+        """Walk the log, and return the highest leader epoch in it, or -1."""
         if not self._partition.segments:
             return -1
         last_epoch = -1
@@ -384,7 +383,7 @@ class _LogCheck:
             release = self._release if is_replayed else None
             if batch.header.is_control:
                 if release is not None:
-                    with suppress(FormatError):  # `--deep` tells of it
+                    with suppress(FormatError):  # `--deep` reports it
                         _control_types(segment, batch, release, CANNOT_LOAD)
                 continue
             for offset, api_key in _decode_batch(
@@ -424,7 +423,7 @@ def _check_quorum_state(
     data = partition.read_file(entry)
     if entry is not None and data is None:
         return
-    epoch = 0  # what a broker takes without the file
+    epoch = 0  # the epoch of a broker without the file
     if data is not None:
         for error in quorum_state_problems(data):
             action = REFUSES if error.check_id == "QST-1" else ""

@@ -1,17 +1,17 @@
-"""The log dirs of one node, seen together: what its broker meets before it opens a partition.
+"""The check of all log dirs of one node, with the actions of a broker before it opens partitions.
 
-  DIR-1  a directory that is no partition                    refuses to start
-  DIR-2  a partition live in two log dirs                    refuses to start
-  DIR-3  `meta.properties` missing, damaged, contradicting   refuses to start, or loses the log dir
-  DIR-5  unfinished business of writes and of the cleaner    completes or removes it
-  DIR-6  directories set aside                               deletes, resumes or leaves them
-  DIR-7  a checkpoint that does not parse                    REC-2, by file and kind of fault
-  CSD-1  the clean-shutdown marker has no readable content   loses the broker epoch
+    DIR-1  a directory that is no partition                   refuses to start
+    DIR-2  a partition live in two log dirs                   refuses to start
+    DIR-3  `meta.properties` missing, damaged, contradictory  refuses to start, or loses the log dir
+    DIR-5  unfinished work of writes and of the cleaner       completes or removes it
+    DIR-6  directories set aside                              deletes, resumes or leaves them
+    DIR-7  a checkpoint that does not parse                   REC-2, by file and kind of fault
+    CSD-1  the clean-shutdown marker has no readable content  loses the broker epoch
 
-Everything is told by what `storage.dirs.log_dir` has read already. Files that the operating system
-does not give are in `LogDir.problems` too; these say nothing of the disk's content and are no
-findings. Sources: LogManager.loadLogs, MetaPropertiesEnsemble, KafkaRaftServer.initializeLogDirs,
-CheckpointFile, LogCleanerManager. Partitions without a directory (DIR-8): `absent`.
+The check uses only data that `storage.dirs.log_dir` has read. `LogDir.problems` also has unreadable
+files. These show nothing about the content of the disk, and are no findings. Sources:
+LogManager.loadLogs, MetaPropertiesEnsemble, KafkaRaftServer.initializeLogDirs, CheckpointFile,
+LogCleanerManager. Partitions without a directory (DIR-8): `absent`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 LOSES_LOG_DIR = "takes this log dir offline; without another log dir it stops"
 IGNORES_IT = "ignores it"
 
-# What becomes of a checkpoint where a field of an entry is no number: it has no entries then.
+# The action if a field of an entry is no number. The checkpoint then has no entries.
 _CHECKPOINT_ACTIONS = {
     RECOVERY_POINT_NAME: "recovers all segments of all partitions, unless the stop was clean",
     LOG_START_NAME: "starts each log at its first segment: deleted records are back",
@@ -94,8 +94,8 @@ _CHECKPOINT_ACTIONS = {
     CLEANER_NAME: "its log cleaner stops: nothing is compacted",
 }
 
-# Any other fault is an I/O error to a broker. With these two the log dir is offline before its
-# partitions are loaded, and loading them then ends a broker 4.3.1 that has other log dirs, too.
+# Any other fault is an I/O error to a broker. With these two files the log dir is offline before
+# its partitions are loaded. Loading them then ends a broker 4.3.1 even if it has other log dirs.
 _READ_FIRST = {RECOVERY_POINT_NAME, LOG_START_NAME}
 
 _SUFFIX_ACTIONS = {
@@ -132,12 +132,12 @@ def check_log_dirs(
     """Check the top level of log dirs, each with its own collector, and all of them together.
 
     Args:
-        log_dirs: all that are known; entries that are not `is_log_dir` only count for DIR-2.
-        collector_of: of a log dir.
-        is_one_node: they are said to be of one node; else what states another node is of another.
-        node: its configuration; None: not given.
-        placements: of the nodes; None: without metadata.
-        version: the release whose start is asked for; None: CHECKED.
+        log_dirs: all known log dirs. Entries that are not `is_log_dir` only count for DIR-2.
+        collector_of: returns the collector of a log dir.
+        is_one_node: they belong to one node. Else a stated node id separates nodes.
+        node: its configuration. None: not given.
+        placements: of the nodes. None: without metadata.
+        version: the release that starts. None: CHECKED.
     """
     if placements is None:
         placements = placements_of(log_dirs, lambda _: None, version, is_one_node=is_one_node)
@@ -167,7 +167,7 @@ def placements_of(
     *,
     is_one_node: bool,
 ) -> list[NodePlacement]:
-    """Return what a start of a release makes of the directories of each node."""
+    """Return the effect of a start of a release on the directories of each node."""
     return [
         NodePlacement(
             node,
@@ -180,9 +180,9 @@ def placements_of(
 
 
 def check_leftovers(partition: Partition, collector: Collector) -> None:
-    """Check a partition directory for unfinished business (DIR-5), a finding for each suffix.
+    """Check a partition directory for unfinished work (DIR-5), with a finding for each suffix.
 
-    Of a broker that runs it is no finding, and what is `.deleted` only of one that was stopped.
+    A running broker's files are no finding. `.deleted` files are a finding only after a clean stop.
     """
     if partition.stopped is StoppedState.LIVE:
         return
@@ -230,7 +230,7 @@ def _check_own_meta(
     is_told = any(each.path == path for each in log_dir.problems)
     for error in _format_errors(log_dir):
         if error.path == path:
-            # What cannot be read in the directory of the metadata log ends any node.
+            # Unreadable meta.properties next to the metadata log end any node.
             has_metadata = any(each.name.topic == METADATA_TOPIC for each in log_dir.partitions)
             collector.add_error(error, broker_action=REFUSES if has_metadata else LOSES_LOG_DIR)
     if log_dir.meta is None:
@@ -245,7 +245,7 @@ def _check_own_meta(
         message = f"{META_PROPERTIES_NAME} does not name the {what}"
         collector.add("DIR-3", path, message, broker_action=REFUSES)
     if lacks_node and lacks_cluster:
-        # An empty file parses: one of version 0, in which nothing is required.
+        # An empty file parses as version 0, in which nothing is required.
         is_certain = is_kraft or not releases.is_before(version, releases.WITHOUT_ZOOKEEPER)
         action = REFUSES if is_certain else f"{REFUSES}, unless another log dir names them"
         message = f"{META_PROPERTIES_NAME} names neither a node nor a cluster"
@@ -258,7 +258,7 @@ def _check_own_meta(
         return
     try:
         found = meta_properties_problems(read_small_file(path, MAX_FILE_BYTES))
-    except OSError:  # gone or changed since
+    except OSError:  # removed or changed since
         return
     action = IGNORES_IT if releases.is_before(version, releases.DIRECTORY_IDS) else REFUSES
     for error in found:
@@ -266,7 +266,7 @@ def _check_own_meta(
 
 
 def _check_configured(log_dir: LogDir, collector: Collector, node: ServerProperties) -> None:
-    """DIR-3 and DIR-2: against the configuration that the broker starts with."""
+    """Check DIR-3 and DIR-2 against the configuration of the broker."""
     meta = log_dir.meta
     if meta is not None and meta.node_id is not None and node.node_id not in {None, meta.node_id}:
         path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
@@ -294,7 +294,7 @@ def _check_marker(log_dir: LogDir, collector: Collector) -> None:
     path = os.fspath(Path(log_dir.path, CLEAN_SHUTDOWN_NAME))
     try:
         found = clean_shutdown_problems(read_small_file(path, MAX_FILE_BYTES))
-    except OSError:  # its existence is what counts
+    except OSError:  # only its existence matters
         return
     for error in found:
         collector.add_error(error, path=path, broker_action="takes the stop for a clean stop")
@@ -309,7 +309,7 @@ def _check_leftovers(log_dir: LogDir, collector: Collector) -> None:
             continue
         try:
             found = f"{Path(each.path).stat().st_size} bytes"
-        except OSError:  # gone since it was listed
+        except OSError:  # removed since it was listed
             continue
         message = f"a {each.file.suffix} file is left"
         collector.add("DIR-5", each.path, message, found=found, broker_action="ignores it")
@@ -344,7 +344,7 @@ def _check_set_aside(
 def _add_future(
     placed: Placed, node: NodePlacement, collector: Collector, fields: dict[str, Any]
 ) -> None:
-    """Tell of a -future directory with which a start does more than to go on copying."""
+    """Add a finding for a -future directory, with the action of a start."""
     path, other = placed.directory.path, placed.other
     severity, message, fix = Severity.NOTE, "a -future directory", ""
     action = _FATE_ACTIONS[placed.fate].format(placed.directory.topic_partition)
@@ -353,7 +353,7 @@ def _add_future(
         if placed.fate is DirFate.BLOCKED:
             severity = Severity.ERROR
             message = f"the metadata assign this -future directory here, and {other} blocks it"
-            # The longer one stays. Without the live directory the broker renames this one.
+            # The longer log stays. Without the live directory the broker renames this directory.
             fix = f"Move {other if node.is_longer(placed) else path} away."
         else:
             action += f", and removes {other}"
@@ -373,7 +373,7 @@ def _state_action(state: DirState, version: BrokerVersion | None) -> str:
 
 
 def _size(path: str) -> str:
-    """Tell the size of the files in a partition directory."""
+    """Return the size of the files in a partition directory, as text."""
     size_bytes = files_count = 0
     try:
         with os.scandir(path) as entries:
@@ -406,9 +406,9 @@ def _check_checkpoints(
         try:
             data = read_small_file(path, MAX_FILE_BYTES)
         except OSError:
-            continue  # not there, or a problem of the log dir
+            continue  # missing, or a problem of the log dir already
         if data.count(b"\n") < 2:
-            continue  # without entries there are several ways to write it
+            continue  # an empty checkpoint has several valid forms
         for error in offset_checkpoint_problems(data):
             collector.add_error(error, path=os.fspath(path), broker_action="reads it all the same")
 
@@ -419,7 +419,7 @@ def _check_checkpoints(
 def _check_duplicates(
     log_dirs: Sequence[LogDir], collector_of: CollectorOf, placements: Sequence[NodePlacement]
 ) -> None:
-    """DIR-2: the metadata log, then what the metadata place."""
+    """Check DIR-2 for the metadata log, and for partitions that the metadata place."""
     owners = {each.path: (log_dir, each) for log_dir in log_dirs for each in log_dir.partitions}
     for error in duplicate_partitions(log_dirs):
         log_dir, directory = owners[error.path]
@@ -454,11 +454,11 @@ def _check_agreement(
     *,
     is_one_node: bool,
 ) -> None:
-    """DIR-3: cluster id and node id are those of the first log dir that has them.
+    """Check DIR-3: cluster id and node id equal the first log dir's ids.
 
-    Log dirs of one node id and two clusters may be of two nodes.
+    Log dirs with one node id and two cluster ids may belong to two nodes.
     """
-    first: dict[tuple[object, str], tuple[str, str]] = {}  # by node and key: value, path
+    first: dict[tuple[object, str], tuple[str, str]] = {}  # by node and key: value and path
     clusters: dict[str, tuple[str, str]] = {}
     directories: dict[tuple[object, bytes], str] = {}
     first_meta: dict[object, LogDir] = {}
@@ -519,13 +519,13 @@ def _contradicts(collector: Collector, path: str, message: str, expected: str, f
     )
 
 
-# -- DIR-8: partitions that checkpoints or metadata name, and that have no directory
+# -- DIR-8: partitions in checkpoints or metadata without a directory.
 #
-# A broker drops the lines, and makes the replicas anew that are its own: empty, from its log
-# start.
+# A broker drops the lines, and creates its own replicas again. They are empty, from its log start
+# offset.
 
 
-# Of the checkpoints that name a partition, the first of these tells of its loss.
+# The first of these checkpoints that names a partition gets the finding for its loss.
 _TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)
 
 _HELD_ACTIONS = {
@@ -541,13 +541,13 @@ def check_absent(
     collector_of: Callable[[LogDir], Collector],
     held_back: Sequence[HeldBack] = (),
 ) -> None:
-    """Check the log dirs of one node for partitions that are not there (DIR-8, DIR-6).
+    """Check the log dirs of one node for partitions without a directory (DIR-8, DIR-6).
 
     Args:
-        log_dirs: those that were given as a whole.
+        log_dirs: the log dirs that are given as a whole.
         clusters: for their metadata.
-        collector_of: of a log dir.
-        held_back: what directories with a suffix have, of these log dirs and of others.
+        collector_of: returns the collector of a log dir.
+        held_back: data in directories with a suffix, of these and other log dirs.
     """
     by_path = {each.path: each for each in log_dirs}
     for held in held_back:
@@ -561,7 +561,7 @@ def check_absent(
             "DIR-8",
             each.log_dir,
             f"a partition without a directory: {each.why}",
-            # Without any checkpoint nothing can speak of what was there.
+            # Without any checkpoint there is no evidence of earlier data.
             severity=None if has_checkpoints else Severity.WARNING,
             topic=each.key.topic,
             partition=each.key.partition,
@@ -570,7 +570,7 @@ def check_absent(
 
 
 def _add_held_back(held: HeldBack, collector: Collector) -> None:
-    """DIR-6: what only a directory has that no broker serves."""
+    """Add a finding (DIR-6) for offsets that only an unserved directory has."""
     does = _HELD_ACTIONS[held.state]
     if not held.live:
         does += f", and makes {held.key} anew, empty"
@@ -612,19 +612,19 @@ def _add_lines(absent: AbsentPartition, collector: Collector) -> None:
         )
 
 
-# -- what the journals beside a log dir say: JNL-2, a change has not ended; JNL-3, it lost records
+# -- journals next to a log dir: JNL-2, an unfinished change; JNL-3, records lost by a change.
 #
-# A broker ignores the file that says so, and goes on with files of which one half is what they
-# were and the other half what they were to become. So it is told before a broker is started.
+# A broker ignores the file that marks an unfinished change. It uses files of which some have the
+# old and some the new state. Therefore the finding comes before a broker is started.
 
 
 CHECK_ID = "JNL-2"
 
 
 def unfinished_changes(log_dirs: Iterable[str]) -> Iterator[Finding]:
-    """Give a finding for each log dir in which a change has not ended; takes no lock.
+    """Yield a finding for each log dir with an unfinished change, without taking a lock.
 
-    While somebody holds the lock it is a warning: the change may be going on just now.
+    If a process holds the lock, it is a warning: the change may still be running.
     """
     for log_dir in dict.fromkeys(map(os.path.realpath, log_dirs)):
         try:
@@ -652,7 +652,7 @@ def unfinished_changes(log_dirs: Iterable[str]) -> Iterator[Finding]:
 def lost_by_changes(
     losses: Iterable[JournalLoss], directories: Collection[str]
 ) -> Iterator[Finding]:
-    """Give a finding for each applied change that took something from one of these directories."""
+    """Yield a finding for each applied change that lost something in one of these directories."""
     known = {os.path.realpath(each): each for each in directories}
     for each in losses:
         name = parse_partition_name(Path(each.directory).name)
@@ -675,9 +675,9 @@ def lost_by_changes(
 
 
 def is_explained(finding: Finding, losses: Sequence[JournalLoss]) -> bool:
-    """Whether a finding only repeats what a change of eoctl has lost in that partition.
+    """Return whether a change of eoctl that lost data in that partition explains a finding.
 
-    Such are a gap between batches (SEG-4), and the sequences of producers behind it (PRD-1).
+    Examples are a gap between batches (SEG-4), and producers' sequences after it (PRD-1).
     """
     first, last = finding.base_offset, finding.last_offset
     if finding.check_id == "SEG-4" and first is not None and last is not None:
@@ -703,24 +703,24 @@ def _finding(log_dir: str, message: str, fix: str) -> Finding:
     )
 
 
-# -- a partition directory as the cluster's metadata know it: rule DIR-4
+# -- a partition directory compared with the cluster's metadata: rule DIR-4.
 #
-# `partition.metadata` must be there and parse; its topic id, the number of the partition and this
-# broker as one of the replicas must be what the metadata say. Else a KRaft broker sets the
-# directory aside when it starts, as `-stray`. It fetches the newest metadata before that: what is
-# found against the metadata on disk may be settled by newer ones. Sources: PartitionMetadataFile,
+# `partition.metadata` must exist and parse. Its topic id and the partition number must match the
+# metadata, and this broker must be a replica. Else a KRaft broker sets the directory aside as
+# `-stray` when it starts. It first fetches the newest metadata, which may settle a finding that
+# is based on older metadata on disk. Sources: PartitionMetadataFile,
 # UnifiedLog.initializeTopicId, LogManager.isStrayKraftReplica,
 # ReplicaManager.maybeUpdateTopicAssignment.
 
 
 SETS_ASIDE = "renames the directory to -stray and does not serve it, unless newer metadata differ"
-# Releases before 3.7.1: once the logs are loaded.
+# Releases before 3.7.1, once the logs are loaded.
 DELETES = "deletes the directory after file.delete.delay.ms, unless newer metadata differ"
 WRITES_AGAIN = "writes it again, if the replica is one of its own; else deletes no replica at all"
 
 
 def sets_aside(version: BrokerVersion | None) -> str:
-    """Tell what a KRaft broker does with a replica that is not its own."""
+    """Return the action of a KRaft broker on a replica that is not its own."""
     if releases.is_before(version, releases.KNOWS_STRAYS):
         return "nothing"
     if releases.is_before(version, releases.STRAYS_WHEN_LOADED):
@@ -736,8 +736,8 @@ def check_against_cluster(
 ) -> None:
     """Check the `partition.metadata` of a partition directory, also against the cluster (DIR-4).
 
-    Nothing is held against an image that is empty or not complete, and nothing against a
-    directory of a broker that runs: it may be about to be created or deleted.
+    An empty or incomplete image is not used. A running broker's directory is only checked for the
+    file itself: it may be about to be created or deleted.
     """
     name = partition.directory.name
     if name.topic == METADATA_TOPIC or name.partition == UNKNOWN_PARTITION:
@@ -758,7 +758,7 @@ def check_against_cluster(
 
 
 def read_topic_id(partition: Partition, collector: Collector) -> bytes | None:
-    """Check the file alone; returns its topic id, None if there is none."""
+    """Check the file alone, and return its topic id, or None if there is none."""
     entry = partition.files.other(PARTITION_METADATA_NAME)
     data = partition.read_file(entry)
     if entry is None or data is None:
@@ -783,16 +783,16 @@ def _check_missing(
     collector: Collector,
     version: BrokerVersion | None,
 ) -> None:
-    """DIR-4: a KRaft broker writes the file before any record."""
+    """Add a finding (DIR-4): a KRaft broker writes the file before any record."""
     meta = None if partition.log_dir is None else partition.log_dir.meta
     if image is None and (meta is None or meta.version == 0):
-        return  # brokers before topic ids had none
+        return  # brokers before topic ids had no such file
     has_data = any(each.log.file_bytes for each in partition.segments)
     if partition.stopped is StoppedState.LIVE and not has_data:
         return
     action = SETS_ASIDE
     if releases.is_before(version, releases.STRAYS_WHEN_LOADED):
-        # 3.7.0 looks for strays before anything else, and is ended by a log without an id.
+        # 3.7.0 looks for strays first, and a log without an id ends it.
         is_3_7_0 = not releases.is_before(version, releases.DIRECTORY_IDS)
         action = REFUSES if is_3_7_0 else WRITES_AGAIN
     collector.add(
@@ -868,7 +868,7 @@ def _add_unknown_topic(
     collector: Collector,
     aside: str,
 ) -> None:
-    """DIR-4: of no topic, or of an earlier one of the same name."""
+    """Add a finding (DIR-4): no topic has this id, or an earlier topic of that name had it."""
     namesake = image.topics.get(partition.topic)
     if namesake is not None:
         message, severity = "the topic has another id: it was created again", Severity.ERROR

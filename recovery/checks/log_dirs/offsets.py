@@ -1,4 +1,4 @@
-"""Checkpointed offsets and leader epochs against the log: OFS-1 to OFS-6, EPC-1 to EPC-4."""
+"""Checkpointed offsets and leader epochs compared with the log: OFS-1 to OFS-6, EPC-1 to EPC-4."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def check_offsets(partition: Partition, circumstances: Circumstances, collector: Collector) -> None:
-    """Hold what the log dir's checkpoints say of a partition against its log (OFF-1)."""
+    """Compare the log dir's checkpoints for a partition with its log (OFF-1)."""
     log_dir, directory = partition.log_dir, partition.directory
     if log_dir is None or circumstances.is_metadata:
         return
@@ -79,7 +79,7 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
             f"{start_offset} to {end_offset}", cleaned)  # fmt: skip
 
 
-# Of what a claim is found, by its rule; others are found in the partition's own directory.
+# The checkpoint with a claim, by its rule. Other claims are in the partition's own directory.
 _CHECKPOINTS = {"OFS-2": RECOVERY_POINT_NAME, "OFS-3": HIGH_WATERMARK_NAME}
 
 
@@ -89,13 +89,13 @@ def check_missing(
     gaps: Iterable[Missing],
     collector: Collector,
 ) -> None:
-    """Add what was acknowledged and is not on disk, and the files that are left of it.
+    """Add findings for acknowledged offsets that are not on disk, and for the files left of them.
 
     Args:
         partition: as listed.
-        end_offset: of the log that is on disk; None: it could not be read to its end.
-        gaps: between batches, which nothing explains (SEG-4).
-        collector: for the findings.
+        end_offset: the log end offset on disk. None: the log could not be read to its end.
+        gaps: unexplained gaps between batches (SEG-4).
+        collector: takes the findings.
     """
     if partition.directory.name.state is DirState.DELETE:
         return
@@ -121,12 +121,12 @@ def check_missing(
 
 
 def _path_of(missing: Missing, partition: Partition) -> str:
-    """The file that shows it: a checkpoint, the `.log` without a byte; or the directory."""
+    """Return the file that shows the loss: a checkpoint, the empty `.log`, or the directory."""
     name = _CHECKPOINTS.get(missing.check_id)
     if name is not None:
         return str(Path("" if partition.log_dir is None else partition.log_dir.path, name))
     if missing.check_id == GAP_CHECK_ID and missing.last_offset is not None:
-        end_offset = missing.last_offset + 1  # where the next batch begins
+        end_offset = missing.last_offset + 1  # the base offset of the next batch
     elif missing.check_id == "SEG-11":
         end_offset = missing.base_offset
     else:
@@ -136,10 +136,10 @@ def _path_of(missing: Missing, partition: Partition) -> str:
 
 
 class EpochCheck:
-    """`leader-epoch-checkpoint`, given the batches of the partition table by table.
+    """The check of `leader-epoch-checkpoint`, fed with the batches of the partition as tables.
 
     Attributes:
-        has_epochs: some batch has a leader epoch, as those of 0.11 and later do.
+        has_epochs: some batch has a leader epoch, as written since 0.11.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class EpochCheck:
     ) -> None:
         self._circumstances = circumstances
         self._collector = collector
-        # 1.1 empties the file of a log that is to be deleted, and no follower asks for its epochs.
+        # 1.1 empties the file of a log that it will delete. No follower requests its epochs.
         self._is_followed = not partition.is_set_aside
         self._path = str(Path(partition.path, LEADER_EPOCHS_NAME))
         self._entries = self._read(partition)
@@ -163,11 +163,11 @@ class EpochCheck:
         try:
             entries = parse_leader_epochs(data)
         except FormatError as error:
-            # REC-2: a field that is no number, or below 0, ends the start; else an I/O error.
+            # REC-2: a field that is no number, or below 0, ends the start. Else: an I/O error.
             action = REFUSES if isinstance(error, NotANumberError) else LOSES_LOG_DIR
             self._collector.add_error(error, path=self._path, broker_action=action)
             return []
-        # Below 0 nothing can be put into a broker's map of epochs; disorder it takes as it is.
+        # A broker accepts wrong order, but its map of epochs rejects values below 0.
         is_refused = any(min(each.epoch, each.start_offset) < 0 for each in entries)
         for problem in leader_epoch_problems(data):
             action = REFUSES if is_refused and problem.check_id == "EPC-1" else ""
@@ -175,9 +175,9 @@ class EpochCheck:
         return entries
 
     def take(self, table: HeaderTable, log_path: str, doubtful: set[int]) -> None:
-        """EPC-3: the epoch in force at each batch's base offset is the batch's own.
+        """Check EPC-3: the epoch in force at each batch's base offset is the batch's own.
 
-        Nothing is in force at an offset that cannot be right, which `doubtful` batches have.
+        Batches at `doubtful` positions have an impossible offset, and are not checked.
         """
         is_judged = (table.magic >= MAGIC_V2) & (table.partition_leader_epoch >= 0)
         is_judged &= table.base_offset >= self._circumstances.log_start_offset
@@ -191,8 +191,8 @@ class EpochCheck:
         entry = np.searchsorted(self._starts, table.base_offset, "right") - 1
         epoch = np.where(entry >= 0, self._epochs[entry], -1)
         is_wrong = is_judged & (epoch != table.partition_leader_epoch)
-        # A log start that was moved takes the epochs below it out of the file; when a crash undoes
-        # the move, the batches are there again (LeaderEpochFileCache.truncateFromStart).
+        # A higher log start offset removes lower epochs from the file. If a crash undoes that move,
+        # the batches exist again (LeaderEpochFileCache.truncateFromStart).
         is_wrong &= (entry >= 0) | (table.partition_leader_epoch > self._epochs[0])
         before = np.concatenate(([self._was_wrong], is_wrong[:-1]))
         self._was_wrong = bool(is_wrong[-1])
@@ -209,7 +209,7 @@ class EpochCheck:
             )
 
     def finish(self) -> None:
-        """EPC-2 and EPC-4."""
+        """Check EPC-2 and EPC-4."""
         if self.has_epochs and not self._entries and self._is_followed:
             self._collector.add(
                 "EPC-4",

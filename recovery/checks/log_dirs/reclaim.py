@@ -1,4 +1,4 @@
-"""What can go from a full disk: files that a broker would delete itself, or never reads again."""
+"""Removable files on a full disk: a broker would delete them, or never reads them again."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Reclaimable(NamedTuple):
-    """A file or a directory that may go while the broker is stopped.
+    """A file or a directory that can be removed while the broker is stopped.
 
     Attributes:
-        size_bytes: what its removal frees, as far as the disk's blocks are counted.
-        why: what makes it superfluous.
-        pattern: what names it and all others that may go for the same reason, for a shell.
+        size_bytes: the space that its removal frees, by allocated disk blocks.
+        why: the reason.
+        pattern: a shell pattern for it and all other files with the same reason.
     """
 
     size_bytes: int
@@ -49,7 +49,7 @@ _DIR_STATES = {
 
 
 def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
-    """List what can go of one partition directory; nothing if it cannot be listed."""
+    """Yield the removable files of one partition directory, or nothing if it cannot be listed."""
     directory = selected.partition
     why = _DIR_STATES.get(directory.name.state)
     if why is not None:
@@ -77,7 +77,7 @@ def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
 
 
 def find_uncompacted(selected: Selected, image: ClusterImage | None) -> Iterator[str]:
-    """Tell what a cleaner that works would free, of one partition directory."""
+    """Yield the effect that a working cleaner would have on one partition directory."""
     try:
         partition = Partition.of(selected)
         left = uncompacted(partition, image)
@@ -88,7 +88,7 @@ def find_uncompacted(selected: Selected, image: ClusterImage | None) -> Iterator
 
 
 def find_reclaimable_beside(log_dir: LogDir) -> Iterator[Reclaimable]:
-    """List what can go of the top level of a log dir, our own backups beside it included."""
+    """Yield the removable files at the top level of a log dir, and eoctl's backups next to it."""
     for each in log_dir.others:
         if not each.is_dir and each.file.suffix is FileSuffix.TMP:
             pattern = str(Path(each.path).with_name("*.tmp"))
@@ -104,10 +104,10 @@ def _files_of(files: SegmentFiles) -> list[FileEntry]:
 
 
 def _unfinished(others: Sequence[FileEntry]) -> Iterator[Reclaimable]:
-    """List the new segments of a compaction or split that died, the .swap files first.
+    """Yield the new segments of a dead compaction or split, the .swap files first.
 
-    A `.swap` at or above the lowest `.cleaned` is invalid: the next start deletes both (REC-3). The
-    `.cleaned` alone must not go, for without it the start takes the `.swap` for valid.
+    A `.swap` at or above the lowest `.cleaned` is invalid: the next start deletes both (REC-3).
+    Never remove only the `.cleaned` file: without it a start accepts the `.swap`.
     """
     cleaned = [each for each in others if each.name.suffix is FileSuffix.CLEANED]
     if not cleaned:
@@ -138,7 +138,7 @@ def _number(entry: FileEntry) -> str:
 
 
 def _tree_bytes(path: str) -> int:
-    """Blocks of a file, or of all files below a directory; what cannot be asked counts nothing."""
+    """Return the blocks of a file, or of all files below a directory, without unreadable files."""
     total = _disk_bytes(path)
     for directory, _, names in os.walk(path):
         total += sum(_disk_bytes(str(Path(directory, name))) for name in names)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from storage.formats.meta_properties import MetaProperties
 
 
-# -- findings that are consequences of others, such as an index beyond the log end
+# -- findings that are consequences of others, such as an index beyond the log end.
 #
 # After damage or an early end, indexes, snapshots, epochs and checkpoints do not fit the log. They
 # are no problems of their own, and the repair of the log repairs them. Absent acknowledged records
@@ -137,14 +137,14 @@ def segment_of(path: str) -> int | None:
     return None
 
 
-# -- the verdict: whether the broker starts, what is removed, lost or blocked, what to do
+# -- the verdict: whether the broker starts, what is removed, lost or blocked, what to do.
 #
 # Values only, nothing is printed: `eoctl.commands.shared.check_verdict` makes lines of them. Every
 # number is one of the findings and rows of the same check, or is counted in the bytes they name.
 #
-# A start is predicted only if the check covered everything. The verdict lists obstacles to a yes: a
-# log dir of the node or its metadata log that was not given, unreadable files, unchecked checksums,
-# another release, a running broker.
+# A start is predicted only if the check covered everything. The verdict lists obstacles to a yes:
+# an absent log dir or metadata log of the node, unreadable files, unchecked checksums, another
+# release, a running broker.
 
 
 UNKNOWN_START = "unknown"  # of a partition that could not be read

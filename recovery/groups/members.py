@@ -3,7 +3,7 @@
     type     kind      contents
     2        classic   the whole group: generation, protocol, members with their assignments
     3        consumer  epoch of the group (11: of a share group, 17: of a streams group)
-    5        consumer  a member: its client, its subscription (10: share, 19: streams)
+    5        consumer  a member, its client, its subscription (10: share, 19: streams)
     6        consumer  epoch of the target assignment (12: share, 20: streams)
     7        consumer  the planned assignment of a member
     8        consumer  the current assignment of a member (14: share, 22: streams)

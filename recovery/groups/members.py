@@ -1,7 +1,7 @@
 """A group and its members, from the newest records that a coordinator would load.
 
     type     kind      contents
-    2        classic   the whole group: generation, protocol, members with their assignments
+    2        classic   the whole group, generation, protocol, members with their assignments
     3        consumer  epoch of the group (11: of a share group, 17: of a streams group)
     5        consumer  a member, its client, its subscription (10: share, 19: streams)
     6        consumer  epoch of the target assignment (12: share, 20: streams)

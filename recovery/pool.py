@@ -174,7 +174,7 @@ def stream_in_order(
 
     Args:
         function: of a module, or a partial of such a function. For the same value it must yield the
-            same messages: a second worker skips those already sent.
+            same messages: a second worker skips messages that were already sent.
         values: one stream each.
         jobs: number of workers. With 1 job or 1 value this process does the work.
         weight_of: the weight of a message.

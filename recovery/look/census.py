@@ -106,7 +106,7 @@ class Census(NamedTuple):
     Attributes:
         producers_count: different ids.
         entries_count: entries of ids in partitions. Brokers keep one for each.
-        live_count: entries that have not expired, including open ones.
+        live_count: entries that have not expired, including open entries.
         expired_count: the other entries.
         open_transactions_count: entries with an open transaction. They do not expire.
         single_batch_count: entries with a single data batch in the log.

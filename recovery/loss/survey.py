@@ -1,8 +1,8 @@
 """A survey of lost, duplicate and aborted records: offsets, times, producers and keys.
 
 Losses are the same as in the list of an export: the same pieces, the same reader, and nothing below
-the checkpointed log start. Aborted transactions have an abort marker. Duplicates are what
-`duplicates` proves.
+the checkpointed log start. Aborted transactions have an abort marker. Duplicates come from the
+search of `duplicates`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _abort_markers(
 
 
 class AbortedTransactions:
-    """Groups records into transactions. The records must come in log order.
+    """A grouping of records into transactions. The records must come in log order.
 
     Each abort marker takes eight bytes of memory.
 

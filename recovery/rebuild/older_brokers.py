@@ -142,7 +142,7 @@ def _of_offset_index(files: SegmentFiles, data: bytes, content: bytes) -> str:
 
     For message formats 0 and 1 a broker indexed each append by its last offset, and a wrapper shows
     only its own last offset. There an entry is right if no batch below its position has its offset.
-    For format 2 the positions are those in a rebuild.
+    For format 2 the positions are the same as in a rebuild.
     """
     disk, rebuilt = _entries(data, INDEX_ENTRY), _entries(content, INDEX_ENTRY)
     positions = disk["segment_pos"].astype(np.int64)

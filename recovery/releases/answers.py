@@ -51,7 +51,7 @@ class ReleaseAnswer(NamedTuple):
     Attributes:
         version: the last patch release of a line.
         starts: None if unknown. `unknown` has the reason.
-        reasons: why it does not start. The first reason is what it meets first.
+        reasons: why it does not start. The start fails at the first reason.
         drops: the data that it does not read, or misinterprets.
     """
 

@@ -469,7 +469,7 @@ def lost_ranges(repaired: Iterable[Repaired]) -> list[dict[str, Any]]:
 
 
 def _moved(repaired: Sequence[Repaired]) -> dict[str, Any]:
-    """Return what is set aside as a whole. Empty without any."""
+    """Return the logs that are set aside as a whole. Empty without any."""
     moved = [each for each in repaired if each.moved_end_offset is not None and each.steps]
     rows = [
         {

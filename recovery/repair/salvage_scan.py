@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # -- runs of batches whose offsets contradict each other: which to keep.
 #
 # No checksum covers a base offset. If two batches contradict each other (BAT-3), the smaller number
-# is dropped. A raised offset contradicts all batches after it, a lowered offset those before it.
-# With one against one, a batch that fits the `.index` stays if the other does not. It fits if
+# is dropped. A raised offset contradicts all batches after it, and a lowered offset contradicts
+# batches before it. If each side has one batch, the batch that fits the `.index` stays. It fits if
 # earlier entries are below it, and later entries above it. Otherwise the rule of
 # `storage.kernels.offset_order` decides.
 

@@ -165,7 +165,7 @@ class _FirstOffsets:
     def __init__(self, owners: dict[int, int]) -> None:
         self.owners = owners
         self.unstarted: list[tuple[int, int]] = []
-        self._heap = list(owners)  # every first offset, including some ended ones
+        self._heap = list(owners)  # every first offset, including some of ended transactions
         heapify(self._heap)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
@@ -518,7 +518,7 @@ class BulkState:
         return self.columns.entries()
 
     def data_time_ms(self, producer_id: int) -> int | None:
-        """Return the largest time of a producer's newest cached data batch. None without one."""
+        """Return the largest time of a producer's newest cached data batch, or None."""
         columns = self.columns
         slot = int(columns.find(np.array([producer_id], np.int64))[0])
         if slot < 0 or not columns.batches_count[slot]:
@@ -760,7 +760,8 @@ def replay_segment(
         verify_crc: True like recovery. A broker that only loads does not verify.
         is_active: the last segment, which a crash may leave torn.
         on_table: called with all walked batches, in tables of at most MAX_BLOCK_ROWS rows.
-        on_completed: called with the ended transactions of each table, also committed ones.
+        on_completed: called with the ended transactions of each table, including committed
+            transactions.
 
     Raises:
         AppendError: INVALID_TXN_STATE: a broker cannot load this log.

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-# Errors after which recovery truncates the log behind the batch.
+# Errors after which recovery truncates the log after the batch.
 CUT_CHECK_IDS = frozenset({"CTL-1", "CTL-2", "BAT-7"})
 _MARKER_TYPES = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 
@@ -229,7 +229,7 @@ def _read_rest(
 
 
 def _in_order(parts: list[MarkerColumns], end_row: int | None) -> MarkerColumns:
-    """Sort markers by row, and keep those before `end_row`."""
+    """Sort markers by row, and keep the markers before `end_row`."""
     joined = MarkerColumns.joined(parts)
     order = np.argsort(joined.row, kind="stable")
     if end_row is not None:

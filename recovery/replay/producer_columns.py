@@ -91,7 +91,7 @@ MIN_TABLE_ROWS = 16_384
 
 
 class ShortTables:
-    """Joins consecutive tables, with their markers, until there are enough rows."""
+    """A join of consecutive tables, with their markers, until there are enough rows."""
 
     def __init__(self) -> None:
         self.row_count = 0

@@ -18,7 +18,7 @@ class Rule(NamedTuple):
             one.
         severity: of a broken rule, unless a check sets another. None for a broker's behaviour,
             which no finding breaks.
-        broker: what a broker does about a broken rule, in general.
+        broker: a broker's usual reaction to a broken rule.
         command: the command that fixes it, {} for the directory. "" if no command does.
         fix: what else to do, in words.
         excuse: when it is no finding, or a finding of another severity.

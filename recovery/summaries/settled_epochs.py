@@ -141,7 +141,7 @@ def _take(ranges: SequenceRanges, wanted: Flags) -> SequenceRanges:
 
 
 def settle(ranges: SequenceRanges, only: Flags | None = None) -> tuple[SequenceRanges, EpochRows]:
-    """Separate the simple groups (of those in `only`). Return the rest, and the simple groups."""
+    """Separate the simple groups, within `only`. Return the rest, and the simple groups."""
     is_simple = _is_simple(ranges)
     if only is not None:
         is_simple &= only

@@ -462,7 +462,7 @@ def _merge(left: Summary, piece: Piece, top_offset: int) -> Summary:
 
 
 class Summarizer:
-    """Summarizes the batches of one piece, given in blocks of any size.
+    """A builder of the summary of one piece, from blocks of any size.
 
     Args:
         has_sequences: sequence rules hold in this topic.

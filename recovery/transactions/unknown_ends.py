@@ -5,8 +5,9 @@ offsets between the two is in no good batch, it may have had the marker of that 
 next marker may then belong to a later transaction. Only this module decides such cases. All readers
 take its `Ends` among their events (`events.EventWalk`).
 
-A stretch matters if it may have had a marker. Damaged batches with whole frames that are too large
-for markers do not matter. Neither do absent offsets in a log that compaction explains.
+A stretch matters if it may have had a marker. Damaged batches with whole frames that cannot be
+markers by their size or offsets do not matter. Neither do absent offsets in a log that compaction
+explains.
 
 The next marker, or the next data, belongs to the same transaction in these cases:
 - `.txnindex` entries of other producers explain all missing offsets.

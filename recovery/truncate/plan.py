@@ -270,8 +270,7 @@ class TruncationSteps:
         end = self._cut.end_offset
         gone: set[str] = set()
         for files in reversed(self._removed):
-            # The `.log` first: a broker deletes indexes without a `.log`, but rebuilds existing
-            # ones.
+            # The `.log` first: a broker deletes indexes without a `.log`, but rebuilds the others.
             for each in (
                 files.log,
                 files.offset_index,
@@ -323,7 +322,7 @@ class TruncationSteps:
         is_kept: Callable[[T], bool],
         entry_bytes: int,
     ) -> Iterator[Step]:
-        """Keep the entries before the first that must go. Zeros at the end are removed, too."""
+        """Keep the entries before the first removed entry. Remove zeros at the end as well."""
         data = self._partition.read_file(entry)
         if entry is None or data is None:
             return

@@ -408,7 +408,7 @@ class TruncationPrice(NamedTuple):
         batches_count: removed batches, including control batches.
         records_count: removed data records at or above the log start, which consumers could read.
         log_bytes: removed bytes of `.log`, without preallocated zeros.
-        high_watermark: acknowledged records are below it. A checkpointed one is a lower bound.
+        high_watermark: acknowledged records are below it. A checkpointed value is a lower bound.
         acknowledged_records_count: of `records_count`, the records below the high watermark.
         missing_offsets_count: acknowledged offsets that the log lacks before the truncation, at
             most. After the checkpoints are lowered, nothing shows them.

@@ -1,4 +1,4 @@
-"""What to do about what is on disk: check, rebuild, plan, apply. No printing.
+"""Checks, rebuilds, plans and applied changes of log directories. No printing.
 
 From the entry down: pool.
 """

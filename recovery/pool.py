@@ -6,14 +6,16 @@ such threads, because librdkafka and Arrow start them natively. The server has o
 imported the function's module, so a worker starts in a few milliseconds.
 
 Workers end with the iteration, also if the iteration is abandoned or this process is killed. They
-leave an interrupt to this process. If a worker dies, its value is tried once more. Results that
-have arrived stay. The progress line counts what workers read (`storage.files.positioned_file`).
+leave an interrupt to this process. If a worker dies, the pool tries its value once more and keeps
+the results that have arrived. The progress line counts what workers read
+(`storage.files.positioned_file`).
 
 A worker gets all values when it starts, and then only their numbers. Values of one command share
-much (the log directory, its checkpoints, the metadata of the cluster): it is sent once per worker.
+much data (the log directory, its checkpoints, the metadata of the cluster). Each worker gets this
+data once.
 
-A worker imports the caller's main module, as all of multiprocessing's do: a program that calls this
-needs `if __name__ == "__main__":`.
+A worker imports the caller's main module, as in all of multiprocessing. A program that uses this
+module needs `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -42,25 +44,25 @@ R = TypeVar("R")
 
 ATTEMPTS_COUNT = 2  # per value whose worker dies
 # A worker has its next numbers while its last results travel, so small values do not wait for this
-# process. With few values, each worker would hold values that an idle worker could take.
+# process. With few values, a worker would keep values that an idle worker could take.
 MAX_AHEAD_COUNT = 8
 VALUES_PER_AHEAD = 64
-TELL_SECONDS = 0.2  # between two messages of a worker about what it reads
-# This process reads less than that sooner: starting two workers costs 0.3 to 0.5 s, as long as 300
-# small partitions take (check, rebuild and repair of 300, with one process and with two).
+TELL_SECONDS = 0.2  # between two messages of a worker about its reads
+# This process reads fewer bytes than this itself. Starting two workers costs 0.3 to 0.5 s, as much
+# as 300 small partitions (check, rebuild and repair of 300, with one process and with two).
 MIN_SHARED_BYTES = 256 << 20
-# Opening the smallest partition takes 2 ms, as long as reading so many bytes.
+# Opening the smallest partition takes 2 ms, as much time as reading this many bytes.
 MIN_PARTITION_BYTES = 512 << 10
 STALL_SECONDS = 30.0  # without a result or a read, until a worker is reported
 POLL_SECONDS = 1.0
 
 
 def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) -> int:
-    """Return `jobs` if so many workers pay for these values, else 1.
+    """Return `jobs` if this many workers are worth their start for these values, else 1.
 
     Args:
         jobs: the most workers.
-        sizes_bytes: the bytes to read per value; only as many are taken as the answer needs.
+        sizes_bytes: the bytes to read per value. Reads only as many as the answer needs.
         least_bytes: the least cost of a value, as bytes to read.
     """
     if jobs <= 1:
@@ -75,7 +77,7 @@ def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) 
 
 def reading_bytes(path: str, size_bytes: int) -> int:
     """Return how many bytes on a local disk take as long to read as these."""
-    # Of a remote store the latency decides, and workers share it.
+    # The latency of a remote store decides, and workers share it.
     return MIN_SHARED_BYTES if is_uri(path) else size_bytes
 
 
@@ -83,7 +85,7 @@ class WorkerLostError(EoctlError):
     """A worker process died twice on the same value.
 
     Attributes:
-        path: what it read, "" if unknown.
+        path: the path that the worker read, "" if unknown.
     """
 
     exit_status = EXIT_ACCESS
@@ -97,7 +99,7 @@ class WorkerLostError(EoctlError):
 
 
 class _LostError(Exception):
-    """A worker is gone; `_Pool` and `_Stream` try its value once more."""
+    """The loss of a worker. `_Pool` and `_Stream` try its value once more."""
 
 
 def map_unordered(
@@ -110,8 +112,8 @@ def map_unordered(
     """Yield (index, result) for each value, as results arrive. Raise what the function raises.
 
     Args:
-        function: of a module, or a partial of such a function. It may be called again for a value
-            whose worker died.
+        function: of a module, or a partial of such a function. The pool may run it again for a
+            value whose worker died.
         values: taken in order.
         jobs: number of workers. With 1 job or 1 value this process does the work.
         name_of: the path that errors and stall reports print for a value.
@@ -141,7 +143,7 @@ def map_in_order(
     name_of: Callable[[T], object] = str,
     on_done: Callable[[R], None] | None = None,
 ) -> Iterator[R]:
-    """Yield the results in the order of the values; arguments as of `map_unordered`.
+    """Yield the results in the order of the values. For the arguments see `map_unordered`.
 
     `on_done` gets each result when it arrives.
     """
@@ -165,14 +167,14 @@ def stream_in_order(
     max_weight: int,
     name_of: Callable[[T], object] = str,
 ) -> Iterator[Iterator[R]]:
-    """Yield an iterator of messages per value, in order. Raise errors of the function in place.
+    """Yield an iterator of messages per value, in order. Errors of the function keep their place.
 
     The workers take the values in turn and work ahead of the reader. The reader may leave a stream
     before its end.
 
     Args:
         function: of a module, or a partial of such a function. For the same value it must yield the
-            same messages: a second worker skips those that the first has sent.
+            same messages: a second worker skips messages that were already sent.
         values: one stream each.
         jobs: number of workers. With 1 job or 1 value this process does the work.
         weight_of: the weight of a message.
@@ -180,7 +182,7 @@ def stream_in_order(
         name_of: the path that errors and stall reports print for a value.
 
     Raises:
-        WorkerLostError: in a stream: two workers died on its value.
+        WorkerLostError: in a stream, if two workers died on its value.
     """
     if jobs <= 1 or len(values) <= 1:
         yield from map(function, values)
@@ -202,7 +204,7 @@ def stream_in_order(
 
 
 class _Pool:
-    """Workers, the values of each, and the values that are left."""
+    """Workers, the values of each, and the remaining values."""
 
     def __init__(
         self,
@@ -217,7 +219,7 @@ class _Pool:
         self._left = deque(range(len(values)))
         self._ahead_count = min(len(values) // (jobs * VALUES_PER_AHEAD) + 1, MAX_AHEAD_COUNT)
         self._lost_count: Counter[int] = Counter()  # per value
-        self._numbers: dict[Worker, deque[int]] = {}  # of values that a worker has
+        self._numbers: dict[Worker, deque[int]] = {}  # of the values of a worker
         self._selector = selectors.DefaultSelector()
         self._looked_at = time.monotonic()
 
@@ -233,7 +235,7 @@ class _Pool:
         self._hand_out(worker)
 
     def results(self) -> Iterator[tuple[int, Any]]:
-        """Wait for workers; each continues before its result is yielded."""
+        """Yield results as they arrive. Each worker continues before its result is yielded."""
         ready = self._selector.select(POLL_SECONDS)
         if time.monotonic() - self._looked_at >= POLL_SECONDS:
             self._look_at_others({key.data for key, _ in ready})
@@ -269,13 +271,13 @@ class _Pool:
             try:
                 worker.send(numbers[-1])
             except _LostError:
-                worker.kill()  # the end of its connection comes behind what it has sent
+                worker.kill()  # the end of its connection comes after the data that it has sent
                 return
         if not numbers:
             self._dismiss(worker)
 
     def _replace(self, worker: Worker) -> None:
-        """Give the values of a dead worker to a new one. It died on the first of them."""
+        """Give the values of a dead worker to a new worker. It died on the first of them."""
         numbers = self._dismiss(worker)
         self._lost_count[numbers[0]] += 1
         if self._lost_count[numbers[0]] == ATTEMPTS_COUNT:
@@ -310,7 +312,7 @@ def _work(
             answer = (False, _sendable(exc))
         if isinstance(watcher := positioned_file.current_watcher(), _Teller):
             watcher.tell()
-        with suppress(OSError):  # nobody waits for it any more: seen above
+        with suppress(OSError):  # nobody waits for this worker: handled above
             connection.send(answer)
 
 
@@ -332,21 +334,21 @@ class _Stream:
         self._values = values
         self._limits = weight_of, max_weight
         self._name_of = name_of
-        self._number = -1  # of the value that is read
+        self._number = -1  # of the current value
         self._taken = _Taken(0, 0)  # of this value
         self._lost_number = -1  # of the value on which a worker has died
         self._is_within = False
         self.worker: Worker | None = None
 
     def start(self) -> None:
-        """Start a worker on the values from the current one on, behind the messages taken."""
+        """Start a worker on the values from the current value on, after the messages taken."""
         first = max(self._number, 0)
         arguments = (self._function, self._values[first:], *self._limits, self._taken)
         self.worker = Worker(_send_streams, arguments, self._function)
 
     def following(self) -> Iterator[Any]:
         """Return an iterator over the messages of the next value."""
-        while self._is_within:  # the reader has left the one before
+        while self._is_within:  # the reader has left the previous value
             self._receive()
         self._is_within = True
         self._number += 1
@@ -382,7 +384,7 @@ class _Stream:
 
 
 class _Taken(NamedTuple):
-    """How many messages of a value the reader has, and their weight."""
+    """The number and weight of the messages of a value that the reader has."""
 
     answers: int
     weight: int
@@ -401,11 +403,11 @@ def _send_streams(
     taken: _Taken,
     connection: Connection,
 ) -> None:
-    """Send all answers, of the first value those behind what the reader has.
+    """Send all answers, except answers of the first value that the reader has.
 
-    End if the first value has other messages than for the worker that died: the file has changed.
+    End if the first value yields other messages than in the dead worker: the file has changed.
     """
-    with suppress(OSError):  # nobody waits for it any more; what a value raises is sent
+    with suppress(OSError):  # the reader may have left; errors of a value are sent
         for value in values:
             skipped = _Taken(0, 0)
             for answer in _ahead(_answers(function, value), weight_of, max_weight):
@@ -434,7 +436,7 @@ def _answers(
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return an error that survives the way to another process."""
+    """Return an error that can be sent to another process."""
     import pickle
 
     try:
@@ -447,7 +449,7 @@ def _sendable(error: Exception) -> Exception:
 def _ahead(
     answers: Iterator[tuple[bool, Any] | None], weight_of: Callable[[Any], int], max_weight: int
 ) -> Iterator[tuple[bool, Any] | None]:
-    """Yield the answers late: as many as a weight allows are computed before they are sent."""
+    """Yield the answers late: compute as many as the weight allows before sending them."""
     waiting: deque[tuple[tuple[bool, Any] | None, int]] = deque()
     waiting_weight = 0
     for answer in answers:
@@ -466,17 +468,18 @@ def _ahead(
 
 
 class Worker:
-    """A worker process and the connection to it. Any failure of the connection: it is gone."""
+    """A worker process and the connection to it. If the connection fails, the worker is lost."""
 
     def __init__(
         self, work: Callable[..., None], arguments: tuple[Any, ...], function: Any = None
     ) -> None:
-        """Call `work` in the worker with the arguments and its end of the connection.
+        """Run `work` in the worker with the arguments and its end of the connection.
 
         Args:
             work: of a module.
             arguments: plain values.
-            function: what it will call; its module is imported before the first worker starts.
+            function: the function that `work` runs. The server imports its module before the first
+                worker starts.
         """
         context = _start_server(function)
         with suppress(AttributeError, ValueError):  # as multiprocessing does, but errors are raised
@@ -488,7 +491,7 @@ class Worker:
         self._heard_at = self._looked_at = time.monotonic()
         self._is_reported = self._was_stopped = False
         try:
-            with suppress(ConnectionError, EOFError):  # died at once: seen by `take`
+            with suppress(ConnectionError, EOFError):  # died at once: `take` handles it
                 self.process.start()
         except BaseException:
             self.stop()
@@ -497,7 +500,7 @@ class Worker:
             theirs.close()
 
     def send(self, value: object) -> None:
-        """Send it a value; _LostError."""
+        """Send a value. Raise _LostError if the worker is gone."""
         try:
             self.connection.send(value)
         except OSError:
@@ -505,7 +508,7 @@ class Worker:
         self._heard_at = time.monotonic()
 
     def receive(self, name: str) -> Any:
-        """Wait for a value that is no message about reads; _LostError."""
+        """Return the next value that is not a message about reads. Raises _LostError."""
         self._heard_at = self._looked_at = time.monotonic()
         while True:
             if not self._has_more():
@@ -520,7 +523,7 @@ class Worker:
             raise _LostError from None
 
     def take(self) -> Any:
-        """Take the next thing it has sent, a value or a message about reads; _LostError."""
+        """Return the next message, a value or a message about reads. Raises _LostError."""
         try:
             value = self.connection.recv()
         except (EOFError, OSError):
@@ -535,9 +538,9 @@ class Worker:
         return value
 
     def look_stalled(self, name: str) -> None:
-        """Report it once if it has made no progress for a while; _LostError if it was stopped."""
+        """Report once that the worker makes no progress. Raise _LostError if it was stopped."""
         now = time.monotonic()
-        if now - self._looked_at > 5 * POLL_SECONDS:  # this process was away itself (Ctrl-Z)
+        if now - self._looked_at > 5 * POLL_SECONDS:  # this process itself was stopped (Ctrl-Z)
             self._heard_at = now
         self._looked_at = now
         seconds = now - self._heard_at
@@ -551,16 +554,16 @@ class Worker:
             positioned_file.report_stall(name, seconds)
 
     def kill(self) -> None:
-        """End it, whatever it does: it has nothing that would be lost."""
+        """Kill the process at once: it has nothing that would be lost."""
         if self.process.pid is not None:
             self.process.kill()
 
     def stop(self) -> None:
-        """End it and its connection."""
+        """End the process and its connection."""
         stop_all([self])
 
     def ending(self) -> str:
-        """Return how it ended, as the rest of a sentence, "" if unknown."""
+        """Return how the process ended, as the rest of a sentence, "" if unknown."""
         code = self.process.exitcode
         if self._was_stopped:
             return "was stopped"
@@ -571,7 +574,7 @@ class Worker:
 
 
 def stop_all(workers: Iterable[Worker]) -> None:
-    """End workers and their connections, in a second at most."""
+    """End workers and their connections, within a second."""
     from multiprocessing import process
 
     workers = [*workers]
@@ -582,19 +585,19 @@ def stop_all(workers: Iterable[Worker]) -> None:
     for each in workers:
         if each.process.pid is not None:
             each.process.join(max(deadline - time.monotonic(), 0))
-            if each.process.is_alive():  # a disk keeps it: the end of Python would wait for it
+            if each.process.is_alive():  # blocked by a disk: the end of Python would wait for it
                 process._children.discard(each.process)  # type: ignore[attr-defined] # noqa: SLF001
 
 
 class ToldRead(NamedTuple):
-    """How much of a log a worker has read since its last message."""
+    """The bytes of a log that a worker has read since its last message."""
 
     path: str
     read_bytes: int
 
 
 class _Teller:
-    """Watches what a worker reads, and sends it to the process that waits for it."""
+    """A watcher of a worker's reads. Sends them to the process that waits for the worker."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -610,10 +613,10 @@ class _Teller:
             self.tell()
 
     def tell(self) -> None:
-        """Send how much it has read since the last message."""
+        """Send the number of bytes read since the last message."""
         self._told_at = time.monotonic()
         told, self._told_bytes = self._told_bytes, self._count.count_bytes
-        with suppress(OSError):  # nobody waits for it any more
+        with suppress(OSError):  # the reader may have left
             self._connection.send(ToldRead(self._path, self._told_bytes - told))
 
     def read_elsewhere(self, path: str, count: int) -> None:
@@ -621,28 +624,28 @@ class _Teller:
 
 
 def _start_server(function: Any) -> Any:
-    """Start the server unless it runs; return the context that starts workers.
+    """Start the server unless it runs. Return the context that starts workers.
 
-    The first caller's function decides what the server imports. What needs Arrow is left to each
-    worker: its import starts threads. numpy's would start some too, without the variable. Without a
-    place for the server's socket (a full disk, a long TMPDIR), and on macOS, whose numerical
-    libraries may not be forked, each worker starts anew.
+    The first caller's function decides what the server imports. Each worker imports modules that
+    need Arrow: that import starts threads. numpy's import would start threads too, without the
+    variable. Without a place for the server's socket (a full disk, a long TMPDIR), each worker
+    starts anew. So does each worker on macOS, whose numerical libraries may not be forked.
     """
     import multiprocessing
     from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
     modules = [__name__, "numpy"]
-    while hasattr(function, "func"):  # a partial
+    while hasattr(function, "func"):  # a partial function
         function = function.func
     if function is not None and "pyarrow" not in sys.modules:
         modules.append(function.__module__)
     context.set_forkserver_preload(modules)
-    resource_tracker.ensure_running()  # its start ends a block of interrupts
+    resource_tracker.ensure_running()  # its start would end a block of interrupts
     if sys.platform == "darwin":
         return multiprocessing.get_context("spawn")
     try:
-        # Workers inherit what the server blocks.
+        # Workers inherit the blocked signals of the server.
         with _interrupts_blocked(), _one_thread_in_numpy():
             forkserver.ensure_running()
     except OSError:
@@ -680,7 +683,7 @@ def _begin(
 ) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # The server has the environment of the moment in which it started.
+    # The server has the environment of the moment when it started.
     os.environ.clear()
     os.environ.update(environment)
     positioned_file.watch(_Teller(connection))
@@ -688,7 +691,7 @@ def _begin(
 
 
 def _end_with_parent() -> None:
-    """End this worker when the process that started it ends, whatever this worker is doing."""
+    """End this worker when the process that started it ends, even if this worker is busy."""
     from multiprocessing import connection, parent_process
 
     parent = parent_process()
@@ -698,7 +701,7 @@ def _end_with_parent() -> None:
 
 
 def _is_stopped(pid: int | None) -> bool:
-    """Return whether a process was stopped by a signal (SIGSTOP), as far as /proc says."""
+    """Return whether a process was stopped by a signal (SIGSTOP), according to /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except OSError:

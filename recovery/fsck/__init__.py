@@ -1,6 +1,4 @@
-"""One check of a directory from its beginning to its end.
-
-All checks, the prediction, the state to go on from, and what it all comes to.
+"""The check of a directory: all rules, the predicted start, the state for `--resume`, the verdict.
 
 From the entry down: state, look, next_call, verdict, start_cut, one_pass.
 """

@@ -1,4 +1,4 @@
-"""A check of a partition, and in the same pass what happened in it: its timeline."""
+"""The check of a partition and its timeline, from one pass."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 class PartitionFacts(NamedTuple):
-    """What is said of a partition beside its log; None is unknown.
+    """Facts about a partition besides its log. None is unknown.
 
     Attributes:
-        recovery_point: up to there the checkpoint says that all is on disk.
-        last_stable_offset: as `eoctl describe` has it.
-        is_end_read: False: the last `.log` could not be read up to its end, so that the log may go
-            on behind what was read.
-        may_be_open: a transaction may be open, by the log or by a snapshot.
+        recovery_point: the checkpoint says that everything below it is flushed to disk.
+        last_stable_offset: as in `eoctl describe`.
+        is_end_read: False if the last `.log` could not be read up to its end. The log may then
+            continue after the bytes read.
+        may_be_open: a transaction may be open, according to the log or a snapshot.
         segments: base offset, path and size of each, in log order.
-        batches_crc: CRC-32 of the checksums of the good batches, in log order: it tells two
-            contents apart.
+        batches_crc: CRC-32 of the checksums of the good batches, in log order. Differs if the
+            contents differ.
     """
 
     log_start_offset: int | None = None
@@ -57,7 +57,7 @@ class PartitionFacts(NamedTuple):
 
 
 class PartitionLook(NamedTuple):
-    """What came of one partition: the check, and the timeline of what was read."""
+    """The result of one partition: the check, the timeline, and facts."""
 
     check: CheckResult
     timeline: Timeline
@@ -71,12 +71,12 @@ def look_at_one(
     has_timeline: bool = True,
     max_bins: int = VOLUME.max_bins,
 ) -> PartitionLook:
-    """Check one partition directory, as `check_one` does, and keep what happened in it.
+    """Check one partition directory, as `check_one` does, and build its timeline.
 
     Args:
         job: the directory.
-        on_bytes: is told how much was read.
-        has_timeline: False where somebody else has read it; it is left empty here.
+        on_bytes: called with the number of bytes read.
+        has_timeline: False if another pass has read the timeline. It is then left empty.
         max_bins: of the timeline, by time and by offset.
     """
     watch = TimelineWatch(has_timeline=has_timeline, max_bins=max_bins)
@@ -87,20 +87,20 @@ def look_at_one(
 def look_without_timeline(
     job: CheckJob, *, on_bytes: Callable[[int], None] | None = None
 ) -> PartitionLook:
-    """Do it where an audit has read the timeline."""
+    """Check a partition whose timeline an audit has read."""
     return look_at_one(job, on_bytes=on_bytes, has_timeline=False)
 
 
 def look_with_image(
     images: Sequence[ClusterImage | None], numbered: tuple[int, CheckJob]
 ) -> PartitionLook:
-    """Do it in a task that was sent what is known of clusters once, and the number of one."""
+    """Check a partition in a worker that has the images of all clusters. The job has its number."""
     number, job = numbered
     return look_without_timeline(job._replace(image=images[number]))
 
 
 class TimelineWatch:
-    """Builds a timeline of what a check reads."""
+    """The timeline of the batches that a check reads."""
 
     def __init__(self, *, has_timeline: bool, max_bins: int) -> None:
         self._has_timeline = has_timeline
@@ -110,10 +110,10 @@ class TimelineWatch:
         self._partition: Partition | None = None
         self._reading: TimelineReading | None = None
         self._transactions: OpenTransactions | None = None
-        self._by_key: dict[tuple[str, int], int] = {}  # markers that a broker cannot read, by place
+        self._by_key: dict[tuple[str, int], int] = {}  # unreadable markers, by place
 
     def begin(self, partition: Partition) -> None:
-        """Go on with a partition."""
+        """Begin a partition."""
         self._partition = partition
         log_start = partition.local_log_start_offset or 0
         self._reading = TimelineReading(
@@ -139,19 +139,19 @@ class TimelineWatch:
         self._transactions.add_table(table)
 
     def bad_marker(self, segment: Segment, batch: ScannedBatch) -> None:
-        """Go by the key alone."""
+        """Take the kind of the marker from its key alone."""
         self._by_key[segment.path, batch.pos] = kind_by_key(segment, batch)
 
     def end(self, *, is_end_read: bool) -> None:
-        """Know whether there may be more."""
+        """Note whether the log was read up to its end."""
         self._is_end_read = is_end_read
 
     def timeline(self) -> Timeline:
-        """Return what was read comes to."""
+        """Return the timeline of the batches read."""
         return no_timeline() if self._reading is None else self._reading.finish().timeline
 
     def facts(self, end_offset: int | None) -> PartitionFacts:
-        """Return what is said of the partition; `end_offset`: of its log."""
+        """Return the facts about the partition. `end_offset` is the log end offset."""
         partition, transactions = self._partition, self._transactions
         if partition is None or transactions is None:
             return PartitionFacts()
@@ -177,13 +177,13 @@ class TimelineWatch:
 
 
 def _has_open(partition: Partition) -> bool:
-    """Whether a snapshot has an open transaction: its data may be gone from the log."""
+    """Return whether a snapshot has an open transaction. The log may not have its data."""
     for file in reversed(partition.files.snapshots):
         data = partition.read_file(file)
         try:
             entries = [] if data is None else parse_snapshot(data)
         except FormatError:
-            continue  # a check has told of it
+            continue  # the check has reported it
         if any(each.current_txn_first_offset >= 0 for each in entries):
             return True
     return False

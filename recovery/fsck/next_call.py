@@ -1,7 +1,7 @@
-"""What to run after a check: one call, that of the worst which was found.
+"""The next command after a check: one command, for the worst finding.
 
-None of these calls changes anything by itself: a repair or a rebuild shows its plan, and what it
-costs in records, before it is told to apply it.
+None of these commands changes anything by itself. A repair or a rebuild shows its plan, and what it
+costs in records, until you pass --apply.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DERIVED = (("eoctl", "rebuild"), ("eoctl", "recover-state"))
 
 
 class Found(NamedTuple):
-    """What was found; `paths` and `metadata_dir` as they were given."""
+    """The findings. `paths` and `metadata_dir` are as given."""
 
     paths: tuple[str, ...]
     metadata_dir: str | None
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 def next_call(found: Found) -> NextCall | None:
-    """Choose it; None: there is nothing to do."""
+    """Choose the next command. None if there is nothing to do."""
     graver = (_unfinished, _refused, _rescued, _fetched, _repaired, _derived)
     for choose in (*graver, _unread, _ended, _given, _listed, _other):
         call = choose(found)
@@ -69,7 +69,7 @@ def _unfinished(found: Found) -> NextCall | None:
 
 
 def _refused(found: Found) -> NextCall | None:
-    """What no repair of a partition puts right."""
+    """Return the remedy of an obstacle that no repair of a partition removes."""
     for start in found.starts:
         for each in start.obstacles if start.answer is Answer.NO else ():
             is_partition = any(is_below(each.path, row.path) for row in found.rows)
@@ -81,7 +81,7 @@ def _refused(found: Found) -> NextCall | None:
 
 
 def _rescued(found: Found) -> NextCall | None:
-    """What a start deletes, or leaves aside, and nothing else has."""
+    """Return the remedy for records that a start deletes or ignores, and nothing else has."""
     for _, each in found.findings:
         if each.check_id == "DIR-6" and each.severity is Severity.ERROR:
             return _by_fix(each, "nothing else has its records")
@@ -89,7 +89,7 @@ def _rescued(found: Found) -> NextCall | None:
 
 
 def _fetched(found: Found) -> NextCall | None:
-    """The metadata log, which no call changes."""
+    """Return the remedy of the metadata log, which no command changes."""
     paths = _metadata_paths(found)
     for directory, each in found.findings:
         if directory in paths and each.severity is Severity.ERROR and not each.fix:
@@ -105,8 +105,8 @@ def _metadata_paths(found: Found) -> set[str]:
 
 
 def _repaired(found: Found) -> NextCall | None:
-    """What costs records, or has cost some."""
-    # What a crash has left of an unfinished write a start cuts by itself, and nothing is lost.
+    """Return the repair of logs that lose or have lost records."""
+    # A start truncates an unfinished write after a crash by itself, and nothing is lost.
     directories = {each.path for each in found.cuts if each.records_count or each.is_least}
     for directory, each in found.findings:
         needs = is_log_damage(each) or is_missing(each) or each.severity is not Severity.NOTE
@@ -131,7 +131,7 @@ def _dead(starts: Sequence[NodeStart]) -> list[Obstacle]:
 
 
 def _derived(found: Found) -> NextCall | None:
-    """Files that are derived from the log, and wrong."""
+    """Return the rebuild of wrong derived files."""
     directories, names = set(), set()
     for directory, each in found.findings:
         words = _words(each.fix)
@@ -148,7 +148,7 @@ def _derived(found: Found) -> NextCall | None:
 
 
 def _unread(found: Found) -> NextCall | None:
-    """What could not be read: before that all that is said of it, and of a start, is a guess."""
+    """Return the request to make files readable. Until then all other results are guesses."""
     paths = [row.path for row in found.rows if row.unreadable]
     if not paths:
         return None
@@ -166,7 +166,7 @@ def _ended(found: Found) -> NextCall | None:
 
 
 def _given(found: Found) -> NextCall | None:
-    """A check of the whole node, where only a part of it was looked at."""
+    """Return the check of the whole node, if only a part of it was checked."""
     for start in found.starts:
         if start.answer is Answer.UNKNOWN and start.obstacles:
             first = start.obstacles[0]
@@ -202,7 +202,7 @@ def _by_fix(finding: Finding, why: str) -> NextCall:
 
 
 def _call(command: str, sentence: str, why: str) -> NextCall:
-    """A command without its --apply: what it changes is looked at first."""
+    """Return a command without its --apply: the user sees the plan first."""
     words = tuple(each for each in _words(command) if each != "--apply")
     return NextCall(words, "" if words else sentence, why)
 
@@ -210,12 +210,12 @@ def _call(command: str, sentence: str, why: str) -> NextCall:
 def _words(command: str) -> tuple[str, ...]:
     if not is_command(command):
         return ()
-    is_plain = _PLAIN_CALL.fullmatch(command)  # most are, and of thousands of findings
+    is_plain = _PLAIN_CALL.fullmatch(command)  # most commands are, of thousands of findings
     return tuple(command.split() if is_plain else shlex.split(command))
 
 
 def _paths(found: Found, directories: set[str]) -> tuple[str, ...]:
-    """Name the one directory, else what the call was given."""
+    """Return the only directory, else the paths as given."""
     given = tuple(directories) if len(directories) == 1 else found.paths
     return tuple(map(as_argument, given))
 

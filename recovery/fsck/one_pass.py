@@ -1,7 +1,7 @@
-"""The fsck: what is wrong in partition directories, and what a broker will do about it.
+"""The check: what is wrong in partition directories, and how a broker will react.
 
-A partition is checked by itself, so several processes may do it. What was found can be kept, for a
-later run that goes on where an earlier one was interrupted.
+Each partition is checked by itself, so several processes may share the work. The results can be
+kept for a later run that resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 
 class CheckJob(NamedTuple):
-    """One partition directory, and how it is to be checked.
+    """One partition directory, and how to check it.
 
     Attributes:
-        bytes_per_second: the most to read; 0: no limit.
-        fate: what a start makes of the directory among those of its node; None: it loads it.
+        bytes_per_second: the most to read. 0: no limit.
+        fate: how a start treats the directory, given the other directories of its node. None: it
+            loads it.
     """
 
     selected: Selected
@@ -51,14 +52,14 @@ class CheckJob(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """What came of one partition.
+    """The result of one partition.
 
     Attributes:
-        errors, warnings, notes: how many findings there are, those that are not listed too.
-        end_offset: behind the last good batch.
-        start_end_offset: what the next start takes for the log end; None: it does not load it.
-        recovered_bytes: of `.log` that this start verifies.
-        start: what it comes to, in words.
+        errors, warnings, notes: the numbers of findings, including unlisted findings.
+        end_offset: one above the last good batch.
+        start_end_offset: the log end offset after the next start. None: the start does not load it.
+        recovered_bytes: bytes of `.log` that this start verifies.
+        start: the outcome of the start, in words.
         unreadable: what could not be read.
     """
 
@@ -78,10 +79,10 @@ class PartitionRow(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """What a check of one directory found.
+    """The findings of one directory.
 
-    `problems` are what could not be read, and transactions of unknown outcome, in words;
-    `log_start_line` is as in `StartPrediction`; `retention` is what goes soon after the start.
+    `problems` are unreadable files and transactions of unknown outcome, in words. `log_start_line`
+    is as in `StartPrediction`. `retention` is what the broker deletes soon after the start.
     """
 
     findings: tuple[Finding, ...]
@@ -162,7 +163,7 @@ def check_one(
 
 
 def _fix_of(finding: Finding, partition: Partition) -> str:
-    """Return what puts a finding right: no repair changes a directory with a suffix."""
+    """Return the remedy of a finding. No repair changes a directory with a suffix."""
     command = fix_of(finding.check_id, partition.path)
     if partition.directory.name.state is DirState.LIVE or not command.startswith("eoctl repair"):
         return command
@@ -171,21 +172,21 @@ def _fix_of(finding: Finding, partition: Partition) -> str:
 
 
 def _unknown(partition: Partition, row: PartitionRow) -> Iterator[str]:
-    """Name transactions whose end marker may be in what is damaged or absent."""
+    """Yield transactions whose end marker may be in damaged or absent bytes."""
     if row.errors or row.unreadable:
         for each in find_ends(log_files_of(partition)).unknown:
             yield f"{partition.path}: {each}"
 
 
 def _renamed(row: PartitionRow, fate: DirFate | None) -> Iterator[StartChange]:
-    """Tell whether a start gives the directory another name: without a suffix, or -stray."""
+    """Yield the change if a start renames the directory: without a suffix, or to -stray."""
     is_promoted = fate is DirFate.PROMOTED and row.start_end_offset is not None
     if is_promoted or row.start == SETS_ASIDE:
         yield StartChange(row.path, StartAction.RENAMES)
 
 
 def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings, IndexLimits]:
-    """What the next start depends on beside the directory."""
+    """Return what the next start depends on besides the directory."""
     log_dir, image = partition.log_dir, job.image
     node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
     config = read_log_config(image, partition.topic, broker_id=node_id)
@@ -194,8 +195,8 @@ def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings,
     is_served = partition.directory.name.state is DirState.LIVE or job.fate is DirFate.PROMOTED
     if placed is not None and placed.replicas == (node_id,) and is_served:
         known = placed.leader_epoch
-        # After a crash it leads as it did, until the controller has taken that away and given it
-        # back. Of several replicas, which one will lead is not known.
+        # After a crash the replica leads as before, until the controller has removed and restored
+        # its leadership. Of several replicas, the next leader is unknown.
         leader_epochs = (known + 1,) if placed.leader < 0 else (known, known + 2)
     settings = StartSettings(
         Clock(job.options.now_ms, job.options.limits.expiration_ms),
@@ -206,7 +207,7 @@ def _start_settings(partition: Partition, job: CheckJob) -> tuple[StartSettings,
 
 
 def _not_started(job: CheckJob) -> str:
-    """Tell why the release that is asked for does not start in this cluster; "" if it does."""
+    """Return why the assumed release does not start in this cluster, "" if it does."""
     version = job.options.broker_version
     features = {} if job.image is None else job.image.features
     unknown = unsupported_features(features, version)
@@ -234,9 +235,9 @@ def _unlisted(selected: Selected, error: AccessError) -> CheckResult:
 
 
 def _start_words(prediction: StartPrediction, *, is_exact: bool) -> str:
-    """Sum it up: `recovers 1 segment, truncates 1 file`.
+    """Summarise a prediction: `recovers 1 segment, truncates 1 file`.
 
-    Which derived files come out as others is known only where it was worked out.
+    Which derived files change is known only if the prediction is exact.
     """
     counts: dict[str, int] = {}
     for each in prediction.changes.values():
@@ -250,7 +251,7 @@ def _start_words(prediction: StartPrediction, *, is_exact: bool) -> str:
 
 
 class _Pace:
-    """Keeps a reader below a number of bytes a second."""
+    """A limit for the bytes that a reader reads per second."""
 
     def __init__(self, bytes_per_second: int, on_bytes: Callable[[int], None] | None) -> None:
         self._bytes_per_second = bytes_per_second

@@ -1,7 +1,7 @@
-"""What the next start takes from a log: the records, whether they were acknowledged, and of when.
+"""The records that the next start removes from a log: how many, acknowledged or not, and from when.
 
-A check tells which `.log` files a start cuts or deletes. What was in them is counted here, in the
-bytes that go and in no others.
+A check predicts which `.log` files a start truncates or deletes. This module counts the records in
+the removed bytes, and reads no others.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ WHOLE_DIRECTORY = frozenset({SETS_ASIDE, DELETES, DELETES_SOON})
 
 
 class StartCut(NamedTuple):
-    """What a start takes from one partition.
+    """The loss of one partition at a start.
 
     Attributes:
-        is_hidden: nothing is cut, but the broker takes a lower log end, and writes there again.
-        records_count: data records that can be read, in what goes.
-        acknowledged_count: of them below the checkpointed high watermark; None: it is not known.
-        is_least: something in there cannot be read, so that both are the least there are.
-        log_bytes: that go, preallocated zeros left out.
-        first_offset, last_offset: of the good batches that go, or all offsets that are hidden;
-            None: there is none.
-        first_ms, last_ms: least and greatest timestamp of their records; None: they have none.
+        is_hidden: nothing is truncated, but the broker assumes a lower log end and writes there
+            again.
+        records_count: readable data records in the removed bytes.
+        acknowledged_count: of them, below the checkpointed high watermark. None if unknown.
+        is_least: some of the bytes cannot be read, so both counts are lower bounds.
+        log_bytes: removed bytes, without preallocated zeros.
+        first_offset, last_offset: of the removed good batches, or all hidden offsets. None if there
+            are none.
+        first_ms, last_ms: least and greatest timestamp of their records. None if they have none.
     """
 
     topic: str
@@ -63,16 +64,17 @@ def start_cut(
     changes: Iterable[StartChange],
     kept_end_offset: int | None = None,
 ) -> StartCut | None:
-    """Count what a start takes from a partition; None: nothing.
+    """Count the records that a start removes from a partition. None if it removes nothing.
 
-    What it deletes or sets aside as a whole, by what the cluster has decided, is not counted.
+    Directories that it deletes or sets aside as a whole, as the cluster has decided, are not
+    counted.
 
     Args:
         partition: as it was checked.
-        row: what the check says of it.
-        changes: those of the start in this directory.
-        kept_end_offset: of a directory that is replaced, the end of the one that takes its place,
-            if that ends below.
+        row: the result of the check.
+        changes: of the start in this directory.
+        kept_end_offset: for a replaced directory, the log end of the directory that replaces it, if
+            that is lower.
     """
     if row.start in WHOLE_DIRECTORY or (row.start == REPLACES and kept_end_offset is None):
         return None
@@ -81,7 +83,7 @@ def start_cut(
     start_offset = kept_end_offset or 0
     ends = (row.start_end_offset, row.end_offset)
     if not parts and ends[0] is not None and ends[1] is not None and ends[0] < ends[1]:
-        # The index of the last segment leads the broker to a lower end (REC-11).
+        # The index of the last segment leads the broker to a lower log end (REC-11).
         is_hidden, start_offset = True, ends[0]
         parts = [(each, 0) for each in partition.segments]
     if not parts:
@@ -98,7 +100,7 @@ def start_cut(
         return None  # preallocated zeros
     first_offset, last_offset = found.first_offset, found.last_offset
     if is_hidden and ends[0] is not None and ends[1] is not None:
-        # Nobody is given the offsets of what is damaged in there either.
+        # No consumer gets the offsets of damaged batches there either.
         first_offset, last_offset = ends[0], ends[1] - 1
     return StartCut(
         topic=partition.topic,
@@ -119,7 +121,7 @@ def start_cut(
 def _cut_parts(
     partition: Partition, changes: Sequence[StartChange]
 ) -> list[tuple[SegmentFiles, int]]:
-    """Find the segments that lose something, and from which position on."""
+    """Return the segments that lose bytes, and the first position that each loses."""
     swapped = _swapped_range(partition)
     by_path = {each.log.path: each for each in partition.segments}
     parts = []
@@ -127,10 +129,10 @@ def _cut_parts(
         if each.action not in _TAKING or (
             each.action is StartAction.REWRITES and each.size_bytes is None
         ):
-            continue  # what a swap file is written over has its records there
+            continue  # the swap file that overwrites it has its records
         files = by_path.get(each.path) or _swapped_in(partition, each.path)
         if files is None:
-            continue  # an index, or what a deletion or the cleaner has left
+            continue  # an index, or a leftover of a deletion or the cleaner
         if each.action is StartAction.TRUNCATES:
             parts.append((files, each.size_bytes or 0))
         elif swapped is None or not swapped[0] <= files.base_offset < swapped[1]:
@@ -139,7 +141,7 @@ def _cut_parts(
 
 
 def _swapped_in(partition: Partition, path: str) -> SegmentFiles | None:
-    """Find the segment that gets this name first, and is cut then (REC-4)."""
+    """Return the segment that is renamed to this path before it is truncated (REC-4)."""
     for entry in _swapped_logs(partition):
         if entry.path == f"{path}{FileSuffix.SWAP}":
             return SegmentFiles(
@@ -154,7 +156,7 @@ def _swapped_in(partition: Partition, path: str) -> SegmentFiles | None:
 
 
 def _swapped_range(partition: Partition) -> tuple[int, int] | None:
-    """Tell the offsets of the segments that replace others: what they replace is not lost."""
+    """Return the offsets of swapped-in segments. Their records are not lost."""
     logs = _swapped_logs(partition)
     if not logs:
         return None

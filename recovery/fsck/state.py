@@ -1,13 +1,11 @@
-"""What a check has found, by partition directory, so that a later one need not read it again.
+"""Results of a check by partition directory, for a later run.
 
-A result is taken if nothing has changed that it came from: the files by name, size and time, what
-the log dir's checkpoints say of the partition, how the log dir was left, and the options. What is
-told of by its age holds at the same time only. The file (`storage.dirs.state_file`) can be deleted
-at any time.
+A result is valid until its inputs change. The inputs are the files by name, size and time, the log
+dir's checkpoints of the partition, its last stop, and the options. A result that depends on an age
+holds for the same time only. You can delete the file (`storage.dirs.state_file`) at any time.
 
-A disk may change bytes and leave size and time as they are. What an interrupted run has read counts
-as read by the run that goes on. What a finished run has read does not, nor does anything that was
-read more than a day ago.
+A disk may change bytes and keep size and time. A resumed run counts the reads of an interrupted run
+as its own. It does not count the reads of a finished run, or reads more than a day old.
 """
 
 from __future__ import annotations
@@ -31,12 +29,12 @@ FRESH_MS = 86_400_000
 
 
 class KnownDirectory(NamedTuple):
-    """A row of the file: what was found in a directory.
+    """A row of the file: the result of a directory.
 
     Attributes:
-        key: digest of all that the result comes from.
+        key: digest of all inputs of the result.
         read_ms: when its files were read.
-        is_over: the run that read it came to its end.
+        is_over: the run that read it has finished.
         result: to be read as `CheckResult`.
     """
 
@@ -54,16 +52,16 @@ class CheckState:
     """Results by partition directory.
 
     Attributes:
-        taken: what was taken from the file.
+        taken: rows taken from the file.
 
     Raises:
-        RefusedError: the file lies in a log dir.
-        AccessError: it is there and cannot be read, or cannot be written.
-        UsageError: it is something else.
+        RefusedError: the file is in a log dir.
+        AccessError: the file exists and cannot be read, or cannot be written.
+        UsageError: the file is something else.
     """
 
     def __init__(self, path: str, program: str) -> None:
-        """Load it; `program` names the release, for one may find what another does not."""
+        """Load the file. `program` is the release: releases may differ in their findings."""
         if not path:
             raise UsageError("--resume: no file is named")
         self._file = StateFile(SCHEMA, "the state of a check", path, program)
@@ -74,11 +72,11 @@ class CheckState:
 
     @property
     def notes(self) -> list[str]:
-        """What of the file was not used, for people."""
+        """Notes on unused rows of the file, for people."""
         return self._file.notes
 
     def take(self, job: CheckJob, key: bytes) -> CheckResult | None:
-        """Return the result of an earlier run, if it still holds; `key` is that of the job."""
+        """Return the result of an earlier run, if it is still valid. `key` is the job's."""
         known = self._known.get(os.path.realpath(job.selected.partition.path))
         if known is None or known.key not in (key, _key_at(job, key)):
             return None
@@ -92,14 +90,14 @@ class CheckState:
 
     @property
     def unread_count(self) -> int:
-        """How many of the directories that were taken may have rotted since they were read."""
+        """The number of taken directories that may have changed on disk since they were read."""
         oldest_ms = _wall_ms() - FRESH_MS
         return sum(each.is_over or each.read_ms < oldest_ms for each in self.taken)
 
     def add(self, job: CheckJob, key: bytes, result: CheckResult) -> None:
-        """Note a result; `key` is that of the job before it was begun."""
+        """Add a result. `key` is the job's before it began."""
         if key != key_of(job) or result.row.unreadable:
-            return  # it has changed meanwhile, or may be readable the next time
+            return  # changed meanwhile, or may be readable the next time
         if any(each.check_id == "TXO-1" for each in result.findings):
             key = _key_at(job, key)
         path = os.path.realpath(job.selected.partition.path)
@@ -110,7 +108,7 @@ class CheckState:
             self.save()
 
     def finish(self) -> None:
-        """Say that the run has come to its end."""
+        """Note that the run has finished."""
         self._known = {path: each._replace(is_over=True) for path, each in self._known.items()}
 
     def save(self) -> None:
@@ -120,7 +118,7 @@ class CheckState:
 
 
 def key_of(job: CheckJob) -> bytes:
-    """Digest of all that a result comes from; changes when any of it does."""
+    """Return the digest of all inputs of a result. It changes if any of them does."""
     selected, options = job.selected, job.options
     directory, log_dir = selected.partition, selected.log_dir
     listing = listing_digest(directory.path)
@@ -144,7 +142,7 @@ def key_of(job: CheckJob) -> bytes:
 
 
 def _key_at(job: CheckJob, key: bytes) -> bytes:
-    """Key of a result that holds at that time only: what is open grows older, and is late then."""
+    """Return the key of a result that holds only now: an open transaction becomes late."""
     return sha256(key + repr(job.options.now_ms).encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""What a check comes to: will the broker start, what goes then, what is lost."""
+"""The verdict of a check: whether the broker starts, what the start removes, what is lost."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from storage.formats.meta_properties import MetaProperties
 
 
-# -- which findings are only consequences of others, such as an index that leads beyond a cut log
+# -- findings that are consequences of others, such as an index beyond the log end.
 #
-# A log that is damaged or ends early leaves indexes, snapshots, epochs and checkpoints behind
-# that do not fit it any more. They say nothing new, and are put right with it. What is missing of
-# what was acknowledged (OFS-3) stays by itself: that is a loss, not a trace of one.
+# After damage or an early end, indexes, snapshots, epochs and checkpoints do not fit the log. They
+# are no problems of their own, and the repair of the log repairs them. Absent acknowledged records
+# (OFS-3) stay separate: they are a loss, not a consequence.
 
 
-# A log that is damaged, or ends before what lies around it.
+# A log that is damaged, or ends before its other files.
 CAUSES = frozenset(
     {"SEG-5", "SEG-6", "BAT-1", "BAT-2", "BAT-3", "OFS-1", "OFS-3", "SEG-4", "SEG-11"}
 )
-# What then does not fit: entries beyond the log, snapshots and checkpoints of its old end.
+# The files that then do not fit: entries beyond the log, snapshots and checkpoints of its old end.
 CONSEQUENCES = frozenset(
     {
         *("IDX-3", "IDX-4", "TIM-2", "TIM-3", "TIM-4", "TXI-2", "TXI-3", "TXI-7"),
@@ -59,14 +59,14 @@ CONSEQUENCES = frozenset(
 
 
 class PlacedFinding(NamedTuple):
-    """A finding, and the partition directory that was checked; "" for one of a log dir."""
+    """A finding and the checked partition directory. The directory is "" for a log dir."""
 
     directory: str
     finding: Finding
 
 
 class Folded(NamedTuple):
-    """A finding, its directory as above, and what follows from it, in the order of finding."""
+    """A finding, its directory as above, and its consequences, in the order of finding."""
 
     finding: Finding
     directory: str
@@ -74,7 +74,7 @@ class Folded(NamedTuple):
 
 
 def fold(findings: Iterable[PlacedFinding]) -> list[Folded]:
-    """Put consequences under their cause; the gravest first, else in the order given."""
+    """Put consequences under their cause. Sort by severity, else keep the order."""
     listed = list(findings)
     causes: dict[str, list[Finding]] = {}
     for directory, each in listed:
@@ -98,19 +98,19 @@ def fold(findings: Iterable[PlacedFinding]) -> list[Folded]:
 
 
 class _Causes:
-    """The causes of one directory: of many thousands, too, the nearest is found at once."""
+    """The causes of one directory. Finds the nearest fast, even among many thousands."""
 
     def __init__(self, found: Iterable[Finding]) -> None:
-        # Damage before what is missing, and the nearest of it first.
+        # Damage before absent records, and the nearest damage first.
         ordered = sorted(found, key=lambda one: (one.check_id == "OFS-3", -(one.base_offset or 0)))
         self._ordered = [(one, segment_of(one.path)) for one in ordered]
         self._negated = [-(one.base_offset or 0) for one in ordered if one.check_id != "OFS-3"]
         self._known: dict[tuple[int | None, int | None], Finding | None] = {}
 
     def nearest(self, finding: Finding) -> Finding | None:
-        """The nearest one because of which a finding of the same partition can be there.
+        """Return the nearest cause of a finding of the same partition.
 
-        None if all are of offsets above, or of a segment behind.
+        None if all causes are at higher offsets, or in later segments.
         """
         offset = finding.base_offset if finding.base_offset is not None else finding.last_offset
         place = segment_of(finding.path), offset
@@ -119,7 +119,7 @@ class _Causes:
         return self._known[place]
 
     def _find(self, segment: int | None, offset: int | None) -> Finding | None:
-        # What lies above the offset is passed over without a look.
+        # Skip causes above the offset.
         start = 0 if offset is None else bisect_left(self._negated, -offset)
         for cause, damaged in islice(self._ordered, start, None):
             base = cause.base_offset
@@ -130,36 +130,36 @@ class _Causes:
 
 
 def segment_of(path: str) -> int | None:
-    """Base offset of the segment that a file belongs to by its name; None: to none."""
+    """Return the base offset of the segment that a file belongs to by its name, else None."""
     name = classify(Path(path).name)
     if name.kind in {FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX}:
         return name.offset
     return None
 
 
-# -- what a check comes to: will the broker start, what goes then, what is lost, held, to be done
+# -- the verdict: whether the broker starts, what is removed, lost or blocked, what to do.
 #
 # Values only, nothing is printed: `eoctl.commands.shared.check_verdict` makes lines of them. Every
 # number is one of the findings and rows of the same check, or is counted in the bytes they name.
 #
-# A start is foretold only where all of it was looked at. What stands in the way of saying yes is
-# listed: a log dir of the node, or its metadata log, that was not given; files that could not be
-# read; checksums that were not looked at; another release; a broker that runs.
+# A start is predicted only if the check covered everything. The verdict lists obstacles to a yes:
+# an absent log dir or metadata log of the node, unreadable files, unchecked checksums, another
+# release, a running broker.
 
 
 UNKNOWN_START = "unknown"  # of a partition that could not be read
-# Without these the others start: the replica is not served, or is gone already.
+# The broker starts without these: it does not serve the replica, or has removed it already.
 NOT_SERVED = frozenset({SETS_ASIDE, DELETES})
 _APART = WHOLE_DIRECTORY | {UNKNOWN_START, REPLACES, EMPTIES}
 _REFUSING = frozenset({REFUSES, CANNOT_LOAD, LOADS_NOTHING})
 _OFFLINE = frozenset({LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}"})
 _LOG_DAMAGE = frozenset({"BAT", "SEG"})
-# Offsets that are absent: below the high watermark, of a whole directory, between two batches.
+# Absent offsets: below the high watermark, of a whole directory, between two batches.
 _MISSING = frozenset({"OFS-3", "DIR-8", "SEG-4"})
 
 
 class Answer(StrEnum):
-    """Whether a broker starts."""
+    """The answer to whether a broker starts."""
 
     YES = "yes"
     NO = "no"
@@ -167,14 +167,14 @@ class Answer(StrEnum):
 
 
 class Obstacle(NamedTuple):
-    """What keeps a broker from starting, or one from saying that it will.
+    """An obstacle to a start, or to its prediction.
 
     Attributes:
-        path: of the file or directory; "" where it is of the call as a whole.
-        what: why.
-        check_id: the rule; "" if there is none.
-        command: what puts it right; "" if no command does.
-        fix: else what to do, in words; "" if that is not known.
+        path: of the file or directory, "" if it concerns the whole command.
+        what: the reason.
+        check_id: the rule, "" if there is none.
+        command: the command that removes it, "" if no command does.
+        fix: what to do otherwise, in words, "" if unknown.
     """
 
     path: str
@@ -188,9 +188,9 @@ class NodeStart(NamedTuple):
     """The next start of one node.
 
     Attributes:
-        node_id: None: not known.
-        obstacles: to NO what it dies of; to UNKNOWN why nothing can be said.
-        offline: log dirs that it goes on without, and why.
+        node_id: None if unknown.
+        obstacles: for NO, why the start fails. For UNKNOWN, why eoctl cannot predict it.
+        offline: log dirs that it continues without, and why.
     """
 
     node_id: int | None
@@ -201,17 +201,17 @@ class NodeStart(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """What is known of a node, for `node_start`.
+    """The facts about a node, for `node_start`.
 
     Attributes:
-        log_dirs: of it, among those of the call.
-        whole_paths: those that were asked for as a whole.
+        log_dirs: its log dirs that were given.
+        whole_paths: the log dirs that were checked as a whole.
         rows: of its partitions.
         findings: in its log dirs and partitions.
-        image: of its cluster; None: without metadata.
-        release_problems: why the release that is assumed is none for these log dirs.
-        gaps: what of the whole call was not looked at, in words.
-        refused: what the release that was asked for ends at.
+        image: of its cluster. None without metadata.
+        release_problems: why the assumed release does not fit these log dirs.
+        gaps: what the whole command did not check, in words.
+        refused: why the given release does not start.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -228,11 +228,11 @@ class Held(NamedTuple):
     """A partition whose read_committed readers wait for an open transaction.
 
     Attributes:
-        first_offset: of the oldest one: the last stable offset.
-        end_offset: behind the last good batch; None: not known.
-        since_ms: timestamp of its first batch; None: it has none, or cannot be read.
+        first_offset: of the oldest transaction: the last stable offset.
+        end_offset: one above the last good batch. None if unknown.
+        since_ms: timestamp of its first batch. None if it has none, or cannot be read.
         is_late: older than any transaction may be.
-        open_count: transactions that are open here; `is_least`: so many at least.
+        open_count: open transactions here. With `is_least` a lower bound.
     """
 
     topic: str
@@ -247,17 +247,17 @@ class Held(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What a check looked at.
+    """The extent of a check.
 
     Attributes:
-        partitions_count: with or without findings; `clean_count` of them have none at all.
-        unread_count: files, or parts of them, that could not be read.
+        partitions_count: with or without findings. `clean_count` of them have none at all.
+        unread_count: files, or parts of files, that could not be read.
         unlisted_count: findings that were counted, but not listed.
-        log_bytes: that were read.
+        log_bytes: bytes of logs that were read.
         is_deep, is_fast: how.
-        skipped_count: partitions of the same PATHs that were left out as it was asked for.
-        unmarked_count: without a checkpointed high watermark, so that nothing tells what was
-            acknowledged.
+        skipped_count: partitions of the same PATHs that options left out.
+        unmarked_count: partitions without a checkpointed high watermark, so the acknowledged
+            records are unknown.
     """
 
     partitions_count: int
@@ -272,7 +272,7 @@ class Checked(NamedTuple):
 
 
 class NextCall(NamedTuple):
-    """What to do first: a command, by its words, or a sentence; and why."""
+    """The first thing to do: a command, by its words, or a sentence, and the reason."""
 
     words: tuple[str, ...]
     sentence: str
@@ -281,18 +281,18 @@ class NextCall(NamedTuple):
 
 
 class DirectoryVerdict(NamedTuple):
-    """The whole of it; build it by name.
+    """The whole verdict. Build it by name.
 
     Attributes:
-        release: whose start it is.
-        cuts: what the start takes, partition by partition.
+        release: the release whose start is predicted.
+        `cuts`: the records that the start removes, per partition.
         not_served: partitions that it sets aside or deletes as none of its own.
-        missing: findings of what was acknowledged and is not there; partitions that are gone.
-        damaged: findings of logs that are damaged.
+        missing: findings of acknowledged records that are absent, and of absent partitions.
+        damaged: findings of damaged logs.
         suspected: findings of sequences that no batch has, though no offset is missing.
-        by_changes: findings of what changes of eoctl took from the logs.
-        retention: what it deletes soon after the start.
-        listed: all findings, consequences under their causes, the gravest first.
+        by_changes: findings of records that changes of eoctl removed from the logs.
+        retention: records that the broker deletes soon after the start.
+        listed: all findings, consequences under their causes, by severity.
     """
 
     release: str
@@ -311,7 +311,7 @@ class DirectoryVerdict(NamedTuple):
 
     @property
     def answer(self) -> Answer:
-        """Of all nodes together: no if one does not start, yes only if all do."""
+        """The answer for all nodes: no if one does not start, yes only if all do."""
         answers = {each.answer for each in self.starts}
         if Answer.NO in answers:
             return Answer.NO
@@ -319,7 +319,7 @@ class DirectoryVerdict(NamedTuple):
 
 
 def node_start(facts: NodeFacts) -> NodeStart:
-    """Tell whether a node starts."""
+    """Predict whether a node starts."""
     meta = _known_meta(facts)
     refusals, doubts = _of_findings(facts)
     refusals += facts.refused
@@ -341,9 +341,9 @@ def node_start(facts: NodeFacts) -> NodeStart:
 
 
 def _of_findings(facts: NodeFacts) -> tuple[list[Obstacle], list[Obstacle]]:
-    """What a broker dies of for certain, and what it may die of.
+    """Return the certain and the possible causes of a failed start.
 
-    Of a partition that is loaded the prediction knows better than a rule in general.
+    For a loaded partition the prediction is more exact than a rule.
     """
     refusals, doubts = [], []
     loaded = {row.path for row in facts.rows if row.start_end_offset is not None}
@@ -367,18 +367,18 @@ def _of_findings(facts: NodeFacts) -> tuple[list[Obstacle], list[Obstacle]]:
 
 
 def ends_start(row: PartitionRow) -> bool:
-    """Whether a broker dies of a partition directory."""
+    """Return whether a broker fails to start because of a partition directory."""
     return row.start_end_offset is None and row.start not in {*_APART, *_OFFLINE}
 
 
 def is_live(path: str) -> bool:
-    """Whether a directory has the name of a live partition, which commands change."""
+    """Return whether a directory has the name of a live partition, which commands change."""
     name = parse_partition_name(Path(path).name)
     return name is None or name.state is DirState.LIVE
 
 
 def _offline(facts: NodeFacts) -> dict[str, Obstacle]:
-    """Log dirs that a start takes offline, and why."""
+    """Return the log dirs that a start takes offline, and why."""
     found: dict[str, Obstacle] = {}
     for _, each in facts.findings:
         if each.broker_action not in _OFFLINE:
@@ -390,7 +390,7 @@ def _offline(facts: NodeFacts) -> dict[str, Obstacle]:
 
 
 def _not_given(facts: NodeFacts, lost_dirs: Collection[str]) -> list[Obstacle]:
-    """List what of the node was not looked at. It goes on without its `lost_dirs`."""
+    """List what the check did not cover of the node. It starts without its `lost_dirs`."""
     found = []
     for each in facts.log_dirs:
         if each.path not in facts.whole_paths:
@@ -411,11 +411,12 @@ def _not_given(facts: NodeFacts, lost_dirs: Collection[str]) -> list[Obstacle]:
         broker = facts.image.brokers.get(meta.node_id)
         given = {each.meta.directory_id for each in facts.log_dirs if each.meta is not None}
         if not facts.image.end_offset or not facts.image.is_complete:
-            # A broker that goes on without these records takes what they place for strays.
+            # A broker that starts without these records takes the replicas that they assign for
+            # strays.
             what = f"its {METADATA_TOPIC}-0 is not whole: may set replicas aside"
             found.append(Obstacle("", what))
         absent = [] if broker is None else [each for each in broker.log_dirs if each not in given]
-        # A start gives an id to a log dir that has none.
+        # A start gives an id to a log dir that does not have an id.
         absent_count = len(absent) - sum(
             each.meta is None or each.meta.directory_id is None for each in facts.log_dirs
         )
@@ -431,7 +432,7 @@ def _known_meta(facts: NodeFacts) -> MetaProperties | None:
 
 
 def _begins(facts: NodeFacts) -> bool:
-    """Whether its controller has no metadata log yet, and begins with the first records."""
+    """Return whether the controller has no metadata log yet, and begins with the first records."""
     image = facts.image
     has_log = any(row.topic == METADATA_TOPIC and not only_begins(row.path) for row in facts.rows)
     has_bootstrap = any(each.has_bootstrap for each in facts.log_dirs)
@@ -449,12 +450,12 @@ def _obstacle(finding: Finding, what: str) -> Obstacle:
 
 
 def is_command(fix: str) -> bool:
-    """Whether a fix is a call of eoctl; else it is a sentence."""
+    """Return whether a fix is a command of eoctl. Otherwise it is a sentence."""
     return fix.startswith("eoctl ")
 
 
 def remedy_of(finding: Finding) -> str:
-    """Return in words what puts it right: those of the finding, else those of its rule."""
+    """Return the remedy of a finding in words, else the remedy of its rule."""
     has_own = finding.fix and not is_command(finding.fix)
     return finding.fix if has_own else rule_of(finding.check_id).fix
 
@@ -464,7 +465,7 @@ def _once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
 
 
 def is_missing(finding: Finding) -> bool:
-    """Tell whether it names what was acknowledged and is not on disk, or is not served."""
+    """Return whether a finding names acknowledged records that are absent or not served."""
     if finding.severity is not Severity.ERROR:
         return False
     is_held_back = finding.check_id == "DIR-6" and finding.base_offset is not None
@@ -472,13 +473,13 @@ def is_missing(finding: Finding) -> bool:
 
 
 def is_suspected(finding: Finding) -> bool:
-    """Tell whether records of a producer seem to be lost: `loss` suspects them too."""
+    """Return whether records of a producer seem to be lost. `loss` suspects them too."""
     is_gap = finding.check_id == "PRD-1" and finding.severity is not Severity.NOTE
     return is_gap or finding.check_id == "PRD-6"
 
 
 def is_log_damage(finding: Finding) -> bool:
-    """Tell whether records of a log are damaged by it, or can no longer be read."""
+    """Return whether records of a log are damaged, or cannot be read."""
     return (
         not is_missing(finding)
         and finding.severity is Severity.ERROR
@@ -498,7 +499,7 @@ def verdict_of(
     call: NextCall | None,
     retention: Sequence[RetentionCut] = (),
 ) -> DirectoryVerdict:
-    """Put together what was found; only findings and rows are looked at here."""
+    """Build the verdict from findings and rows. Reads no files."""
     plain = [each.finding for each in findings]
     return DirectoryVerdict(
         release=release,

@@ -1,8 +1,9 @@
-"""All groups of a cluster, by `__consumer_offsets`: members, committed offsets, what is pending.
+"""All groups of a cluster, from `__consumer_offsets`: members, committed and pending offsets.
 
-Each partition of the topic is replayed as a coordinator does when it loads it; the rules of commits
-are in `recovery.cluster.group_offsets`. Records of a group in another partition than its own (the
-number of partitions was raised) are no coordinator's, and left out where that number is known.
+Each partition of the topic is replayed like a coordinator loads it.
+`recovery.cluster.group_offsets` has the rules of commits. After the number of partitions was
+raised, a group may have records in a partition that is not its own. No coordinator reads these
+records, and eoctl ignores them if it knows the number.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ NAMED_PARTITIONS = 5
 
 
 class GroupCommit(NamedTuple):
-    """A committed offset, where it was found, and whose transaction it waits for; None: it counts.
+    """A committed offset and its place. None for the pending producer: the commit counts.
 
     `record_offset` is in partition `partition` of `__consumer_offsets`.
     """
@@ -62,24 +63,24 @@ class GroupCommit(NamedTuple):
 
     @property
     def place(self) -> TopicPartition:
-        """What it is an offset of."""
+        """The topic-partition of the offset."""
         return TopicPartition(self.key.topic, self.key.partition)
 
 
 class GroupLog:
-    """What the coordinators of one cluster know.
+    """The state of the coordinators of one cluster.
 
     Args:
-        log_dirs: where to look, all of one cluster.
-        image: its state; None if nothing tells how many partitions the topic has.
+        log_dirs: the log dirs to read, all of one cluster.
+        image: the state of the cluster. None if the number of partitions of the topic is unknown.
 
     Attributes:
         groups: by name.
-        partitions: those of the topic that were read, and whether each was whole.
-        partitions_count: how many there are; None: unknown.
-        lagging: partitions of which not all replicas were given: others may have newer records.
-        misplaced_count: records that are in another partition than their group's.
-        unknown_count: records of a type that is not known: no group is known by them.
+        partitions: the partitions of the topic that were read, and whether each was whole.
+        partitions_count: of the topic. None if unknown.
+        lagging: partitions with replicas that were not given and may have newer records.
+        misplaced_count: records in a partition that is not their group's.
+        unknown_count: records of an unknown type. They add no group.
         never_had_any: the metadata say that the cluster has no such topic.
         problems: what could not be read or parsed.
     """
@@ -105,7 +106,7 @@ class GroupLog:
                 self.lagging.append(number)
 
     def _read_furthest(self, number: int, copies: list[Partition]) -> None:
-        """Of several copies that reach equally far, go by the last one only if no one is whole."""
+        """Read replicas that reach equally far until one is whole. Keep the last if none is."""
         for source in furthest(copies):
             before = len(self.problems)
             for name in [each.group for each in self.groups.values() if each.partition == number]:
@@ -125,10 +126,10 @@ class GroupLog:
             try:
                 self._take_record(number, record, batch.header.producer_id)
             except FormatError as exc:
-                if exc.check_id == UNKNOWN_TYPE:  # a broker passes it over
+                if exc.check_id == UNKNOWN_TYPE:  # a broker ignores it
                     self.unknown_count += 1
                     continue
-                exc.pos = 0  # a place in the key or the value is no place in the file
+                exc.pos = 0  # a position in the key or the value is no position in the file
                 add_problem(self.problems, exc.located(segment.path, batch.pos))
 
     def _take_record(self, number: int, record: LogRecord, producer_id: int) -> None:
@@ -172,34 +173,34 @@ class GroupLog:
             self.groups[place.group] = GroupState(group=place.group, partition=number)
         self._commits[number].add(place, CommitRecord(offset, found), producer_id)
 
-    # --- what is known
+    # --- results
 
     @property
     def is_complete(self) -> bool:
-        """All partitions, by a known number of them, were read whole."""
+        """Return whether all partitions were read whole, by a known number of them."""
         count = self.partitions_count
         return count is not None and all(self.partitions.get(each) for each in range(count))
 
     @property
     def missing(self) -> list[int]:
-        """Partitions that are not here, by a known number of them."""
+        """The partitions that were not read, by a known number of them."""
         return [each for each in range(self.partitions_count or 0) if each not in self.partitions]
 
     @property
     def has_all(self) -> bool:
-        """Whether no partition that the topic is known to have is missing, or not whole.
+        """Return whether all known partitions of the topic were read whole.
 
-        Where nothing tells that there is such a topic, nothing is missing.
+        If nothing shows that the topic exists, nothing is missing.
         """
         return all(self.partitions.values()) and not self.has_gaps
 
     def has_all_of(self, group: str) -> bool:
-        """The same of the one partition that a group belongs to; of all where that is unknown."""
+        """Return `has_all` for the partition of a group, or for all if its partition is unknown."""
         home = self.home_of(group)
         return self.has_all if home is None else self.partitions.get(home, False)
 
     def home_of(self, group: str) -> int | None:
-        """The partition of a group; None: unknown."""
+        """Return the partition of a group. None if unknown."""
         known = self.groups.get(group)
         if known is not None:
             return known.partition
@@ -207,12 +208,12 @@ class GroupLog:
         return None if count is None else coordinator_partition(group, count)
 
     def commits_of(self, group: GroupState) -> list[GroupCommit]:
-        """What a group has committed, what counts before what is pending, by topic-partition."""
+        """Return the commits of a group by topic-partition, settled before pending commits."""
         found = [each for each in self._all_of(group.partition) if each.key.group == group.group]
         return sorted(found, key=lambda each: (each.key, each.pending_producer_id or -1))
 
     def all_commits(self) -> dict[str, list[GroupCommit]]:
-        """The same of each group that is there, in the order of their names."""
+        """Return the commits of each living group, in the order of their names."""
         found: dict[str, list[GroupCommit]] = {name: [] for name in sorted(self.living())}
         for number in self._commits:
             for each in self._all_of(number):
@@ -223,7 +224,7 @@ class GroupLog:
         return found
 
     def living(self) -> set[str]:
-        """Groups that a coordinator knows: with offsets, members, or a record of their own."""
+        """Return groups that a coordinator knows: with offsets, members, or a group record."""
         with_offsets = {each.key.group for number in self._commits for each in self._all_of(number)}
         return with_offsets | {
             name for name, each in self.groups.items() if each.members or each.epoch is not None
@@ -238,7 +239,7 @@ class GroupLog:
                 yield _group_commit(number, key, commit, producer_id)
 
     def told(self) -> Iterator[str]:
-        """Sentences for people, of what may be missing in all this."""
+        """Yield sentences about incomplete data, for people."""
         if self.never_had_any:
             yield f"the cluster has no {GROUPS_TOPIC}: no group has ever committed an offset"
         elif not self.partitions:
@@ -269,19 +270,19 @@ class GroupLog:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether partitions are not here, by their number or, where it is unknown, by the rest."""
+        """Return whether partitions are absent, or by gaps if their number is unknown."""
         if self.partitions_count is None:
             return len(self.partitions) <= max(self.partitions, default=-1)
         return bool(self.missing)
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether a file, or a part of one, could not be read."""
+        """Return whether a file, or a part of a file, could not be read."""
         return any(isinstance(each, AccessError) for each in self.problems)
 
     @property
     def is_corrupt(self) -> bool:
-        """Whether something was read that cannot be right."""
+        """Return whether something was read that cannot be right."""
         return any(not isinstance(each, AccessError) for each in self.problems)
 
 
@@ -300,17 +301,17 @@ def _group_commit(
     )
 
 
-# -- which committed offsets a broker deletes soon after its start
+# -- committed offsets that a broker deletes soon after its start
 
 
 RETENTION_MS = 10_080 * 60_000  # offsets.retention.minutes
 
 
 def is_expired(group: GroupState, commit: GroupCommit, now_ms: int) -> bool:
-    """Whether a broker of today deletes a committed offset soon after its start.
+    """Return whether a current broker deletes a committed offset soon after its start.
 
-    Offsets of a group without members live for offsets.retention.minutes, of which no file tells:
-    the default is taken. Those of a transaction that is open are kept.
+    Offsets of a group without members live for offsets.retention.minutes. No file has this setting,
+    so its default counts. Offsets of an open transaction are kept.
     """
     if group.members or commit.pending_producer_id is not None:
         return False
@@ -324,28 +325,28 @@ def is_expired(group: GroupState, commit: GroupCommit, now_ms: int) -> bool:
     return now_ms - since_ms >= RETENTION_MS
 
 
-# -- where the logs begin and end that groups have committed offsets of
+# -- the range of each log that groups have committed offsets for
 #
-# Of several copies of a partition the one that reaches furthest counts.
+# Of several replicas of a partition, the replica with the highest end counts.
 
 
 class OffsetPlace(StrEnum):
-    """Where a committed offset lies, which decides where a consumer goes on."""
+    """The place of a committed offset, which decides where a consumer continues."""
 
-    IN_LOG = "in-log"  # at its end included
-    BELOW_START = "below-start"  # auto.offset.reset decides: what was there is deleted
-    BEYOND_END = "beyond-end"  # likewise: the log has lost its end
-    NO_LOG = "no-log"  # not given, or it cannot be read
+    IN_LOG = "in-log"  # its end included
+    BELOW_START = "below-start"  # auto.offset.reset decides: the records there are deleted
+    BEYOND_END = "beyond-end"  # auto.offset.reset decides: the log has lost its end
+    NO_LOG = "no-log"  # not given, or unreadable
 
 
 class LogReach(NamedTuple):
-    """A log, as far as it can be read.
+    """A log, as far as it is readable.
 
     Attributes:
-        high_watermark: as checkpointed; None: unknown.
+        high_watermark: as checkpointed. None if unknown.
         end_offset: one above the last batch.
-        path: of the copy.
-        epochs: its leader epochs; empty: not known.
+        path: of the replica.
+        epochs: its leader epochs. Empty if unknown.
     """
 
     start_offset: int
@@ -355,22 +356,22 @@ class LogReach(NamedTuple):
     epochs: tuple[LeaderEpochEntry, ...] = ()
 
     def leader_epoch_before(self, offset: int) -> int | None:
-        """The leader epoch of the record before an offset; None: not known."""
+        """Return the leader epoch of the record before an offset. None if unknown."""
         found = [each.epoch for each in self.epochs if each.start_offset < offset]
         return max(found, default=None)
 
     def place_of(self, offset: int) -> OffsetPlace:
-        """Tell where an offset lies."""
+        """Return the place of an offset."""
         if offset < self.start_offset:
             return OffsetPlace.BELOW_START
         return OffsetPlace.BEYOND_END if offset > self.end_offset else OffsetPlace.IN_LOG
 
 
 class LogPlaces:
-    """The logs in some log dirs of one cluster, each looked at when it is asked for.
+    """The logs in some log dirs of one cluster, each read on first use.
 
     Attributes:
-        problems: what could not be read of them.
+        problems: what could not be read in the log dirs.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], image: ClusterImage | None = None) -> None:
@@ -386,7 +387,7 @@ class LogPlaces:
                     self._directories.setdefault(key, []).append((each, log_dir))
 
     def of(self, key: TopicPartition) -> LogReach | None:
-        """Return where a log begins and ends; None: it is not here, or cannot be read."""
+        """Return the range of a log. None if it is absent or unreadable."""
         if key not in self._known:
             self._known[key] = self._look(key)
         return self._known[key]
@@ -411,13 +412,13 @@ class LogPlaces:
         return None
 
     def is_known(self, key: TopicPartition) -> bool | None:
-        """Whether the cluster has a partition; None: nothing tells."""
+        """Return whether the cluster has a partition. None if unknown."""
         if self._image is None:
             return True if key in self._directories else None
         return self._image.partition(*key) is not None
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of the topic with an id, by the metadata or a partition's own file."""
+        """Return the name of the topic with an id, from the metadata or a partition's own file."""
         topic = None if self._image is None else self._image.topic_by_id(topic_id)
         if topic is not None:
             return topic.name

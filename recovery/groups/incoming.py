@@ -1,9 +1,9 @@
-"""Offsets that are to be committed for groups from outside: what each becomes, and what forbids it.
+"""Offsets to import for groups: the result for each offset, and the obstacles.
 
-A group coordinator would take them from a client without a member id (an AdminClient) if the group
-has no members, be it a classic or a consumer group or none yet. It does not look at the logs;
-whoever brings offsets from elsewhere has to: an offset outside of its log sends the consumer
-wherever auto.offset.reset says. All that stands in the way is found at once.
+A group coordinator takes offsets from a client without a member id (an AdminClient) if the group
+has no members. The group may be classic, consumer or new. The coordinator does not look at the
+logs, so the importer must: with an offset outside of its log, auto.offset.reset decides where the
+consumer continues. All obstacles are found at once.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from recovery.groups.offset_files import FileOffset
     from storage.formats.consumer_offsets import OffsetCommit
 
-FRESH_MS = 86_400_000  # an equal offset that was committed since is left alone
+FRESH_MS = 86_400_000  # an equal offset that was committed since then is kept
 
 
 class Outside(StrEnum):
-    """What becomes of an offset outside of its log."""
+    """The treatment of an offset outside of its log."""
 
     REFUSE = "refuse"
-    CLAMP = "clamp"  # to the nearer end, as kafka-consumer-groups does
-    KEEP = "keep"  # as it is: the consumer's auto.offset.reset decides
+    CLAMP = "clamp"  # to the nearer end, like kafka-consumer-groups
+    KEEP = "keep"  # unchanged: the consumer's auto.offset.reset decides
 
 
 class Taken(StrEnum):
-    """What an offset becomes."""
+    """The result of importing an offset."""
 
     AS_GIVEN = "as-given"
     CLAMPED = "clamped"
@@ -45,7 +45,7 @@ class Taken(StrEnum):
 
 
 class ImportObstacle(StrEnum):
-    """What forbids it, by what it takes to go on."""
+    """An obstacle to the import, by the option that overrides it."""
 
     MEMBERS = "members"
     KIND = "kind"
@@ -56,13 +56,13 @@ class ImportObstacle(StrEnum):
 
 
 class IncomingRules(NamedTuple):
-    """What the user says.
+    """The user's choices.
 
     Attributes:
         now_ms: the time of the commits.
-        outside: of their logs.
-        skips_unknown: offsets of partitions that the cluster has not are left out.
-        consumers_are_stopped: members that are recorded are not at work any more.
+        outside: for offsets outside of their logs.
+        skips_unknown: skip offsets of partitions that the cluster does not have.
+        consumers_are_stopped: the recorded members have stopped.
     """
 
     now_ms: int
@@ -76,9 +76,10 @@ class IncomingOffset(NamedTuple):
 
     Attributes:
         given_offset: as in the file.
-        leader_epoch: of the record before it; -1: not said, as the log here says another one.
-        before: what the group has committed so far.
-        reach: of the log; None: it is not here.
+        leader_epoch: of the record before it. -1 if not given because the log here has another
+            epoch.
+        before: the group's committed offset so far.
+        reach: of the log. None if it is absent.
     """
 
     key: OffsetKey
@@ -92,12 +93,12 @@ class IncomingOffset(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """Whether a record has to be appended."""
+        """Return whether a record has to be appended."""
         return self.taken in {Taken.AS_GIVEN, Taken.CLAMPED}
 
 
 class Judged(NamedTuple):
-    """All offsets, and sentences on what forbids them, by kind."""
+    """All offsets, and sentences about the obstacles, by kind."""
 
     offsets: tuple[IncomingOffset, ...]
     obstacles: dict[ImportObstacle, list[str]]
@@ -109,13 +110,13 @@ def judge(
     given: Sequence[tuple[str, FileOffset]],
     rules: IncomingRules,
 ) -> Judged:
-    """Hold offsets against what the cluster has.
+    """Compare offsets with the groups and logs of the cluster.
 
     Args:
         log: the groups.
         places: the logs.
-        given: with the group that each is for.
-        rules: as the user has them.
+        given: the offsets, each with its group.
+        rules: the user's choices.
     """
     obstacles: dict[ImportObstacle, list[str]] = {each: [] for each in ImportObstacle}
     keys = {OffsetKey(name, found.topic, found.partition) for name, found in given}
@@ -226,11 +227,11 @@ def _is_there(found: IncomingOffset, rules: IncomingRules) -> bool:
 def groups_to_renew(
     log: GroupLog, offsets: Iterable[IncomingOffset], now_ms: int
 ) -> list[GroupState]:
-    """Groups whose offsets would expire from when they were emptied, not from their commits.
+    """Return groups whose offsets would expire relative to an old state, not to their commits.
 
-    A classic group that had members keeps the time since which it has none, and its offsets live
-    for offsets.retention.minutes from then on: one that was empty for a week would lose what it is
-    given at once (ClassicGroup.offsetExpirationCondition).
+    A classic group without members keeps the time since when it is empty. Its offsets live for
+    offsets.retention.minutes from then on (ClassicGroup.offsetExpirationCondition). A group that
+    was empty for a week would lose the imported offsets at once.
     """
     names = dict.fromkeys(each.key.group for each in offsets if each.is_written)
     found = []
@@ -245,7 +246,7 @@ def groups_to_renew(
 
 
 def emptied_value(group: GroupState, now_ms: int) -> dict[str, object]:
-    """The record of a classic group without members, as a coordinator writes it at this time."""
+    """Return the record of a classic group without members, as a coordinator writes it now."""
     return {
         "protocolType": group.protocol_type,
         "generation": group.epoch or 0,

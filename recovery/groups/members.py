@@ -1,17 +1,18 @@
-"""A group and its members, by the newest records of it that a coordinator would load.
+"""A group and its members, from the newest records that a coordinator would load.
 
-type     kind      what it says
-2        classic   the whole group: generation, protocol, members with their assignments
-3        consumer  epoch of the group (11: of a share group, 17: of a streams group)
-5        consumer  a member: its client, what it subscribes to (10: share, 19: streams)
-6        consumer  epoch of the target assignment (12: share, 20: streams)
-7        consumer  what a member shall have
-8        consumer  what a member has now (14: share, 22: streams)
-23       streams   the topology, by its epoch; the group says which one of them was validated
-A tombstone takes away what a record said. The other types change neither members nor states.
+    type     kind      contents
+    2        classic   the whole group, generation, protocol, members with their assignments
+    3        consumer  epoch of the group (11: of a share group, 17: of a streams group)
+    5        consumer  a member, its client, its subscription (10: share, 19: streams)
+    6        consumer  epoch of the target assignment (12: share, 20: streams)
+    7        consumer  the planned assignment of a member
+    8        consumer  the current assignment of a member (14: share, 22: streams)
+    23       streams   the topology, by its epoch. The group has the validated topology epoch
 
-The state is the one that a coordinator has when it has loaded the records: members are kept, and
-leave only when their session times out.
+A tombstone removes the contents of a record. The other types change neither members nor states.
+
+The state is the state in a coordinator that has loaded the records. Members stay, and leave only
+when their session times out.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from storage.formats.partition_metadata import format_uuid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-# MemberState of a member that has what it should have; of streams groups the states count from 1.
+# MemberState of a member with its planned assignment. The states of streams groups begin at 1.
 STABLE = 0
 STABLE_WITH_TASKS = 1
 
 
 class GroupKind(StrEnum):
-    """What `kafka-groups --list` calls the type of a group."""
+    """The type of a group, as `kafka-groups --list` prints it."""
 
     CLASSIC = "Classic"
     CONSUMER = "Consumer"
@@ -44,7 +45,7 @@ class GroupKind(StrEnum):
 
 
 class RecordNumbers(NamedTuple):
-    """Which record types tell what of a kind of group; 0: what is not looked at."""
+    """The record types of a kind of group. 0: not read."""
 
     group: int
     member: int
@@ -65,7 +66,7 @@ KIND_OF = {number: kind for kind, numbers in LAYOUTS.items() for number in numbe
 class Assigned(NamedTuple):
     """Partitions of a topic, or tasks of a subtopology, that a member has.
 
-    `topic` is a name or, where only that is recorded, a topic id of 16 bytes.
+    `topic` is a name, or a topic id of 16 bytes if only the id is recorded.
     """
 
     topic: str | bytes
@@ -74,10 +75,11 @@ class Assigned(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member; `epoch` is the generation of a classic group; what is not recorded is None.
+    """A member. `epoch` is the generation of a classic group. None: not recorded.
 
-    Of a classic group `subscription` and `assignment` are the clients' own bytes. Of a consumer
-    group `planned` is what the member shall have; one that `is_classic` speaks the older protocol.
+    For a classic group `subscription` and `assignment` are the clients' own bytes. For a consumer
+    group `planned` is the member's planned assignment. A member with `is_classic` speaks the older
+    protocol.
     """
 
     member_id: str
@@ -99,15 +101,15 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class GroupState:
-    """What is recorded of a group.
+    """The recorded state of a group.
 
     Attributes:
-        kind: by its last record; a group with committed offsets alone is a classic one.
-        protocol_type: of a classic group; "" if it has only committed offsets.
-        protocol: how partitions are assigned, as the members agreed.
-        epoch: generation, or group epoch; None: nothing is recorded.
-        topology_epoch: of a streams group; None: it has no topology.
-        validated_topology_epoch: the one whose topics were found to be there; -1: none.
+        kind: by its last record. A group with nothing but committed offsets is classic.
+        protocol_type: of a classic group. "" if it has only committed offsets.
+        protocol: the members' way of assigning partitions.
+        epoch: generation, or group epoch. None: not recorded.
+        topology_epoch: of a streams group. None if it has no topology.
+        validated_topology_epoch: of the topology whose topics exist. -1: none.
         state_timestamp_ms: since when a classic group is in its state.
     """
 
@@ -125,7 +127,7 @@ class GroupState:
 
     @property
     def state(self) -> str:
-        """The name of the state, once the records are loaded (ConsumerGroup, StreamsGroup)."""
+        """The name of the state after loading the records (ConsumerGroup, StreamsGroup)."""
         if not self.members:
             return "Empty"
         if self.kind in {GroupKind.CLASSIC, GroupKind.SHARE}:
@@ -151,7 +153,7 @@ class GroupState:
             if kind is self.kind:
                 self._forget(numbers, number, key)
             return
-        if kind is not self.kind:  # converted, or deleted and made anew
+        if kind is not self.kind:  # converted, or deleted and recreated
             self._become(kind)
         if number == numbers.group:
             self.epoch = value["epoch"]
@@ -240,7 +242,7 @@ def _topics(found: Iterable[Mapping[str, Any]]) -> tuple[Assigned, ...]:
 
 
 def _opaque_assignment(data: bytes) -> tuple[Assigned, ...]:
-    """What the members' bytes hold; they are the clients' own, and may be anything."""
+    """Return the assignment in the clients' own bytes, which may be anything."""
     with suppress(FormatError):
         fields = consumer_offsets.parse(consumer_offsets.ASSIGNMENT, data)[1]
         found = fields["assignedPartitions"]
@@ -249,14 +251,14 @@ def _opaque_assignment(data: bytes) -> tuple[Assigned, ...]:
 
 
 def assigned_names(member: Member, name_of: Callable[[bytes], str | None]) -> list[tuple[str, int]]:
-    """Return what a member has, by topic and number; a topic id without a name stays one."""
+    """Return a member's partitions by topic and number. A topic id without a name stays an id."""
     return names_of(member.assigned, name_of)
 
 
 def names_of(
     assigned: Iterable[Assigned], name_of: Callable[[bytes], str | None]
 ) -> list[tuple[str, int]]:
-    """Return topics and numbers; a topic id without a name stays one."""
+    """Return topics and numbers. A topic id without a name stays an id."""
     found = []
     for each in assigned:
         topic = each.topic

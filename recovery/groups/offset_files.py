@@ -1,12 +1,12 @@
 """Committed offsets as a file: the CSV of `kafka-consumer-groups --reset-offsets`, or JSON Lines.
 
-A CSV line has group,topic,partition,offset, or without a group column topic,partition,offset; there
-is no head. It is written as Kafka's tool writes it with --export (Jackson's CsvMapper): a name is
-quoted if it has a character below `-`, a backslash, or more than 24 UTF-16 units; quotes are
-doubled. The tool cuts a file at line feeds before it looks for quotes, so that a name with a line
-feed cannot be said in it; JSON Lines have all names, and what a commit holds besides.
+A CSV line has group,topic,partition,offset, or without a group column topic,partition,offset. There
+is no head. The format is the same as with --export in Kafka's tool (Jackson's CsvMapper). It quotes
+a name with a character below `-`, a backslash, or more than 24 UTF-16 units, and doubles quotes.
+The tool splits a file at line feeds before it looks for quotes, so CSV cannot have a name with a
+line feed. JSON Lines has all names, and the other fields of a commit.
 
-What is read is held to more than the tool asks for: it takes a missing column for 0.
+Reading is stricter than in the tool, which takes a missing column for 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 QUOTE_FROM_CHARS = 25
 FIRST_PLAIN_CHAR = "-"
 NUMBER = re.compile(r"[ \t]*[+-]?[0-9]{1,30}[ \t]*", re.ASCII)
-# Of a name that begins so CSV has the quotes before the brace.
+# In CSV, a name that begins like this has the quotes before the brace.
 JSON_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\s*\"")
 TOLD_LINES = 10
 COLUMNS = {3: ("topic", "partition", "offset"), 4: ("group", "topic", "partition", "offset")}
@@ -38,9 +38,9 @@ class FileOffset(NamedTuple):
     """An offset in a file.
 
     Attributes:
-        line: where it begins, from 1.
-        group: None: the file has no group column.
-        leader_epoch: of the record before it, as its consumer knew; -1: not known.
+        line: the line number where it begins, from 1.
+        group: None if the file has no group column.
+        leader_epoch: of the record before it, as its consumer knew. -1 if unknown.
     """
 
     line: int
@@ -53,19 +53,19 @@ class FileOffset(NamedTuple):
 
 
 class _BadLineError(Exception):
-    """What is wrong with a line."""
+    """The problem of a line."""
 
 
 # --- writing
 
 
 def is_sayable(name: str) -> bool:
-    """Whether Kafka's tool could read a name in CSV."""
+    """Return whether Kafka's tool can read a name in CSV."""
     return "\n" not in name
 
 
 def csv_line(group: str | None, topic: str, partition: int, offset: int) -> str:
-    """Write a line as Kafka's tool does; without a group there is no such column."""
+    """Return a line as Kafka's tool writes it. Without a group there is no group column."""
     names = [] if group is None else [_quoted(group)]
     return ",".join([*names, _quoted(topic), str(partition), str(offset)])
 
@@ -85,7 +85,7 @@ def parse_offsets(data: bytes, path: str) -> list[FileOffset]:
     """Read a file of either kind.
 
     Raises:
-        UsageError: it has no offset, or lines that are wrong; the first ten are named at once.
+        UsageError: it has no offset, or has wrong lines. The error names the first ten.
     """
     is_json = JSON_START.match(data) is not None
     found: list[FileOffset] = []
@@ -119,7 +119,7 @@ def _csv_rows(data: bytes) -> Iterator[tuple[int, Any]]:
         yield data.count(b"\n", 0, exc.start) + 1, _BadLineError("is not UTF-8")
         return
     csv.field_size_limit(MAX_FIELD_CHARS)
-    # Lines end with a line feed alone, as Kafka's tool has it.
+    # Only a line feed ends a line, as in Kafka's tool.
     reader = csv.reader((f"{each}\n" for each in text.split("\n")), strict=True)
     line = 1
     while True:
@@ -191,7 +191,7 @@ def _name(what: str, found: Any) -> str:
 def _fits(text: str) -> bool:
     try:
         return len(text.encode()) <= MAX_STRING_BYTES
-    except UnicodeEncodeError:  # half of a pair, escaped in JSON
+    except UnicodeEncodeError:  # half of a surrogate pair, escaped in JSON
         return False
 
 
@@ -208,7 +208,7 @@ def _number(what: str, found: Any, most: int) -> int:
 
 
 def _doubled(found: Sequence[FileOffset]) -> Iterator[tuple[int, str]]:
-    """Kafka's tool takes the last one: which one is meant is not known."""
+    """Yield repeated partitions. Kafka's tool takes the last line, but the intent is unknown."""
     counts = Counter(each[1:4] for each in found)
     first: dict[tuple[object, ...], int] = {}
     for each in found:

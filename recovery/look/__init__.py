@@ -1,4 +1,4 @@
-"""One partition at a glance: what it holds, where a record is, which producers it knows.
+"""A partition at a glance: its contents, the place of a record, its producers.
 
 From the entry down: census, describe, locate.
 """

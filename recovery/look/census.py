@@ -1,17 +1,18 @@
-"""A census of the producer ids of partitions: who is known, who has expired, what they cost.
+"""A census of the producer ids of partitions: known and expired ids, and their cost.
 
 A broker keeps an entry for every producer id that has written to a partition until it expires
-(PROD-10): producers that come and go in large numbers fill its heap. What it would know now are the
-producers of the newest snapshot and of the log; here the log is replayed from its start, so that
-all are counted that have left a batch, expired ones too.
+(PROD-10). Large numbers of short-lived producers fill its heap. A broker knows the producers of the
+newest snapshot and of the log after it. The census replays the log from its start, so it counts all
+ids that have left a batch, including expired ids.
 
-The heap is an estimate from the objects of Kafka 4's ProducerStateManager in a 64-bit HotSpot with
-compressed references (a heap below 32 GiB), in bytes:
-  a producer id    HashMap.Node 32, Long 24, ProducerStateEntry 48, ArrayDeque 24, its 17 slots 88
-  a cached batch   BatchMetadata 40; at most five of the latest epoch, one after a restart
-  an open          OptionalLong 24, TreeMap.Entry 40, Long 24, TxnMetadata 32, LogOffsetMetadata 32
-  transaction
-  a partition      the table of the HashMap: 16, and 4 a bucket; it is at most three quarters full
+The heap is an estimate from the objects of Kafka 4's ProducerStateManager, in bytes. It assumes a
+64-bit HotSpot with compressed references (a heap below 32 GiB).
+
+    a producer id    HashMap.Node 32, Long 24, ProducerStateEntry 48, ArrayDeque 24, its 17 slots 88
+    a cached batch   BatchMetadata 40. At most five of the latest epoch, one after a restart
+    an open          OptionalLong 24, TreeMap.Entry 40, Long 24, TxnMetadata 32,
+    transaction      LogOffsetMetadata 32
+    a partition      the table of the HashMap: 16, and 4 per bucket. At most 3/4 are full
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class Producers(NamedTuple):
     """The producers of one partition, as columns by ascending producer id.
 
     Attributes:
-        first_ms: timestamp of the first record of the first batch; the highest value if not known.
-        last_ms: what expiry goes by.
+        first_ms: timestamp of the first record of the first batch. The highest value if unknown.
+        last_ms: the time that decides expiry.
         batches: of data, in the log.
-        cached: batches that a broker remembers that has seen all of the log.
+        cached: batches that a broker remembers after reading the whole log.
         is_open: a transaction is open.
-        is_in_log: False: only a snapshot tells of it.
+        is_in_log: False if only a snapshot has the producer.
     """
 
     producer_id: Ints
@@ -86,11 +87,11 @@ class Producers(NamedTuple):
 
 
 class PartitionProducers(NamedTuple):
-    """What was found in a partition.
+    """The producers of a partition, and notes.
 
     Attributes:
-        producers: these.
-        notes: what was not counted, and damage that a broker passes over; none if all is well.
+        producers: the columns.
+        notes: parts that were not counted, and damage that a broker ignores. Empty if all is well.
         is_whole: every segment was read to its end.
     """
 
@@ -104,16 +105,16 @@ class Census(NamedTuple):
 
     Attributes:
         producers_count: different ids.
-        entries_count: of ids in partitions: what brokers keep apart.
-        live_count: entries that have not expired; open ones are among them.
-        expired_count: the others.
-        open_transactions_count: entries with one; these do not expire.
-        single_batch_count: entries with one data batch in the log, and no more.
+        entries_count: entries of ids in partitions. Brokers keep one for each.
+        live_count: entries that have not expired, including open entries.
+        expired_count: the other entries.
+        open_transactions_count: entries with an open transaction. They do not expire.
+        single_batch_count: entries with a single data batch in the log.
         snapshot_only_count: entries whose batches are gone.
-        new_last_hour_count: ids whose first record is of the hour before now.
-        new_per_hour_max: in the busiest hour of the clock; None without timestamps.
-        new_per_hour_mean: from the first to the last new id; None without timestamps.
-        heap_bytes: of live entries, in one copy of each partition.
+        new_last_hour_count: ids whose first record is from the last hour.
+        new_per_hour_max: in the busiest hour of the clock. None without timestamps.
+        new_per_hour_mean: from the first to the last new id. None without timestamps.
+        heap_bytes: of live entries, in one replica of each partition.
     """
 
     producers_count: int
@@ -135,7 +136,7 @@ class Census(NamedTuple):
 def read_producers(
     partition: Partition, *, on_bytes: Callable[[int], None] = lambda _: None
 ) -> PartitionProducers:
-    """Read the log of a partition from its start. What cannot be read is noted, and left out."""
+    """Read the log of a partition from its start. Note unreadable parts, and leave them out."""
     state = BulkState()
     seen = _SeenProducers()
     notes: list[str] = []
@@ -160,7 +161,7 @@ def read_producers(
                 stop = found.stop
                 if stop is not None and stop.kind not in END_KINDS:
                     stop = verdict_of(segment, stop, is_active=partition.is_active(files))
-                    if stop.check_id in CUT_CHECK_IDS:  # no end marker, whatever is wrong with it
+                    if stop.check_id in CUT_CHECK_IDS:  # damaged, but no end marker
                         stop = stop._replace(check_id=REFUSED_CHECK_ID)
                 verdicts = found.verdicts
                 if stop is None and end_offset is not None and found.last_offset >= end_offset:
@@ -183,7 +184,7 @@ def read_producers(
             told = in_words(files.log.path, stop)
             notes.append(f"{told}: what follows in it is not counted")
             is_whole = False
-        # A broker passes over these; who reads the records does not.
+        # A broker ignores these. A reader of the records does not.
         notes += [in_words(files.log.path, each) for each in bad]
         spans.append(ledger.span)
         if len(notes) > known_count:
@@ -204,9 +205,9 @@ def _take(
     end_bound: int | None,
     table: HeaderTable,
 ) -> None:
-    """Hand a table of a segment to the producers, and its offsets to the ledger."""
+    """Pass a table of a segment to the producers, and its offsets to the ledger."""
     seen.add(table)
-    # Behind the segment: such an offset cannot be right.
+    # An offset beyond the segment cannot be right.
     if end_bound is not None and table.last_offset.max() >= end_bound:
         is_own = table.last_offset < end_bound
         table = type(table)._make(column[is_own] for column in table)
@@ -215,7 +216,7 @@ def _take(
 
 
 class _SeenProducers:
-    """Sums up batches by producer id."""
+    """Sums of batches by producer id."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Ints, Ints, Ints]] = []
@@ -234,7 +235,7 @@ class _SeenProducers:
         self._fold([(table.producer_id[rows], times, is_data)])
 
     def _fold(self, more: list[tuple[Ints, Ints, Ints]]) -> None:
-        """Keep few rows: as many as there are producers, and some."""
+        """Merge rows to keep few: about as many as there are producers."""
         self._parts += [_by_producer(*each) for each in more]
         self._rows += sum(len(each[0]) for each in self._parts[-len(more) :])
         if self._rows > _FOLD_ROWS:
@@ -242,7 +243,7 @@ class _SeenProducers:
             self._rows = 0
 
     def columns(self) -> tuple[Ints, Ints, Ints]:
-        """Producer ids ascending, first times, data batches."""
+        """Return ascending producer ids, first times, and numbers of data batches."""
         if not self._parts:
             return (np.empty(0, np.int64),) * 3
         ids, times, batches = (np.concatenate(each) for each in zip(*self._parts, strict=True))
@@ -260,7 +261,7 @@ def _by_producer(ids: Ints, times: Ints, batches: Ints) -> tuple[Ints, Ints, Int
 
 
 def _joined(state: BulkState, seen: _SeenProducers, entries: Sequence[ProducerEntry]) -> Producers:
-    """Put together what the replay knows, what was counted, and what only a snapshot has."""
+    """Merge the replayed state, the counts, and the producers that only a snapshot has."""
     columns, count = state.columns, state.columns.count
     ids, first_ms, batches = seen.columns()
     place = np.searchsorted(ids, columns.producer_id[:count])
@@ -316,20 +317,20 @@ def count_producers(partitions: Sequence[Producers], clock: Clock) -> Census:
 
 
 def is_live(producers: Producers, clock: Clock) -> NDArray[np.bool_]:
-    """PROD-10: which have not expired."""
-    # Exact: the clock is no offset, both are far from 2**63.
+    """Return which producers have not expired (PROD-10)."""
+    # Exact: the clock is no offset, and both are far from 2**63.
     return producers.is_open | (producers.last_ms > clock.now_ms - clock.expiration_ms)
 
 
 def new_by_hour(partitions: Sequence[Producers]) -> list[tuple[int, int]]:
-    """Return the beginnings of hours, in ms, and how many ids have their first record in them."""
+    """Return the starts of hours, in ms, and the number of ids whose first record is in each."""
     first_ms = _first_times(partitions)
     hours, counts = np.unique(first_ms[first_ms != _NO_TIME] // HOUR_MS, return_counts=True)
     return list(zip((hours * HOUR_MS).tolist(), counts.tolist(), strict=True))
 
 
 def _first_times(partitions: Sequence[Producers]) -> Ints:
-    """When each producer id was first seen, whatever partition it was in."""
+    """Return the first time of each producer id, over all partitions."""
     if not partitions:
         return np.empty(0, np.int64)
     ids = np.concatenate([each.producer_id for each in partitions])
@@ -338,7 +339,7 @@ def _first_times(partitions: Sequence[Producers]) -> Ints:
 
 
 def heap_bytes(producers: Producers, is_known: NDArray[np.bool_]) -> int:
-    """Estimate what the known ones of a partition take of a broker's heap, in bytes."""
+    """Estimate the heap bytes of the known producers of a partition in a broker."""
     count = int(is_known.sum())
     if not count:
         return 0

@@ -1,8 +1,8 @@
-"""What is there: one summary of a partition and one of each of its segments, from one pass.
+"""The summary of a partition and of each of its segments, from one pass.
 
-The pass reads every `.log` from end to end and verifies checksums; records are not decompressed.
-Batches that give no records (a wrong checksum, a magic or a codec that does not exist, an
-impossible number of records) are in no count. What cannot be known is None, never 0.
+The pass reads every `.log` from end to end and verifies checksums. It does not decompress records.
+Batches without readable records (a wrong checksum, an unknown magic or codec, an impossible number
+of records) are in no count. Unknown values are None, never 0.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
     from storage.log.segment import Segment
 
-# Below this the import of numpy would cost more than the whole pass.
+# Below this, importing numpy would cost more than the whole pass.
 MAX_TOLD_VERDICTS_COUNT = 10
 
 
 class SegmentSummary(NamedTuple):
     """One segment. Counts of index entries are None if the index is missing or unreadable.
 
-    `min_timestamp_ms` is the smallest first timestamp of a batch; None if no batch tells (v0, or
-    only batches that hold a delete horizon there). `records_count` is None if compressed legacy
-    messages are in it. `snapshot` tells whether there is a producer snapshot at the base offset.
+    `min_timestamp_ms` is the smallest first timestamp of a batch. It is None if no batch has it
+    (v0, or only batches with a delete horizon in that field). `records_count` is None if the
+    segment has compressed legacy messages. `snapshot`: the base offset has a producer snapshot.
     """
 
     topic: str
@@ -77,15 +77,15 @@ class SegmentSummary(NamedTuple):
 class PartitionDescription(NamedTuple):
     """One partition directory.
 
-    `local_log_start_offset` is above `log_start_offset` where the offsets between them are in
-    remote storage only. `high_watermark` is the checkpointed one, `stopped` how its log dir was
-    left, `verdict` the worst of its segments (None: not one could be opened), or that acknowledged
-    offsets are missing. `log_end_offset` and `last_stable_offset` are None where the last `.log`
-    could not be read up to its end: the log may go on behind what was read.
+    `local_log_start_offset` is above `log_start_offset` if the offsets between them are in remote
+    storage only. `high_watermark` is the checkpointed high watermark. `stopped` is how its log dir
+    was stopped. `verdict` is the worst of its segments, or that acknowledged offsets are missing.
+    It is None if no segment could be opened. `log_end_offset` and `last_stable_offset` are None if
+    the last `.log` could not be read up to its end. The log may then continue after the bytes read.
 
     `uncompacted_records_count`, `uncompacted_bytes`, `dirty_ratio` and `uncompacted_since_ms` are
-    of closed segments that no cleaner has gone through; None where the topic is not compacted, as
-    far as is known.
+    of closed segments that no cleaner has processed. They are None if the topic is not compacted,
+    as far as eoctl knows.
     """
 
     topic: str
@@ -122,8 +122,8 @@ class PartitionDescription(NamedTuple):
 class Description(NamedTuple):
     """Everything about one partition directory.
 
-    `problems` could not be read or parsed; `remarks` are sentences about bad stretches and about
-    what was noticed on the way.
+    `problems` could not be read or parsed. `remarks` are sentences about bad stretches and about
+    other observations.
     """
 
     summary: PartitionDescription
@@ -131,15 +131,15 @@ class Description(NamedTuple):
     placed: InCluster
     problems: tuple[Problem, ...]
     remarks: tuple[str, ...]
-    is_bad: bool  # damaged, torn where a clean stop leaves no torn tail, or not all of it there
-    is_unreadable: bool  # the operating system would not give a part of it
+    is_bad: bool  # damaged, torn although a clean stop leaves no torn tail, or incomplete
+    is_unreadable: bool  # the operating system did not return a part of it
 
 
 class _Tally:
     """Counts over the batches of one segment."""
 
     def __init__(self, base_offset: int) -> None:
-        """Begin with the segment of that base offset."""
+        """Begin with the segment of this base offset."""
         self.ledger = OffsetLedger(base_offset)
         self.batches_count = 0
         self.records_count: int | None = 0
@@ -151,13 +151,13 @@ class _Tally:
 
     @property
     def next_offset(self) -> int:
-        """One above the last batch whose offset is right; -1: there was none."""
+        """The offset after the last batch whose offset is right. -1 if there is none."""
         return -1 if self.last_offset is None else self.last_offset + 1
 
     def add_batch(
         self, batch: ScannedBatch, segment: Segment, *, is_offset_right: bool, is_lost: bool
     ) -> None:
-        """Count one batch whose checksum is right; one whose records are lost is in no count."""
+        """Count a batch with a right checksum. A batch whose records are lost is in no count."""
         header = batch.header
         if is_offset_right:
             self.last_offset = header.last_offset
@@ -230,7 +230,7 @@ class _Tally:
 
 
 def first_timestamp_ms(header: BatchHeader) -> int:
-    """Timestamp of the first record as far as the header tells; -1 if it does not."""
+    """Return the timestamp of the first record. -1 if the header does not have it."""
     if header.magic < MAGIC_V2 or header.is_log_append_time:
         return header.max_timestamp_ms
     return -1 if header.delete_horizon_ms is not None else header.base_timestamp_ms
@@ -247,7 +247,7 @@ def describe_partition(
     Args:
         partition: listed, not yet read.
         image: the cluster's state, for replicas, leader and ISR.
-        on_bytes: told after each segment how many bytes that were.
+        on_bytes: called after each segment with its number of bytes.
     """
     transactions = OpenTransactions(
         log_start_offset=partition.log_start_offset or 0, high_watermark=partition.high_watermark
@@ -332,7 +332,7 @@ def _tell_uncompacted(
 
 
 def _forget(partition: Partition, transactions: OpenTransactions) -> list[str]:
-    """Leave out open transactions that a broker does not know; return what comes of them."""
+    """Remove open transactions that a broker does not know. Return sentences about them."""
     if not len(transactions):
         return []
     from recovery.replay.recover_state import exposed_text, forgotten_transactions
@@ -344,14 +344,14 @@ def _forget(partition: Partition, transactions: OpenTransactions) -> list[str]:
 
 
 def _unknown_ends(partition: Partition) -> tuple[UnknownTransaction, ...]:
-    """Return the transactions whose outcome damage hides; numpy is loaded for nothing else here."""
+    """Return the transactions whose outcome damage hides. Only this function loads numpy."""
     from recovery.transactions.unknown_ends import find_ends, log_files_of
 
     return tuple(find_ends(log_files_of(partition)).unknown)
 
 
 class _ReadLog(NamedTuple):
-    """What all segments of a partition came to."""
+    """The result of all segments of a partition."""
 
     segments: list[SegmentSummary]
     verdicts: list[tuple[SegmentFiles, Verdict]]
@@ -365,7 +365,7 @@ def _read_log(
     transactions: OpenTransactions,
     on_bytes: Callable[[int], None] | None,
 ) -> _ReadLog:
-    """Read the segments in order; one that has gone meanwhile is left out."""
+    """Read the segments in order. Leave out a segment that has gone meanwhile."""
     found = _ReadLog(segments=[], verdicts=[], codecs=set(), producer_ids=set(), spans=[])
     for files in partition.segments:
         tally, verdicts = _read_segment(partition, files, transactions)
@@ -384,14 +384,14 @@ def _read_log(
 def _ends(
     last: SegmentSummary, verdicts: Sequence[tuple[SegmentFiles, Verdict]]
 ) -> tuple[int, int | None]:
-    """Where reading ended, and where the log ends; None: the disk did not give its end."""
+    """Return where reading ended, and the log end. None if the disk did not return its end."""
     end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
     said = (verdict for files, verdict in verdicts if files.log.path == last.path)
     return end_offset, end_offset if is_read_to_end(said, last.log_bytes) else None
 
 
 def unlisted(selected: Selected, problem: AccessError) -> Description:
-    """Describe a partition directory that cannot be listed: hardly anything is known."""
+    """Describe a partition directory that cannot be listed: almost nothing is known."""
     directory, log_dir = selected
     summary = PartitionDescription(
         topic=directory.name.topic,
@@ -438,7 +438,7 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
 def _read_segment(
     partition: Partition, files: SegmentFiles, transactions: OpenTransactions
 ) -> tuple[_Tally, list[Verdict] | None]:
-    """Scan one segment; the verdicts are None if it could not be opened."""
+    """Scan one segment. The verdicts are None if it could not be opened."""
     tally = _Tally(files.base_offset)
     bounds = partition.bounds(files)
     try:
@@ -459,7 +459,7 @@ def _read_segment(
                 if batch.crc_ok is not False:
                     is_offset_right = batch.pos not in doubtful.positions
                     header = placed = batch.header
-                    if not is_offset_right and tally.next_offset >= 0:  # as `put_right`
+                    if not is_offset_right and tally.next_offset >= 0:  # like `put_right`
                         placed = header._replace(base_offset=tally.next_offset)
                     transactions.add_batch(placed)
                     is_lost = lost.has(batch)
@@ -479,9 +479,9 @@ def _missing(
     span: OffsetSpan,
     verdicts: Sequence[tuple[SegmentFiles, Verdict]],
 ) -> tuple[Missing, ...]:
-    """Return what was acknowledged and is not on disk.
+    """Return the acknowledged offsets that are not on disk.
 
-    Nothing is known of an end that was not read. Gaps of a segment with damage are that damage.
+    Nothing is known of an unread end. The gaps of a damaged segment belong to its damage.
     """
     if partition.segments and log_end_offset is None:
         return tuple(partition.acknowledged.holes())
@@ -491,7 +491,7 @@ def _missing(
 
 
 def _tell_end(partition: Partition, read: int | None, end: int | None) -> Iterator[str]:
-    """Where reading ended, if that is not the end of the log."""
+    """Yield where reading ended, if that is not the end of the log."""
     if read is not None and end is None:
         yield (
             f"{partition.path}: the log end is unknown, it is {read} at least: the last .log "
@@ -500,7 +500,7 @@ def _tell_end(partition: Partition, read: int | None, end: int | None) -> Iterat
 
 
 def _is_gone(partition: Partition, files: SegmentFiles) -> bool:
-    """Was the segment removed since the listing, as a broker at work does? Adds a note."""
+    """Return whether a running broker removed the segment since the listing. Adds a note."""
     if os.path.lexists(files.log.path):
         return False
     partition.refresh()
@@ -536,7 +536,7 @@ def _segment_summary(
 
 
 def codec_names(codecs: Iterable[int]) -> tuple[str, ...]:
-    """Names in the order of the codec ids; an unknown id is its number."""
+    """Return names in the order of the codec ids. An unknown id is its number."""
     from storage.formats.compression import Codec
 
     known = {int(each): each.label for each in Codec}

@@ -1,7 +1,7 @@
-"""Where something lies: an offset, a time, a key or a byte position, and what the indexes say.
+"""Find an offset, a time, a key or a byte position, and compare the indexes with it.
 
-The place itself never depends on an index. Beside it stands what each index says of it: the entry
-that a reader would begin at, and whether that entry holds.
+The result never depends on an index. It also has the entry of each index where a reader would
+begin, and whether that entry is right.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Location(NamedTuple):
-    """A batch, a record in it if one is meant, and the index entries that lead there.
+    """A batch, a record in it if the search is for a record, and the index entries that lead there.
 
-    `offset` and `timestamp_ms` are the record's; None for a batch as a whole, or if the record
-    cannot be read. `*_holds` is None if the index has no entry to begin at. `crc_ok` is that of
-    the batch.
+    `offset` and `timestamp_ms` are the record's. They are None for a whole batch, or if the record
+    cannot be read. `*_holds` is None if the index has no entry to begin at. `crc_ok` is the
+    batch's.
     """
 
     topic: str
@@ -56,12 +56,12 @@ class Location(NamedTuple):
 
 
 class Search:
-    """Answers for one partition.
+    """The searches of one partition.
 
     Attributes:
-        notes: why a result is not what was asked for, or is missing.
-        is_unreadable: a part of the log could not be read: there may be more than was found.
-        is_damaged: a log that was closed has bytes behind its last batch.
+        notes: why a result differs from the request, or is missing.
+        is_unreadable: a part of the log could not be read: there may be more results.
+        is_damaged: a closed log has bytes after its last batch.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -72,7 +72,7 @@ class Search:
         self._entries: dict[int, tuple[Sequence[OffsetIndexEntry], Sequence[TimeIndexEntry]]] = {}
 
     def by_offset(self, offset: int) -> Location | None:
-        """Find the record with an offset; without one, the next batch above it, and a note."""
+        """Find the record with an offset. Without it, find the next batch above, and add a note."""
         partition = self.partition
         log_start = partition.local_log_start_offset
         if log_start is not None and offset < log_start:
@@ -83,7 +83,7 @@ class Search:
             return None
         record = self._record(place.files, place.batch, offset)
         header = place.batch.header
-        # A batch that cannot be read may have the record all the same.
+        # An unreadable batch may have the record all the same.
         if record is None and not self.is_unreadable:
             where = "the batch that spans it"
             if header.magic >= 2 and not header.base_offset <= offset <= header.last_offset:
@@ -103,7 +103,7 @@ class Search:
         )
 
     def by_key(self, key: bytes) -> Iterator[Location]:
-        """Give every record with a key, in log order. Reads and decompresses everything."""
+        """Yield every record with a key, in log order. Reads and decompresses everything."""
         read = self.partition.read(self.partition.local_log_start_offset or 0)
         is_found = False
         for placed in read:
@@ -131,14 +131,14 @@ class Search:
             self.notes.append("no record has that key")
 
     def by_position(self, pos: int, *, base_offset: int | None = None) -> Location | None:
-        """Find the batch that holds a byte of a segment.
+        """Find the batch with a byte of a segment.
 
         Args:
             pos: from the start of the segment's file.
-            base_offset: of the segment; None if the partition has only one.
+            base_offset: of the segment. None if the partition has only one.
 
         Raises:
-            UsageError: the segment is not named, or does not exist.
+            UsageError: no segment is given, or it does not exist.
         """
         segments = self.partition.segments
         if base_offset is None and len(segments) != 1:
@@ -228,7 +228,7 @@ class Search:
     def _index_entry(
         self, files: SegmentFiles, offset: int
     ) -> tuple[int | None, int | None, bool | None]:
-        """Offset, position and truth of the entry that a reader of `offset` begins at."""
+        """Return the entry that a reader of `offset` begins at: offset, position, and its truth."""
         entries, _ = self._indexes(files)
         relative_offset = offset - files.base_offset
         place = bisect_right(entries, relative_offset, key=attrgetter("relative_offset"))
@@ -242,7 +242,7 @@ class Search:
     def _time_index_entry(
         self, files: SegmentFiles, timestamp_ms: int
     ) -> tuple[int | None, int | None, bool | None]:
-        """Timestamp, offset and truth of the entry that a search for the time begins at."""
+        """Return the entry that a search by time begins at: timestamp, offset, and its truth."""
         entries, times = self._indexes(files)
         place = bisect_right(times, timestamp_ms, key=attrgetter("timestamp_ms"))
         if not place:
@@ -257,7 +257,7 @@ class Search:
     def _indexes(
         self, files: SegmentFiles
     ) -> tuple[Sequence[OffsetIndexEntry], Sequence[TimeIndexEntry]]:
-        """Entries of both indexes, read once: a key may be found thousands of times."""
+        """Return the entries of both indexes, read once: a key may be found thousands of times."""
         if files.base_offset not in self._entries:
             self._entries[files.base_offset] = (
                 self.partition.index_entries(files),

@@ -1,4 +1,4 @@
-"""What is lost, aborted or there twice, and what differs from another copy, record by record.
+"""Lost, aborted and duplicate records, and differences between replicas, record by record.
 
 From the entry down: against, sides, survey, content_rows, rows.
 """

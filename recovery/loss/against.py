@@ -1,11 +1,11 @@
-"""Two directories, or before and after: which records are gone, new or changed, by offset and key.
+"""A comparison of two directories, or before and after: gone, new and changed records.
 
-Both logs are read in order of their offsets, side by side, so memory does not depend on them. Only
-what lies at or above both log starts is compared: what one of them has deleted by retention is no
-loss. Where one of them is damaged, what it had there is not known, and that is told.
+Both logs are read side by side in the order of their offsets, so memory does not depend on them.
+Only offsets at or above both log starts are compared: records that retention deleted are no loss.
+If one log is damaged, its records there are unknown, and a note says so.
 
-A reader passes over intact batches whose offsets cannot be right. Their records count as gone if
-the directory that is looked at has them nowhere.
+A reader skips intact batches whose offsets cannot be right. Their records count as gone if the
+examined directory has them nowhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class _Record(NamedTuple):
-    """One record of one side."""
+    """A record of a side."""
 
     timestamp_ms: int
     producer_id: int
@@ -50,7 +50,7 @@ class _Record(NamedTuple):
 
 
 class _Cursor:
-    """Goes through the records of one side."""
+    """A position in the records of one side."""
 
     def __init__(self, reading: SideRecords) -> None:
         self._blocks = iter(reading)
@@ -60,14 +60,14 @@ class _Cursor:
         self.next_block()
 
     def next_block(self) -> None:
-        """Go to the next block; `rows` is None behind the last one."""
+        """Go to the next block. `rows` is None after the last block."""
         self.rows = next(self._blocks, None)
         self.at = 0
         self._offsets = [] if self.rows is None else self.rows.offset.tolist()
 
     @property
     def offset(self) -> int | None:
-        """Of the record that it stands at; None at the end."""
+        """The offset of the current record. None at the end."""
         return None if self.rows is None else self._offsets[self.at]
 
     def advance(self) -> None:
@@ -88,17 +88,17 @@ class _Cursor:
 
 
 class AgainstSurvey:
-    """One comparison; iterate over `rows`, then see the rest.
+    """One comparison. Iterate over `rows`, then read the attributes.
 
     Attributes:
         other: as given.
-        summaries: a row per partition that both or one of them have.
+        summaries: a row per partition of either side.
         notes: sentences for people.
-        is_short: a part of one of them could not be read or listed.
+        is_short: a part of a side could not be read or listed.
     """
 
     def __init__(self, side: Side, other: Side, *, on_bytes: Callable[[int], object] = int) -> None:
-        """`side` is looked at, `other` is what it is held against."""
+        """Compare `side` with `other`."""
         self._side = side
         self.other = other
         self._on_bytes = on_bytes
@@ -108,7 +108,7 @@ class AgainstSurvey:
         self.is_short = bool(side.shortcomings or other.shortcomings)
 
     def rows(self) -> Iterator[ChangeRow]:
-        """Give the records that differ, partition by partition, by offset."""
+        """Yield the records that differ, partition by partition, by offset."""
         mine, theirs = self._side.partitions, self.other.partitions
         for key in sorted({*mine, *theirs}):
             yield from _ComparedPartition(
@@ -117,17 +117,17 @@ class AgainstSurvey:
 
     @property
     def keys(self) -> set[Key]:
-        """Topic and number of all partitions of both."""
+        """Return topic and number of all partitions of both sides."""
         return {*self._side.partitions, *self.other.partitions}
 
     @property
     def is_changed(self) -> bool:
-        """Something is gone or changed."""
+        """Return whether records are gone or changed."""
         return any(each.gone or each.changed for each in self.summaries)
 
 
 class _ComparedPartition:
-    """One partition of both sides."""
+    """A partition of both sides."""
 
     def __init__(
         self,
@@ -141,7 +141,8 @@ class _ComparedPartition:
         self._key = key
         self._paths = mine and mine.path, theirs and theirs.path
         starts = [0 if each is None else each.log_start_offset for each in (mine, theirs)]
-        # What the change has put below the log start is gone; what retention deletes is not.
+        # Records that a change put below the log start are gone. Records that retention deletes are
+        # not.
         is_before = survey.other.is_before and theirs is not None
         self._from_offset = starts[1] if is_before else max(starts)
         own_offset = max(starts[0], self._from_offset)
@@ -176,7 +177,7 @@ class _ComparedPartition:
         self._sum_up()
 
     def _left_out(self) -> Iterator[ChangeRow]:
-        """Give the records of intact batches that no reader took from the other directory."""
+        """Yield the records of intact batches that no reader took from the other directory."""
         mine, theirs = self._sides
         left_out = [
             LeftOut(partial(theirs.opened, each.path), table)
@@ -233,7 +234,8 @@ class _ComparedPartition:
 
     def _sum_up(self) -> None:
         mine, theirs = self._sides
-        # Of a batch with a wrong offset alone the other side has given all records by now.
+        # Batches with nothing but a wrong offset: the other side has given all their records by
+        # now.
         findings = [
             *mine.findings,
             *(each for each in theirs.findings if each.check_id not in OFFSET_CHECK_IDS),
@@ -273,18 +275,17 @@ def _differences(mine: _Record, theirs: _Record) -> Iterator[str]:
         yield "outcome"
 
 
-# -- partitions as they were before an applied plan, or a run that appended: by its journal's
-#    backup
+# -- partitions before an applied plan, or before an append, from the journal's backup
 #
-# Nothing is put back: a `.log` that was cut is read on in its backup, one that was replaced or
-# removed from there, and what was made is left out.
+# Nothing is restored. A truncated `.log` continues in its backup, a replaced or removed `.log` is
+# read from there, and a new `.log` is left out.
 
 
 Range = tuple[str, int, int]
 
 
 def touched_of(path: str) -> list[str]:
-    """The partition directories that a journal's change has touched.
+    """Return the partition directories that a journal's change has touched.
 
     Raises:
         AccessError, CorruptError: it cannot be read.
@@ -293,7 +294,7 @@ def touched_of(path: str) -> list[str]:
 
 
 def key_of(directory: str) -> Key | None:
-    """Return topic and number by the name of a partition directory; None if it is none."""
+    """Return topic and number from the name of a partition directory. None for any other name."""
     name = parse_partition_name(Path(directory).name)
     return None if name is None else (name.topic, name.partition)
 
@@ -303,7 +304,7 @@ def side_before(path: str) -> Side:
 
     Raises:
         AccessError, FormatError: it cannot be read.
-        RefusedError: the old bytes are no longer there, or never were kept.
+        RefusedError: the old bytes are gone, or were never kept.
         UsageError: it touched no partition.
     """
     journal = read_journal(path)
@@ -355,7 +356,7 @@ def _partition(journal: Journal, directory: str) -> PartitionSide:
 
 
 def _log_start(journal: Journal, directory: str) -> int:
-    """Where the log began, by the checkpoint as it was; 0 where nothing is said of it."""
+    """Return the old log start offset from the checkpoint, 0 if the checkpoint does not have it."""
     path = Path(directory).parent / LOG_START_NAME
     step = next((each for each in journal.steps if each.path == str(path)), None)
     if step is not None and step.backup_kind in {BackupKind.LINK, BackupKind.COPY}:
@@ -376,9 +377,9 @@ def _is_in(step: JournalStep, directory: str) -> bool:
 
 
 def _ranges(journal: Journal, step: JournalStep) -> list[Range] | None:
-    """Where the old bytes of a file are; None: it was not there.
+    """Return where the old bytes of a file are. None if it did not exist.
 
-    The backup of a cut lacks the zeros at its end.
+    The backup of a truncation lacks the zeros at its end.
     """
     if step.before is None:
         return None

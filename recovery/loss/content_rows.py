@@ -1,4 +1,4 @@
-"""Records of a piece with their contents at hand, none of which is copied unless asked for."""
+"""Records of a piece with their contents, which are copied only on access."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Content(NamedTuple):
 
 
 class ContentRows(ABC):
-    """Some records in log order; use them before the next ones are asked for.
+    """Some records in log order. Use them before fetching the next records.
 
     Attributes:
-        offset, timestamp_ms, producer_id, producer_epoch, outcome: columns, a row a record.
+        offset, timestamp_ms, producer_id, producer_epoch, outcome: columns, one row per record.
     """
 
     offset: Ints
@@ -52,19 +52,19 @@ class ContentRows(ABC):
 
     @property
     def num_rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.offset)
 
     @abstractmethod
     def content(self, row: int) -> Content:
-        """Return what a record says."""
+        """Return key, value and headers of a record."""
 
     def key(self, row: int) -> bytes | None:
         """Return the key of a record."""
         return self.content(row).key
 
     def is_same(self, other: ContentRows) -> bool:
-        """Whether it is seen at once that all of it is the same; False where it is not."""
+        """Return whether both are quickly seen to be the same. False if that is not certain."""
         del other
         return False
 
@@ -100,7 +100,7 @@ class _TableContents(ContentRows):
         return Content(self.key(row), value, headers)
 
     def is_same(self, other: ContentRows) -> bool:
-        """Tell of records that lie in the same bytes."""
+        """Compare the bytes of the records."""
         if not isinstance(other, _TableContents) or self.num_rows != other.num_rows:
             return False
         is_alike = all(
@@ -127,7 +127,7 @@ def _relative_is_same(one: Ints, two: Ints) -> bool:
 
 
 def _inside(records: RecordTable) -> slice:
-    """Where in the source all keys, values and headers are."""
+    """Return the range of all keys, values and headers in the source."""
     if not records.row_count:
         return slice(0, 0)
     start = int(records.key_pos[0])
@@ -160,7 +160,7 @@ class _SingleContents(ContentRows):
 
 
 class ContentBuilder:
-    """Makes ContentRows for a `PieceReader`."""
+    """A builder of ContentRows for a `PieceReader`."""
 
     has_content = True
 

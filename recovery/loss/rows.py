@@ -9,7 +9,7 @@ KEY_BYTES = 256  # of a key that is shown
 
 
 class LossKind(StrEnum):
-    """What became of some offsets, worst first."""
+    """The fate of some offsets, worst first."""
 
     LOST = "lost"
     UNKNOWN = "unknown"
@@ -19,25 +19,25 @@ class LossKind(StrEnum):
 
 
 class LossRow(NamedTuple):
-    """Some offsets of a partition that a consumer misses, is not given, or is given twice.
+    """Some offsets of a partition that a consumer misses, cannot read, or reads twice.
 
-    Offsets and times are inclusive. What cannot be known is None.
+    Offsets and times are inclusive. Unknown values are None.
 
     Attributes:
         kind: lost, unknown, suspected, duplicate or aborted.
-        topic, partition: whose; None where nothing says whose they are.
-        base_offset, last_offset: of what is lost the most that can be gone; of an aborted
-            transaction its first and last record; of one whose outcome is unknown, its readable
-            batches; of a duplicate the repeat.
-        offsets_count: of what is lost, at most.
-        records_count: of an aborted transaction, above the log start; of a repeat, what it has in
-            common with the first copy.
-        first_timestamp_ms, last_timestamp_ms: of the records; of what is lost, of the last record
-            before it and the first one behind it.
-        producer_id, producer_epoch: who wrote it; of damaged bytes as far as they tell.
-        first_key, last_key: of the records, at most KEY_BYTES of each; of damaged bytes as above.
-        is_acknowledged: below the high watermark or the recovery point; None: not known.
-        reason: what is wrong, or where the marker or the first copy is.
+        topic, partition: None if unknown.
+        base_offset, last_offset: of a loss the largest possible range. Of an aborted transaction
+            its first and last record. Of a transaction of unknown outcome its readable batches. Of
+            a duplicate the repeat.
+        offsets_count: of a loss, at most.
+        records_count: of an aborted transaction, above the log start. Of a repeat, the records in
+            common with the first batch.
+        first_timestamp_ms, last_timestamp_ms: of the records. Of a loss, of the last record before
+            it and the first record after it.
+        producer_id, producer_epoch: the writer. Of damaged bytes as far as they decode.
+        first_key, last_key: of the records, at most KEY_BYTES of each. Of damaged bytes as above.
+        is_acknowledged: below the high watermark or the recovery point. None if unknown.
+        reason: the problem, or the place of the marker or the first batch.
         check_id: the broken rule, "" if none is.
         start_pos, end_pos: damaged bytes.
         path: the segment, or the directory.
@@ -65,16 +65,17 @@ class LossRow(NamedTuple):
 
 
 class LossSummary(NamedTuple):
-    """What became of one partition directory.
+    """The losses of one partition directory.
 
     Attributes:
-        lost_offsets: at most; None: unknown. `lost_ranges` is the number of rows.
-        aborted_transactions, aborted_records: that have a marker and records above the log start.
-        duplicate_records: in batches that repeat the sequences of another one; None: unknown.
+        lost_offsets: at most. None if unknown. `lost_ranges` is the number of rows.
+        aborted_transactions, aborted_records: with a marker and records above the log start.
+        duplicate_records: in batches that repeat the sequences of an earlier batch. None if
+            unknown.
         open_records: of transactions without a marker.
         unknown_records: of transactions whose marker may be damaged or absent.
-        records: all that are given by a reader without isolation.
-        log_start_offset, log_end_offset: of what is there; None: not known.
+        records: all records that a read_uncommitted reader gets.
+        log_start_offset, log_end_offset: of the log on disk. None if unknown.
         path: the directory.
     """
 
@@ -94,7 +95,7 @@ class LossSummary(NamedTuple):
 
 
 class ChangeKind(StrEnum):
-    """How two sides differ: gone is in the first side only, new in the second side only."""
+    """The kind of a difference: gone is in the first side only, new in the second side only."""
 
     GONE = "gone"
     CHANGED = "changed"
@@ -105,12 +106,12 @@ class ChangeRow(NamedTuple):
     """A record that is not the same in two directories, or before and after.
 
     Attributes:
-        kind: gone: the record is in A only; new: in B only; changed.
-        topic, partition, offset: which.
-        timestamp_ms, producer_id, producer_epoch: of the record in B; of a gone record, in A.
+        kind: gone: the record is in A only. new: in B only. changed: in both.
+        topic, partition, offset: of the record.
+        timestamp_ms, producer_id, producer_epoch: of the record in B. Of a gone record, in A.
         key: likewise, at most KEY_BYTES of it.
         differences: of a changed record: key, value, headers, timestamp, producer, outcome.
-        path, other_path: the directories in B and in A; None: there is none.
+        path, other_path: the directories in B and in A. None if there is none.
     """
 
     kind: ChangeKind
@@ -127,12 +128,12 @@ class ChangeRow(NamedTuple):
 
 
 class ChangeSummary(NamedTuple):
-    """What became of the records of one partition.
+    """The differences of one partition.
 
     Attributes:
         gone, new, changed, equal: records.
-        from_offset: where the comparison begins: the higher log start of the two.
-        is_whole: all of both could be read.
+        from_offset: the start of the comparison: the higher log start of the two.
+        is_whole: both sides could be read completely.
     """
 
     topic: str
@@ -148,5 +149,5 @@ class ChangeSummary(NamedTuple):
 
 
 def shown(key: bytes | None) -> bytes | None:
-    """Return as much of a key as is shown."""
+    """Return the shown part of a key."""
     return None if key is None else bytes(key[:KEY_BYTES])

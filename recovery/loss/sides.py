@@ -1,4 +1,4 @@
-"""What two directories are compared by: for each partition its segments, and how they are read."""
+"""The two sides of a comparison: the segments of each partition, and how to read them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLUMNS = ("offset", "key")
 
 
 class PartitionSide(NamedTuple):
-    """One partition of a side.
+    """A partition of a side.
 
     Attributes:
         path: the directory.
-        log_start_offset: below it nothing counts.
+        log_start_offset: lower offsets do not count.
         places: its segments, by base offset.
         opener: opens them.
     """
@@ -43,13 +43,13 @@ class PartitionSide(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One of the two: partitions by topic and number.
+    """One side: partitions by topic and number.
 
     Attributes:
         notes: for people.
         problems: what could not be listed, so that partitions may be missing here.
-        absent: topic, and what is to be said, of partitions that it should have.
-        is_before: it is the other one before a change, so its log start is what counted.
+        absent: topic and sentence of each absent partition.
+        is_before: the other side before a change, so its log start counts.
     """
 
     partitions: dict[Key, PartitionSide]
@@ -60,7 +60,7 @@ class Side(NamedTuple):
 
     @property
     def shortcomings(self) -> list[str]:
-        """All that may be missing, in words."""
+        """Return all sentences about possibly missing data."""
         return [*self.problems, *(said for _, said in self.absent)]
 
 
@@ -73,7 +73,7 @@ def side_of(
     partitions of other topics are left out.
 
     Raises:
-        AccessError, UsageError: as `plan_export`.
+        AccessError, UsageError: as in `plan_export`.
     """
     plan = plan_export(paths, ExportOptions(to="", columns=COLUMNS))
     places: dict[str, dict[str, SegmentPlace]] = {}
@@ -107,10 +107,10 @@ def side_of(
 
 
 class SideRecords:
-    """The records of one partition of a side, from an offset on; iterate once.
+    """The records of one partition of a side, from an offset on. Iterate once.
 
     Attributes:
-        findings: bad stretches, complete when the iteration is.
+        findings: bad stretches, complete after the iteration.
     """
 
     def __init__(
@@ -137,24 +137,24 @@ class SideRecords:
             self._on_bytes(place.file_bytes)
 
     def opened(self, path: str) -> Segment:
-        """Open one of its segments. Raises AccessError."""
+        """Open a segment of the side. Raises AccessError."""
         assert self._side is not None
         return self._side.opener(next(each for each in self._side.places if each.path == path))
 
     def intact(self, finding: ReadFinding) -> Iterator[HeaderTable]:
-        """Give the intact batches in a bad stretch."""
+        """Yield the intact batches in a bad stretch."""
         with self.opened(finding.path) as segment:
             yield from intact_batches(segment, finding.start_pos, finding.end_pos)
 
     def stretches(self) -> Iterator[tuple[Callable[[], Segment], int, int | None]]:
-        """Give all segments with the offsets they hold; see `dropped_batches`."""
+        """Yield all segments with their offsets. See `dropped_batches`."""
         if self._side is not None:
             for place in self._side.places:
                 yield partial(self._side.opener, place), 0, None
 
 
 def total_bytes(sides: Iterable[Side]) -> int:
-    """How much there is to read."""
+    """Return the number of bytes to read."""
     return sum(
         place.file_bytes
         for side in sides

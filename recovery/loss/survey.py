@@ -1,8 +1,8 @@
-"""What of some partitions is lost, there twice, or aborted: by offsets, time, producer and key.
+"""A survey of lost, duplicate and aborted records: offsets, times, producers and keys.
 
-Lost is what the list of an export has: made of the same pieces, read by the same reader, and
-below the log start of the checkpoint nothing is. Aborted is what has an abort marker. There
-twice is what `duplicates` proves.
+Losses are the same as in the list of an export: the same pieces, the same reader, and nothing below
+the checkpointed log start. Aborted transactions have an abort marker. Duplicates come from the
+search of `duplicates`.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from storage.places.log_reader import ReadFinding
 
 
-# -- the aborted transactions of a partition: by their markers, with the records that are there
+# -- the aborted transactions of a partition: their markers, and the records on disk
 
 
 class Aborted(NamedTuple):
-    """A transaction that was aborted, by its records; `marker_offset` is where its marker lies."""
+    """An aborted transaction and its records. `marker_offset` is the offset of its marker."""
 
     producer_id: int
     producer_epoch: int
@@ -81,7 +81,7 @@ class Aborted(NamedTuple):
 def _abort_markers(
     events: LogEvents[SegmentPlace], log_start_offset: int
 ) -> dict[int, NDArray[np.int64]]:
-    """Return where aborted transactions end, by producer id."""
+    """Return the marker offsets of aborted transactions, by producer id."""
     markers: dict[int, list[int]] = {}
     pairs = TransactionPairs()
     for table, marker in events:
@@ -95,18 +95,18 @@ def _abort_markers(
 
 
 class AbortedTransactions:
-    """Puts records together to transactions; the records come in log order.
+    """A grouping of records into transactions. The records must come in log order.
 
-    Memory goes with the number of abort markers, eight bytes each.
+    Each abort marker takes eight bytes of memory.
 
     Attributes:
-        unknown: transactions whose outcome nothing shows.
+        unknown: transactions of unknown outcome.
     """
 
     def __init__(self, places: Iterable[SegmentPlace], log_start_offset: int) -> None:
         """Read the markers: the headers of all segments.
 
-        What cannot be opened is passed over: who reads the records of it tells of that.
+        Segments that cannot be opened are skipped. The reader of their records reports them.
         """
         listed = tuple(places)
         events = LogEvents(listed, open_place)
@@ -120,7 +120,7 @@ class AbortedTransactions:
         self._found: dict[tuple[int, int], Aborted] = {}
 
     def take(self, rows: ContentRows) -> Iterator[Aborted]:
-        """Take the next records; gives the transactions whose marker lies before them."""
+        """Take the next records. Yield the transactions whose marker is before them."""
         if rows.num_rows and self._found:
             yield from self._ended_before(int(rows.offset[0]))
         at = np.flatnonzero(rows.outcome == ABORT)
@@ -144,7 +144,7 @@ class AbortedTransactions:
             self._add(rows, at[start:end].tolist(), int(marker[start]))
 
     def finish(self) -> Iterator[Aborted]:
-        """Give the others."""
+        """Yield the remaining transactions."""
         yield from self._ended_before(None)
 
     def _add(self, rows: ContentRows, at: list[int], marker_offset: int) -> None:
@@ -183,17 +183,17 @@ class AbortedTransactions:
             yield self._found.pop(name)
 
 
-# -- what can still be said of records that are lost: when they were written, by whom, their keys
+# -- known facts about lost records: their times, producers and keys
 #
-# The time is bounded by the records around them. Damaged bytes tell of a producer and of keys as
-# far as they still decode; nothing vouches for that, since their checksum is wrong.
+# The records around a loss bound its time. Damaged bytes have a producer and keys as far as they
+# still decode. These are unconfirmed, because the checksum is wrong.
 
 
-MAX_BATCHES = 1000  # of one damaged stretch that are looked at
+MAX_BATCHES = 1000  # of one damaged stretch, at most
 
 
 class Trace(NamedTuple):
-    """What is known of a lost range; None: nothing."""
+    """The known facts about a lost range. None if unknown."""
 
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
@@ -204,18 +204,18 @@ class Trace(NamedTuple):
 
 
 class Traces:
-    """Looks around the losses of one directory."""
+    """The traces of the losses of one directory."""
 
     def __init__(self, directory: str) -> None:
         self._partition: Partition | None = None
         if not is_uri(directory):
             try:
                 self._partition = Partition.of(select_partition(directory))
-            except EoctlError:  # gone, or never there: told by who has listed it
+            except EoctlError:  # absent: the listing has reported it
                 self._partition = None
 
     def of(self, lost: LostRange) -> Trace:
-        """Return what is known of a loss."""
+        """Return the known facts about a loss."""
         first_ms = last_ms = None
         if lost.base_offset is not None and lost.base_offset > 0:
             first_ms = self._time_at(lost.base_offset - 1, is_before=True)
@@ -249,7 +249,7 @@ class Traces:
 
 
 def _with_content(trace: Trace, segment: Segment, lost: LostRange) -> Trace:
-    """Add what the damaged batches say whose frames lie in the range."""
+    """Add the contents of damaged batches whose frames are in the range."""
     scan = segment.scan(start_pos=lost.start_pos or 0, end_pos=lost.end_pos, is_active=False)
     sessions: set[tuple[int, int]] = set()
     keys: list[bytes | None] = []
@@ -291,12 +291,12 @@ def _keys_of(segment: Segment, batch: ScannedBatch) -> list[bytes | None]:
 
 
 PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
-# Of records nothing but these is looked at, and a decoder of columns need not be there for it.
+# Only these fields of records are read, so no decoder of columns is necessary.
 OPTIONS = ExportOptions(to="", columns=("offset", "key"))
 
 
 class SurveyedPiece(NamedTuple):
-    """What is known of a piece that was read; see `recovery.export.lost.PieceRead`."""
+    """The facts about a piece that was read. See `recovery.export.lost.PieceRead`."""
 
     piece: ExportPiece
     findings: tuple[ReadFinding, ...]
@@ -304,24 +304,24 @@ class SurveyedPiece(NamedTuple):
 
 
 class LossSurvey:
-    """One survey; iterate over `rows`, then see the rest.
+    """One survey. Iterate over `rows`, then read the attributes.
 
     Attributes:
         summaries: a row per partition directory.
-        lost: all that is lost, as an export lists it.
-        by_changes: what applied changes of eoctl took from the partitions, by their journals.
+        lost: all losses, as an export lists them.
+        by_changes: records that applied changes of eoctl removed, from their journals.
         notes: sentences for people.
-        is_lost: something that was acknowledged, or was there, is gone or damaged, if only the
-            frame of a batch; or sequences of a producer are missing.
-        is_short: a part could not be read, or not be judged.
-        suspected_records: that no batch has, by the sequences of their producers.
-        total_bytes: that are to be read for the first rows.
+        is_lost: something acknowledged or on disk is gone or damaged, even if only the frame of a
+            batch, or sequences of a producer are missing.
+        is_short: a part could not be read or judged.
+        suspected_records: records that no batch has, by the sequences of their producers.
+        total_bytes: to read before the first rows.
     """
 
     def __init__(
         self, paths: Sequence[str], space: SpillSpace, *, on_bytes: Callable[[int], object] = int
     ) -> None:
-        """List what is to be read. Raises as `plan_export`."""
+        """List the pieces to read. Raises the errors of `plan_export`."""
         self._plan: ExportPlan = plan_export(paths, OPTIONS)
         self._paths = paths
         self._space = space
@@ -342,7 +342,7 @@ class LossSurvey:
         )
 
     def rows(self) -> Iterator[LossRow]:
-        """Give what is wrong, partition by partition; what is there twice comes last.
+        """Yield the losses, partition by partition. Duplicates come last.
 
         Raises:
             AccessError: temporary files cannot be written.
@@ -418,10 +418,10 @@ class LossSurvey:
     def _suspected(
         self, directory: DirectoryPlace, pieces: Sequence[ExportPiece]
     ) -> Iterator[LossRow]:
-        """Give the sequences that no batch has, though no offset is missing.
+        """Yield the sequences that no batch has, though no offset is missing.
 
-        A broker accepted them once and lost them with their offsets, or they never came
-        (KAFKA-15591). In a compacted log their batches may have been removed.
+        Either a broker accepted and then lost them with their offsets, or they never arrived
+        (KAFKA-15591). In a compacted log, the cleaner may have removed their batches.
         """
         known = self._plan.known_of(directory.directory)
         is_plain = all(each.split.place.has_sequences for each in pieces)
@@ -430,7 +430,7 @@ class LossSurvey:
         found = join_partition(ReadPiece(each.split, read_split(each.split)) for each in pieces)
         is_from_start = known.bases[:1] == (0,) and not known.log_start_offset
         gaps = found.summary.gaps(is_from_start=is_from_start)
-        # So many never came through one log: the producer began there near the end of a lap.
+        # One log never lost this many: the producer began there near the end of the sequence range.
         rows = [row for row, count in enumerate(gaps.missing_count.tolist()) if count < HALF_LAP]
         between = [*zip(gaps.before_offset.tolist(), gaps.next_offset.tolist(), strict=True)]
         removed = self._removed_from(directory.directory, found.span.gaps)
@@ -447,9 +447,9 @@ class LossSurvey:
         return known.log_start_offset or 0
 
     def _judge_ends(self, path: str, results: Sequence[SurveyedPiece]) -> None:
-        """Tell of what costs no record, but is nothing to rely on.
+        """Note problems that cost no record, but make the log unreliable.
 
-        A torn end of a log that was closed; a batch of which only the frame is wrong.
+        Examples are a torn end of a closed log, and a batch with only a wrong frame.
         """
         stopped = self._plan.known_of(path).stopped
         for each in (found for result in results for found in result.findings):
@@ -463,7 +463,7 @@ class LossSurvey:
                 self.notes.append(f"{each.told}; its records are there")
 
     def _around(self, lost: Sequence[LostRange]) -> Iterator[LossRow]:
-        """Tell of what belongs to no directory that was read."""
+        """Yield losses that belong to no directory that was read."""
         for each in lost:
             yield self._of_lost(each, Trace())
             if each.topic:
@@ -515,17 +515,17 @@ class LossSurvey:
         directory = os.path.dirname(lost.path)  # noqa: PTH120 - it may be a URI
         return [each.end_offset for each in self._plan.known_of(directory).claims]
 
-    # --- by applied changes ---
+    # --- applied changes ---
 
     def _is_of_change(self, directory: str, lost: LostRange) -> bool:
-        """Tell whether a gap is what a change of eoctl has lost, which is told once, as that."""
+        """Return whether a change of eoctl caused a gap, which is then reported once."""
         first, last = lost.base_offset, lost.last_offset
         if lost.check_id != GAP_CHECK_ID or first is None or last is None:
             return False
         return any(each.explains(first, last) for each in self._changes_of(directory))
 
     def _removed_from(self, directory: str, absent: Sequence[Gap]) -> list[Gap]:
-        """Return what changes of eoctl removed and is still absent: it is listed once, as that."""
+        """Return absent ranges that changes of eoctl removed. They are reported once."""
         found = []
         for first, last in (each for one in self._changes_of(directory) for each in one.ranges):
             for begin, end in absent:
@@ -539,7 +539,7 @@ class LossSurvey:
         return [each for each in self._changes if os.path.realpath(each.directory) == path]
 
     def _by_changes(self) -> Iterator[LossRow]:
-        """Tell of what the journals beside the log dirs say: the logs do not tell it any more."""
+        """Yield losses from the journals next to the log dirs. The logs do not show them."""
         known = {
             os.path.realpath(each.directory): each
             for each in self._plan.directories
@@ -553,7 +553,7 @@ class LossSurvey:
             self.is_lost = True
             yield _of_journal(directory, found)
 
-    # --- there twice ---
+    # --- duplicates ---
 
     def _duplicates(self) -> Iterator[LossRow]:
         local = [each.directory for each in self._plan.directories if not is_uri(each.directory)]
@@ -566,7 +566,7 @@ class LossSurvey:
             return
         try:
             selected = discover(local).selected
-        except AccessError as exc:  # gone meanwhile
+        except AccessError as exc:  # removed meanwhile
             self.notes.append(str(exc))
             self.is_short = True
             return
@@ -585,7 +585,8 @@ class LossSurvey:
             each._replace(duplicate_records=counts.get(each.path, each.duplicate_records))
             for each in self.summaries
         ]
-        # What it could not read is among the losses; what it says beyond them is of this search.
+        # The losses include what the search could not read. Without losses, the search is
+        # incomplete.
         self.is_short |= search.is_skipped and not self.lost
 
 
@@ -658,7 +659,7 @@ def _of_aborted(directory: DirectoryPlace, found: Aborted) -> LossRow:
 
 
 def _is_within(ranges: Sequence[Gap], between: tuple[int, int]) -> bool:
-    """Tell whether one of the ranges has an offset between two."""
+    """Return whether a range has an offset between two offsets."""
     low, high = between
     return any(first < high and last > low for first, last in ranges)
 

@@ -1,6 +1,4 @@
-"""Indexes and snapshots from the log.
-
-Byte-equal to those of a broker, and compared with what is there.
+"""Indexes and snapshots from the log, byte-equal to a broker's, and compared with the disk.
 
 From the entry down: many, diff, older_brokers, derive, segment_pass, index_builder, verify_index.
 """

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from storage.producers.producer_state import Violation
 
 
-# What a worker keeps before it waits for the reader: about 60 bytes a row.
+# The rows that a worker keeps before it waits for the reader: about 60 bytes each.
 MAX_WAITING_ROWS = 400_000
 
 
 def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | PassEnd]]:
-    """Give the messages of each segment, in order; exceptions come where they belong.
+    """Yield the messages of each segment, in order. Exceptions keep their place.
 
-    With several jobs by as many processes; few bytes are read in this one, and a single segment in
-    it, with a thread that reads ahead, where the kernel has it.
+    With several jobs, several processes work. This process reads small inputs itself. It also reads
+    a single segment, with a thread that reads ahead if the kernel supports it.
     """
     jobs = paying_jobs(jobs, map(_size_bytes, work))
     if jobs > 1 and len(work) == 1 and load_native() is not None:
@@ -61,25 +61,26 @@ def _rows_count(message: Block | PassEnd) -> int:
 def _size_bytes(job: SegmentJob) -> int:
     try:
         return Path(job.path).stat().st_size
-    except OSError:  # the pass tells of it
+    except OSError:  # the pass reports it
         return 0
 
 
-# -- rebuild what a broker derives from the `.log` files of a partition (rules FIX, REC-7, SNAP-9)
+# -- rebuild what a broker derives from the `.log` files (rules FIX, REC-7, SNAP-9).
 #
 # The result is what a broker writes that starts on the bare `.log` files after a crash: `.index`,
-# `.timeindex`, `.txnindex`, `.snapshot` and `leader-epoch-checkpoint`, byte for byte. Segment by
+# `.timeindex`, `.txnindex`, `.snapshot` and `leader-epoch-checkpoint`, byte for byte. For each
 # segment, in order:
-#   1  the newest snapshot at or below the base offset is loaded, without what has expired; if the
-#      base lies behind it (an offset gap), that state is written as snapshot of the base
-#   2  the batches are replayed; an aborted transaction goes to `.txnindex`
-#   3  the state at the end is written as snapshot of the next offset
-# A segment that would be cut ends it (REC-6). At the end, snapshots at or below the log start go
-# (SNAP-3), and those that are named by no base, except the one at the log end (SNAP-5).
+#   1  load the newest snapshot at or below the base offset, without expired producers. If the base
+#      is above it (an offset gap), write that state as snapshot of the base.
+#   2  replay the batches. An aborted transaction goes to `.txnindex`.
+#   3  write the state at the end as snapshot of the next offset.
+# A segment that would be truncated is the last (REC-6). At the end, snapshots at or below the log
+# start are removed (SNAP-3). So are snapshots that belong to no base, except at the log end
+# (SNAP-5).
 
 
 class RebuildSettings(NamedTuple):
-    """What shapes the derived files; see `eoctl-rebuild(1)` for where the values come from."""
+    """The settings that shape the derived files. For their sources see `eoctl-rebuild(1)`."""
 
     now_ms: int
     interval_bytes: int = DEFAULT_INTERVAL_BYTES
@@ -89,8 +90,8 @@ class RebuildSettings(NamedTuple):
 class RebuiltSegment(NamedTuple):
     """The derived files of one segment.
 
-    `txn_index` is None without any ABORT marker. It is empty when the only ABORT markers are of
-    transactions whose data is gone: a broker that wrote them has the file, and recovery empties it.
+    `txn_index` is None without any ABORT marker. It is empty if the data of all aborted
+    transactions is gone: the broker that wrote them has the file, and recovery empties it.
     """
 
     end: PassEnd
@@ -100,8 +101,8 @@ class RebuiltSegment(NamedTuple):
 class Rebuilt(NamedTuple):
     """All derived files of a partition.
 
-    `snapshots` are those that stay, by offset. `epochs` are the leader epochs of the batches.
-    `clock` is what the snapshots have expired by.
+    `snapshots` are the remaining snapshots, by offset. `epochs` are the leader epochs of the
+    batches. `clock` is the clock for the expiry in the snapshots.
     """
 
     segments: tuple[RebuiltSegment, ...]
@@ -114,12 +115,12 @@ class Rebuilt(NamedTuple):
 
     @property
     def cut(self) -> PassEnd | None:
-        """The segment that recovery would cut; later ones were not read."""
+        """The segment that recovery would truncate. Later segments were not read."""
         ends = [each.end for each in self.segments]
         return ends[-1] if ends and ends[-1].is_cut else None
 
     def files(self) -> Iterator[tuple[str, bytes]]:
-        """Name and content of every file."""
+        """Yield name and content of every file."""
         for segment in self.segments:
             stem = f"{segment.end.base_offset:020d}"
             yield f"{stem}.index", segment.end.indexes.offset_index
@@ -128,7 +129,7 @@ class Rebuilt(NamedTuple):
                 yield f"{stem}.txnindex", segment.txn_index
         for offset in sorted(self.snapshots):
             yield f"{offset:020d}.snapshot", self.snapshots[offset]
-        if not self.segments:  # without a `.log` there is nothing to derive anything from
+        if not self.segments:  # without a `.log` there is no source to derive from
             return
         entries = leader_epochs(self.epochs, self.log_start_offset)
         yield LEADER_EPOCHS_NAME, encode_leader_epochs(entries)
@@ -146,17 +147,17 @@ def rebuild_partition(
 ) -> Rebuilt:
     """Derive everything from the `.log` files alone.
 
-    Where the log begins in remote storage, the producers up to the first `.log` are those of the
+    If the log begins in remote storage, the producers before the first `.log` come from the
     snapshot there.
 
     Args:
-        partition: as listed; only its `.log` files are read.
-        settings: what the broker's configuration and clock would say.
-        kept_ranges: by base offset, of segments of which only some ranges are to stay.
-        known: snapshots that are right; one at a base offset is used in place of what was derived.
-        log_start_offset: in place of what the log dir's checkpoint says.
+        partition: as listed. Only its `.log` files are read.
+        settings: the broker's configuration and clock.
+        kept_ranges: by base offset, of segments that keep only some ranges.
+        known: right snapshots. A snapshot at a base offset replaces the derived state.
+        log_start_offset: replaces the log dir's checkpoint.
         jobs: processes that scan segments.
-        on_bytes: told the size of each segment that is done.
+        on_bytes: called with the size of each finished segment.
 
     Raises:
         AccessError: a segment cannot be read.
@@ -175,7 +176,7 @@ def rebuild_partition(
     ]
     if log_start_offset is None:
         log_start_offset = partition.log_start_offset or 0
-    # Snapshots at or below the log start are taken on the way and deleted at the end (SNAP-3).
+    # Snapshots at or below the log start are taken, and deleted at the end (SNAP-3).
     clock = Clock(settings.now_ms, settings.expiration_ms)
     history = StateHistory(clock, _remote_state(partition, log_start_offset))
     done: list[RebuiltSegment] = []
@@ -209,7 +210,7 @@ def rebuild_partition(
 
 
 def _remote_state(partition: Partition, log_start_offset: int) -> Snapshots:
-    """What is known of the part of a log that is in remote storage: no `.log` here tells of it."""
+    """Return the state of the part in remote storage, which no `.log` here has."""
     remote = partition.remote_range
     if remote is None:
         return {}
@@ -222,7 +223,7 @@ def _remote_state(partition: Partition, log_start_offset: int) -> Snapshots:
 
 
 def stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[ProducerEntry]]) -> bool:
-    """SNAP-5: a base's, or the largest other one if no base is above it."""
+    """SNAP-5: keep a base's snapshot, and the largest other snapshot if no base is above it."""
     if offset in bases:
         return True
     strays = [each for each in snapshots if each not in bases]
@@ -230,7 +231,7 @@ def stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[ProducerE
 
 
 def leader_epochs(runs: Sequence[EpochRun], log_start_offset: int) -> list[LeaderEpochEntry]:
-    """Entries that the batches bear out; the epoch in force at the log start begins there."""
+    """Return entries from the batches. The epoch in force at the log start begins there."""
     entries = [LeaderEpochEntry(each.epoch, each.first_base_offset) for each in runs]
     return cut_at_log_start(entries, log_start_offset)
 
@@ -238,7 +239,7 @@ def leader_epochs(runs: Sequence[EpochRun], log_start_offset: int) -> list[Leade
 def cut_at_log_start(
     entries: Sequence[LeaderEpochEntry], log_start_offset: int
 ) -> list[LeaderEpochEntry]:
-    """EPOCH-4: the epoch in force at the log start begins there."""
+    """Apply EPOCH-4: the epoch in force at the log start begins there."""
     below = [each for each in entries if each.start_offset <= log_start_offset]
     kept = [each for each in entries if each.start_offset > log_start_offset]
     return [LeaderEpochEntry(below[-1].epoch, log_start_offset), *kept] if below else kept
@@ -250,7 +251,7 @@ def recover_segment(
     """Recover one segment: load the state at its base, replay, take snapshots (SNAP-9)."""
     state = history.load(base_offset)
     if state.map_end_offset < base_offset:
-        # Nothing lies between: the segments before this one have just been replayed to their ends.
+        # Nothing is between: the previous segments were replayed to their ends.
         state.map_end_offset = base_offset
         history.take(state)
     aborted: list[bytes] = []
@@ -266,7 +267,7 @@ def recover_segment(
 
 
 def encode_aborted(ended: EndedTransactions) -> bytes:
-    """Entries of `.txnindex` for transactions that were aborted."""
+    """Return entries of `.txnindex` for aborted transactions."""
     entries = np.zeros(len(ended.producer_id), TXN_ENTRY)
     entries["producer_id"] = ended.producer_id
     entries["first_offset"] = ended.first_offset

@@ -1,4 +1,4 @@
-"""What differs between the derived files on disk and rebuilt ones, and what is worth writing."""
+"""The differences between derived files on disk and rebuilt files, and what to write."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class FileState(StrEnum):
-    """How a file on disk compares with the rebuilt one."""
+    """The result of comparing a file on disk with the rebuilt file."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     MISSING = "missing"
-    SURPLUS = "surplus"  # a broker removes it when it loads the log, or the batches say nothing
+    SURPLUS = "surplus"  # a broker removes it when it loads the log, or the batches do not have it
 
 
 class FileDifference(NamedTuple):
-    """One derived file; `rebuilt` is what it should be, None for a surplus one.
+    """One derived file. `rebuilt` is its right content, None for a surplus file.
 
-    `first_pos` is the place of the first byte that differs.
+    `first_pos` is the position of the first byte that differs.
     """
 
     name: str
@@ -54,12 +54,12 @@ class FileDifference(NamedTuple):
 
     @property
     def rebuilt_bytes(self) -> int | None:
-        """Size of the rebuilt file."""
+        """The size of the rebuilt file."""
         return None if self.rebuilt is None else len(self.rebuilt)
 
     @property
     def content(self) -> bytes | None:
-        """What to write in place; None when nothing is to be written."""
+        """The content to write. None if nothing is to be written."""
         return self.rebuilt if self.state in (FileState.DIFFERS, FileState.MISSING) else None
 
 
@@ -73,15 +73,16 @@ def compare_files(
 ) -> Iterator[FileDifference]:
     """Compare every derived file of the partition, in the order of their names.
 
-    What an older broker wrote in its own way is equal, too, and says so (`older_brokers`). So is
-    what a broker wrote of batches that are gone: a rebuild would lose it.
+    A file that an older broker wrote in its own way counts as equal, with a reason
+    (`older_brokers`). So does a file about batches that are gone: a rebuild would lose its
+    contents.
 
     Args:
         partition: as listed.
-        rebuilt: what it should be.
+        rebuilt: its right content.
         index_max_bytes: `segment.index.bytes`: the size of the active segment's indexes.
-        preallocate: write the active segment's indexes in that size, as a live broker has them.
-        log_stays: the `.log` files are those that were rebuilt from, and not to be changed.
+        preallocate: write the active segment's indexes in that size, like a live broker.
+        log_stays: the `.log` files are unchanged since the rebuild, and stay so.
     """
     disk = {each.name.name: each for each in _derived_files(partition)}
     wanted = dict(rebuilt.files())
@@ -123,7 +124,8 @@ def _differences(
         entry = disk.get(name)
         data = partition.read_file(entry) if entry is not None else None
         content = wanted.get(name)
-        # A broker makes a .txnindex with the first entry: beside the other indexes none is missing.
+        # A broker creates a .txnindex with the first entry, so next to other indexes none is
+        # missing.
         is_unmade = entry is None and not content and f"{Path(name).stem}.index" in disk
         if is_unmade and name.endswith(".txnindex"):
             continue
@@ -160,9 +162,9 @@ def _differences(
 def _richer_reason(
     partition: Partition, name: str, data: bytes, content: bytes, clock: Clock
 ) -> str:
-    """Why a file of a broker says more than the log does, and nothing else; "": it does not.
+    """Return why a broker's file says more than the log and nothing else, "" if it does not.
 
-    Compaction and retention remove batches that the file still knows of (SNAP-7).
+    Compaction and retention remove batches that the file still has (SNAP-7).
     """
     kind = classify(name).kind
     try:
@@ -224,13 +226,13 @@ def _richer_txn_index(
 
 
 def _is_gone(partition: Partition, offset: int) -> bool:
-    """Whether no batch of the log has an offset."""
+    """Return whether no batch of the log has an offset."""
     place = partition.find_offset(offset)
     return place is None or place.batch.header.base_offset > offset
 
 
 def _has_wrong_zeros(partition: Partition, rebuilt: Rebuilt, name: str, data: bytes | None) -> bool:
-    """Whether zeros follow the entries of an index where a broker leaves none (IDX-5)."""
+    """Return whether zeros follow the entries of an index where a broker leaves none (IDX-5)."""
     found = classify(name)
     if data is None or found.kind not in (FileKind.INDEX, FileKind.TIMEINDEX):
         return False
@@ -260,7 +262,7 @@ def _compared(name: str, data: bytes | None, content: bytes) -> FileDifference:
 
 
 def _is_untrimmed(data: bytes, content: bytes) -> bool:
-    """Whether an index is as rebuilt, and zeros follow: normal unless a broker was stopped."""
+    """Return whether an index has zeros after the rebuilt content: normal without a broker stop."""
     size = len(content)
     return len(data) > size and data[:size] == content and not any(data[size:])
 
@@ -268,10 +270,10 @@ def _is_untrimmed(data: bytes, content: bytes) -> bool:
 def _compared_producers(
     name: str, data: bytes, content: bytes, clock: Clock
 ) -> FileDifference | None:
-    """Compare snapshots by their producers; None where these differ.
+    """Compare snapshots by their producers. None if the producers differ.
 
-    A broker wrote some of them that have expired since, or had more of them once, and its map is
-    larger. Before 3.5 that was a map of Scala, whose order is another one.
+    A broker may have written producers that have expired since. It may have had more producers
+    once, so its map is larger. Before 3.5 it used a map of Scala with another order.
     """
     try:
         on_disk = parse_snapshot(data)
@@ -302,7 +304,7 @@ def _compared_producers(
 
 
 def _surplus(name: str, data: bytes | None, rebuilt: Rebuilt) -> FileDifference:
-    """Judge a file that the rebuild does not give."""
+    """Judge a file that the rebuild does not produce."""
     disk_bytes = None if data is None else len(data)
     kind = classify(name).kind
     if kind is FileKind.TXNINDEX:
@@ -341,14 +343,14 @@ def _derived_files(partition: Partition) -> Iterator[FileEntry]:
 
 
 def _padded(name: str, content: bytes, index_max_bytes: int) -> bytes:
-    """Extend an index by zeros to its full size, as a broker has the active segment's."""
+    """Extend an index by zeros to its full size, like a broker's active segment."""
     kind = classify(name).kind
     module = offset_index if kind is FileKind.INDEX else time_index
     return content.ljust(module.preallocated_bytes(index_max_bytes), b"\0")
 
 
 def first_difference(one: bytes, other: bytes) -> int:
-    """Position of the first byte that differs, in at most a few comparisons a kilobyte."""
+    """Return the position of the first byte that differs, with few comparisons per kilobyte."""
     end = min(len(one), len(other))
     for start in range(0, end, 1024):
         stop = min(start + 1024, end)
@@ -359,9 +361,9 @@ def first_difference(one: bytes, other: bytes) -> int:
 
 
 def epochs_agree(data: bytes, rebuilt: Rebuilt) -> bool:
-    """Whether a `leader-epoch-checkpoint` says of every batch what the batch says (EPC-1, EPC-3).
+    """Return whether a `leader-epoch-checkpoint` agrees with every batch (EPC-1, EPC-3).
 
-    It may know more than the batches do: epochs without data, starts below a compacted batch.
+    It may say more than the batches: epochs without data, starts below a compacted batch.
     """
     try:
         entries = parse_leader_epochs(data)
@@ -380,7 +382,7 @@ def _bears_out(entries: Sequence[LeaderEpochEntry], run: EpochRun) -> bool:
     starts = [each.start_offset for each in entries]
     for offset in (run.first_base_offset, run.last_base_offset):
         place = bisect_right(starts, offset) - 1
-        # Below the first entry: records that DeleteRecords took and a crash brought back (OFF-5).
+        # Below the first entry: records that DeleteRecords removed and a crash restored (OFF-5).
         if place >= 0 and entries[place].epoch != run.epoch:
             return False
     return True

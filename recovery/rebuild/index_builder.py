@@ -1,14 +1,15 @@
-"""Offset and time index of a segment from its batches, in bulk: what recovery writes (FIX-2).
+"""Offset and time index of a segment from its batches, in bulk, as recovery writes them (FIX-2).
 
-Per batch at position p with last offset o and maximum timestamp m:
-  if m is above the greatest so far, it and o are remembered;
-  if p - (position of the last indexed batch, 0 at first) > index.interval.bytes:
-    `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
-    the last entry there (-1 at first);
-at the end the remembered pair is tried once more. Source: LogSegment.recover.
+For each batch at position p with last offset o and maximum timestamp m:
+  1 if m is above the greatest so far, remember (m, o).
+  2 if p - (position of the last indexed batch, 0 at first) > index.interval.bytes: `.index` gets
+    (o, p). `.timeindex` gets the remembered pair if its timestamp is above the last entry's (-1 at
+    first).
+At the end `.timeindex` gets the remembered pair by the same test. Source: LogSegment.recover.
 
-An index takes no offset that does not lie above its last one, `.timeindex` none below its last one,
-and neither takes more entries than its size allows. A broker has an exception for each of these.
+An index takes only offsets above its last offset. `.timeindex` takes only offsets at or above its
+last offset. Neither takes more entries than its size allows. In each of these cases a broker throws
+an exception.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DEFAULT_INDEX_MAX_BYTES = 10_485_760  # segment.index.bytes
 
 
 class BuiltIndexes(NamedTuple):
-    """The two files, trimmed."""
+    """The two index files, trimmed."""
 
     offset_index: bytes
     time_index: bytes
@@ -41,8 +42,8 @@ class IndexFailure(NamedTuple):
     """The first entry that a broker's index does not take.
 
     Attributes:
-        row: of the batch in the table that was added; None: the last time entry, at the end.
-        is_full: there is no room for it; else its offset goes back.
+        row: of the batch in the added table. None for the last time entry, at the end.
+        is_full: the index is full. Otherwise the offset decreases.
         reason: in words.
     """
 
@@ -52,10 +53,10 @@ class IndexFailure(NamedTuple):
 
 
 class IndexBuilder:
-    """Takes the batches of one segment, block by block, in order.
+    """A builder that takes the batches of one segment, block by block, in order.
 
     Attributes:
-        failure: the first entry that a broker's index does not take; None: it takes all of them.
+        failure: the first entry that a broker's index does not take. None if it takes all.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class IndexBuilder:
         return BuiltIndexes(b"".join(self._index_parts), b"".join(self._time_parts))
 
     def _judge(self, rows: Ints, offsets: Ints, times_ms: Ints, time_offsets: Ints) -> None:
-        """Find the first entry that is not taken; `rows` are those of the table."""
+        """Find the first entry that the index does not take. `rows` are rows of the table."""
         before = np.concatenate(([self._last_offset], offsets[:-1]))
         is_back = offsets <= before
         if not self._entries_count:
@@ -138,7 +139,7 @@ class IndexBuilder:
         self._last_time_offset = int(held[-1])
 
     def _rows_to_index(self, pos: Ints) -> Ints:
-        """Rows that get an entry: each is the first one far enough behind the one before."""
+        """Return rows that get an entry: each is the first far enough after the previous entry."""
         following = np.searchsorted(pos, pos + self.interval_bytes, "right").tolist()
         row = int(np.searchsorted(pos, self._last_indexed_pos + self.interval_bytes, "right"))
         rows = []
@@ -148,7 +149,7 @@ class IndexBuilder:
         return np.array(rows, np.int64)
 
     def _running_maximum(self, table: HeaderTable) -> tuple[Ints, Ints]:
-        """Greatest timestamp up to each row, and the last offset of the first batch that had it."""
+        """Return the greatest timestamp up to each row, and the last offset of its first batch."""
         greatest_ms = np.maximum.accumulate(
             np.concatenate(([self._max_timestamp_ms], table.max_timestamp_ms))
         )
@@ -158,7 +159,7 @@ class IndexBuilder:
         return greatest_ms[1:], offsets
 
     def _add_time_entries(self, timestamps_ms: Ints, offsets: Ints) -> None:
-        """Timestamps do not decrease, so each is new if it is above the one before."""
+        """Add new entries. Timestamps do not decrease, so a new entry has a higher timestamp."""
         before = np.concatenate(([self._last_entry_ms], timestamps_ms[:-1]))
         rows = np.flatnonzero(timestamps_ms > before)
         if not len(rows):

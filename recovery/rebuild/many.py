@@ -1,4 +1,4 @@
-"""Rebuild several partitions and compare each with its disk; several at once where it pays."""
+"""Rebuild several partitions and compare each with its disk, in parallel if worth it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class RebuildJob(NamedTuple):
-    """One partition with what shapes its files."""
+    """A partition and the settings of its files."""
 
     selected: Selected
     settings: RebuildSettings
@@ -44,12 +44,11 @@ class RebuildJob(NamedTuple):
 
 
 class RebuildResult(NamedTuple):
-    """What came out for one partition; `error` is why nothing did.
+    """The result of one partition. `error` is set if there is no result.
 
-    `unread` are `.log` files of the directory that nothing was derived from.
-    `logs` are those that something was.
-    `cut` is the segment with bytes that recovery would cut: later ones were not looked at.
-    `is_short`: what was acknowledged is not there, as `notes` tell.
+    `unread` are `.log` files of the directory that nothing was derived from. `logs` are the `.log`
+    files with derived files. `cut` is the segment that recovery would truncate: later segments were
+    not read. `is_short`: acknowledged offsets are absent, as `notes` say.
     """
 
     path: str
@@ -65,10 +64,10 @@ class RebuildResult(NamedTuple):
 
 
 def rebuild_many(work: Sequence[RebuildJob], jobs: int) -> Iterator[RebuildResult]:
-    """Give the results in the order of `work`.
+    """Yield the results in the order of `work`.
 
-    With at least as many partitions as processes each process takes whole partitions, else the
-    segments of a partition are shared out; where there is little to read, all is done in this one.
+    With at least as many partitions as processes, each process takes whole partitions. Otherwise
+    the processes share the segments of a partition. This process does small work alone.
     """
     sizes_bytes = (each.selected.log_bytes() for each in work)
     jobs = paying_jobs(jobs, sizes_bytes, least_bytes=MIN_PARTITION_BYTES)
@@ -83,7 +82,7 @@ def rebuild_many(work: Sequence[RebuildJob], jobs: int) -> Iterator[RebuildResul
 def rebuild_one(
     job: RebuildJob, *, jobs: int = 1, on_bytes: Callable[[int], None] | None = None
 ) -> RebuildResult:
-    """Rebuild one partition and compare; errors become part of the result."""
+    """Rebuild one partition and compare. Errors become part of the result."""
     path = job.selected.partition.path
     try:
         partition = Partition.of(job.selected)
@@ -136,7 +135,7 @@ def rebuild_one(
 
 
 def _not_given(partition: Partition, rebuilt: Rebuilt) -> tuple[Missing, ...]:
-    """Tell what a reader cannot give; the end of a log that is whole is known already."""
+    """Return what a reader cannot get. For a whole log its end is known already."""
     ends = [each.end for each in rebuilt.segments]
     if ends and all(each.verdict.kind is VerdictKind.OK for each in ends) and rebuilt.cut is None:
         return partition.not_given(end_offset=rebuilt.log_end_offset)
@@ -150,7 +149,7 @@ def _is_of_log(problem: EoctlError) -> bool:
 def _full_indexes(
     path: str, differences: Sequence[FileDifference], index_max_bytes: int
 ) -> Iterator[str]:
-    """Indexes that do not fit: a broker with that setting cannot recover the segment."""
+    """Yield indexes that do not fit: a broker with that setting cannot recover the segment."""
     limits = {
         ".index": offset_index.preallocated_bytes(index_max_bytes),
         ".timeindex": time_index.preallocated_bytes(index_max_bytes),
@@ -165,14 +164,14 @@ def _full_indexes(
             )
 
 
-# -- derived files: a plan that writes them in place, or the same files elsewhere
+# -- derived files: a plan that replaces them, or the same files elsewhere
 
 
 _REASON = "derived from the .log"
 
 
 class Derived(NamedTuple):
-    """What is to be written into one partition; `logs` are the `.log` files it was derived from."""
+    """Files to write into one partition. `logs` are the `.log` files that they derive from."""
 
     partition_path: str
     files: Sequence[tuple[str, bytes]]
@@ -185,18 +184,19 @@ def derived_plan(
     derived: Sequence[Derived],
     recovery: RecoveryPrice | None,
 ) -> Plan:
-    """Plan to give files of partitions, by name, the content that they should have.
+    """Plan to give files of partitions, by name, their right content.
 
     Args:
-        command: what makes it.
-        arguments: what was asked of it.
+        command: the command that makes the plan.
+        arguments: the arguments of the command.
         derived: the files.
-        recovery: what the next start without the clean-shutdown marker recovers; None: unknown.
+        recovery: the segments that the next start without the clean-shutdown marker recovers. None
+            if unknown.
 
     Raises:
-        RefusedError: a name is a link, a directory or the like, or the partition is not to be
+        RefusedError: a name is a link, a directory or the like, or the partition must not be
             changed.
-        AccessError: a file cannot be looked at.
+        AccessError: a file cannot be examined.
     """
     steps = [
         replace_step(str(Path(absolute_path(each.partition_path), name)), content, _REASON)
@@ -209,10 +209,10 @@ def derived_plan(
 
 
 def require_elsewhere(path: str, selected: Selected) -> None:
-    """Make sure that a place to write to is in no log dir, where it takes a lock and a plan.
+    """Refuse an output path inside a log dir, where writing needs a lock and a plan.
 
     Raises:
-        RefusedError: it is in the partition's log dir, or in any other one.
+        RefusedError: the path is in the partition's log dir, or in any other log dir.
     """
     around = Path(os.path.realpath(selected.partition.path)).parent
     if Path(os.path.realpath(path)).is_relative_to(around) or is_in_log_dir(path):
@@ -225,7 +225,7 @@ def require_elsewhere(path: str, selected: Selected) -> None:
 def write_elsewhere(
     fs: FileSystem, directory: str, partition_name: str, files: Iterable[tuple[str, bytes]]
 ) -> list[str]:
-    """Write files below `directory/partition_name`, which are made if they are not there.
+    """Write files below `directory/partition_name`. Create the directories if necessary.
 
     Returns:
         The names written.

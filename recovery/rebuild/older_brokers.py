@@ -1,15 +1,15 @@
-"""What brokers of older releases wrote in derived files otherwise, and took for right.
+"""Differences in the derived files of older brokers that are no errors.
 
-A file that a rebuild would write in another way is not wrong for that: loading it, a broker of any
-release takes it as it is. Seen in the golden directories of 1.1.1, 2.8.2, 3.3.2 and 3.9.1:
+A file is not wrong because a rebuild would write it differently: a broker of any release loads it
+unchanged. Seen in the golden directories of 1.1.1, 2.8.2, 3.3.2 and 3.9.1:
 
-  .index      before 2.0 an entry has the first offset of its batch, not the last
-  .timeindex  before 3.8 an entry has the offset of the record with its time, not its batch's last
-  .snapshot   of message formats 0 and 1: written empty at rolls and stops; not since 4.0
-              before 2.5 the time of a producer is that of its last data, not of its last marker
-  leader-epoch-checkpoint  of message formats 0 and 1: none since 2.8
+    .index      before 2.0 an entry has the first offset of its batch, not the last
+    .timeindex  before 3.8 an entry has the offset of the record with its time, not its batch's last
+    .snapshot   of message formats 0 and 1: written empty at rolls and stops. Not since 4.0
+                before 2.5 the time of a producer is its last data's, not its last marker's
+    leader-epoch-checkpoint  of message formats 0 and 1: none since 2.8
 
-Each is proven from the batches' headers, not guessed from a release that nothing on disk names.
+The batches' headers prove each of them. No release is guessed, since nothing on disk names it.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ NO_EPOCHS = "message formats 0 and 1 have no leader epochs, and brokers since 2.
 def older_reason(
     partition: Partition, rebuilt: Rebuilt, name: str, data: bytes | None, content: bytes | None
 ) -> str:
-    """Why a file that is not as rebuilt is as an older broker wrote it; "": it is not.
+    """Return why a file differs from the rebuilt file because of an older broker, "" if not.
 
     Args:
         partition: as listed.
-        rebuilt: what its files would be.
+        rebuilt: its rebuilt files.
         name: of the file.
-        data: what is on disk; None: nothing.
-        content: what a rebuild gives; None: no such file.
+        data: the content on disk. None if absent.
+        content: the rebuilt content. None if there is no such file.
     """
     kind = classify(name).kind
     is_legacy = bool(rebuilt.segments) and not rebuilt.epochs and rebuilt.log_end_offset > 0
@@ -79,9 +79,9 @@ def older_reason(
 
 
 def data_times(partition: Partition, entries: Iterable[ProducerEntry]) -> dict[int, int]:
-    """Producer id -> largest time of the data batch that its entry ends with, by headers alone.
+    """Return the largest time of each entry's last data batch by producer id, from headers alone.
 
-    A producer whose batch is not in the log any more is left out.
+    A producer whose batch is not in the log is left out.
     """
     wanted = {(each.producer_id, each.last_offset): each.producer_id for each in entries}
     last_offsets = np.array(sorted({offset for _, offset in wanted}), np.int64)
@@ -98,7 +98,7 @@ def data_times(partition: Partition, entries: Iterable[ProducerEntry]) -> dict[i
 def stores_data_times(
     partition: Partition, recovered: Iterable[ProducerEntry], disk: Iterable[ProducerEntry]
 ) -> bool:
-    """Whether a snapshot has other times than are recovered, and these are those of the data."""
+    """Return whether a snapshot differs from the recovered times and has the data's times."""
     on_disk = {each.producer_id: each for each in disk}
     differing = []
     for entry in recovered:
@@ -131,18 +131,18 @@ def _tables(files: SegmentFiles) -> Iterator[HeaderTable]:
 
 
 def _entries(data: bytes, entry: np.dtype[np.void]) -> NDArray[np.void]:
-    """The entries of an index without the zeros that may follow."""
+    """Return the entries of an index without the zeros that may follow."""
     found = np.frombuffer(data, entry, len(data) // entry.itemsize)
     used = np.flatnonzero(found.view(np.uint8).reshape(len(found), entry.itemsize).any(axis=1))
     return found[: int(used[-1]) + 1 if len(used) else 0]
 
 
 def _of_offset_index(files: SegmentFiles, data: bytes, content: bytes) -> str:
-    """Hold each entry of an `.index` against the batch at its position.
+    """Compare each entry of an `.index` with the batch at its position.
 
-    Of message formats 0 and 1 a broker indexed what was appended at once, by the last offset of
-    all of it, and a wrapper tells only its own last one: there an entry is right if nothing below
-    its position has its offset. For format 2 the positions are those of a rebuild.
+    For message formats 0 and 1 a broker indexed each append by its last offset, and a wrapper shows
+    only its own last offset. There an entry is right if no batch below its position has its offset.
+    For format 2 the positions are the same as in a rebuild.
     """
     disk, rebuilt = _entries(data, INDEX_ENTRY), _entries(content, INDEX_ENTRY)
     positions = disk["segment_pos"].astype(np.int64)
@@ -175,7 +175,7 @@ def _of_offset_index(files: SegmentFiles, data: bytes, content: bytes) -> str:
 
 
 def _has_record_offsets(files: SegmentFiles, data: bytes, content: bytes) -> bool:
-    """Whether a `.timeindex` has the times of a rebuild, with offsets within the same batches."""
+    """Return whether a `.timeindex` has the rebuilt times, with offsets within the same batches."""
     disk, rebuilt = _entries(data, TIME_ENTRY), _entries(content, TIME_ENTRY)
     if not len(disk) or not np.array_equal(disk["timestamp_ms"], rebuilt["timestamp_ms"]):
         return False

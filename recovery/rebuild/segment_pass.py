@@ -1,8 +1,8 @@
-"""One pass over a segment as recovery makes it: indexes built, rows for the producer state kept.
+"""One pass over a segment, like recovery's: build the indexes, keep rows for the producer state.
 
-The scan, the checksums and the indexes of different segments do not depend on each other, so
-several processes may do them; what does depend on order (producer state) is a small rest that
-the caller replays: the relevant rows of each block, with the markers of its control batches.
+The scan, the checksums and the indexes of a segment do not depend on other segments, so several
+processes may do them. Only the producer state depends on order. The caller replays it from the
+relevant rows of each block, with the markers of its control batches.
 """
 
 from __future__ import annotations
@@ -36,19 +36,18 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import Verdict
 
 
-# -- the few rows of a block of batches that producer state depends on
+# -- the few rows of a block of batches that producer state depends on.
 #
-# Of one producer's batches in a row, with the same epoch and the same kind, only the first and
-# the last five leave a trace. Replaying just these rows gives the same state, the same
-# transactions and the same violations as replaying all of them, so that a process that scans need
-# not hand over more.
+# In a sequence of one producer's batches of the same epoch and kind, only the first and the last
+# five leave a trace. Replaying only these rows gives the same state, transactions and violations as
+# replaying all. So a process that scans need not send more.
 
 
 KIND_MASK = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
 def relevant_rows(table: HeaderTable) -> NDArray[np.int64]:
-    """Rows to keep, ascending: those that matter, and the last one for the end offset."""
+    """Return the rows to keep, ascending: relevant rows, and the last row for the end offset."""
     rows = np.flatnonzero((table.producer_id >= 0) & (table.magic >= 2))
     if not len(rows):
         return np.arange(max(table.row_count - 1, 0), table.row_count)
@@ -64,7 +63,7 @@ def relevant_rows(table: HeaderTable) -> NDArray[np.int64]:
         | ((kind[1:] & CONTROL_MASK) != 0)
     )
     is_kept = is_first.copy()
-    # The last five of each run: a row with a run's first among the five rows behind it.
+    # The last five of each run: a row with a run's first among the five rows after it.
     for distance in range(1, CACHED_BATCHES_COUNT + 1):
         is_kept[:-distance] |= is_first[distance:]
     is_kept[-CACHED_BATCHES_COUNT:] = True
@@ -83,13 +82,13 @@ def take_rows(table: HeaderTable, rows: NDArray[np.int64]) -> HeaderTable:
 
 
 class SegmentJob(NamedTuple):
-    """What to do with one segment.
+    """A segment and how to read it.
 
     Attributes:
         ranges: only these parts of the file count.
         threads: with several, one reads ahead.
-        index_max_bytes: what a broker lets an index grow to.
-        is_as_broker: end where an index does not take an entry, as a recovery does.
+        index_max_bytes: the size limit of a broker's index.
+        is_as_broker: end at the first entry that an index does not take, like a recovery.
     """
 
     path: str
@@ -103,14 +102,14 @@ class SegmentJob(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The rows of some batches that producer state depends on; markers by row of this table."""
+    """The rows of some batches that producer state depends on, with markers by row."""
 
     table: HeaderTable
     markers: MarkerColumns
 
 
 class EpochRun(NamedTuple):
-    """The batches of one leader epoch: base offsets of the first and the last of them."""
+    """The batches of one leader epoch: base offsets of the first and the last batch."""
 
     epoch: int
     first_base_offset: int
@@ -118,13 +117,13 @@ class EpochRun(NamedTuple):
 
 
 class PassEnd(NamedTuple):
-    """What a pass has found out, after its last block.
+    """The result of a pass, after its last block.
 
     `failure` is an entry that a broker's index does not take: its recovery ends with an exception.
     """
 
     base_offset: int
-    next_offset: int  # behind the last whole, valid batch; the base offset if there is none
+    next_offset: int  # one above the last whole, valid batch, else the base offset
     valid_bytes: int
     log_bytes: int
     batches_count: int
@@ -135,7 +134,7 @@ class PassEnd(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Recovery would cut the `.log` here, and drop all later segments (REC-6)."""
+        """Return whether recovery would truncate here and drop all later segments (REC-6)."""
         return self.valid_bytes < self.log_bytes
 
 
@@ -143,7 +142,7 @@ def pass_over(job: SegmentJob) -> Iterator[Block | PassEnd]:
     """Walk a segment up to the first batch that recovery would not keep.
 
     Raises:
-        AccessError: it cannot be opened, or a part of it not be read.
+        AccessError: it cannot be opened, or a part of it cannot be read.
         CorruptError: BAT-12, a control batch without an end marker: a broker cannot load it.
     """
     if job.ranges is not None:
@@ -156,10 +155,10 @@ def pass_over(job: SegmentJob) -> Iterator[Block | PassEnd]:
 
 
 def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | PassEnd]:
-    """Walk one that is open, be it a file or what is to become one.
+    """Walk an open segment, either a file or a planned file.
 
     Raises:
-        AccessError, CorruptError: as `pass_over`.
+        AccessError, CorruptError: as in `pass_over`.
     """
     builder = IndexBuilder(job.base_offset, job.interval_bytes, job.index_max_bytes)
     epochs = _EpochCollector()
@@ -191,7 +190,7 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Pas
         base_offset=job.base_offset,
         next_offset=max(walk.last_offset + 1, job.base_offset),
         valid_bytes=walk.valid_bytes,
-        log_bytes=scan.end_pos,  # a broker that runs may have appended since
+        log_bytes=scan.end_pos,  # a running broker may have appended since
         batches_count=walk.batches_count,
         indexes=indexes,
         epochs=tuple(epochs.runs),
@@ -201,19 +200,19 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Pas
 
 
 def _block(table: HeaderTable, markers: MarkerColumns) -> Block:
-    """Reduce a table to its relevant rows; those of control batches are all among them."""
+    """Reduce a table to its relevant rows. These include all control batches."""
     rows = relevant_rows(table)
     markers = markers.between(0, table.row_count)
     return Block(take_rows(table, rows), markers._replace(row=np.searchsorted(rows, markers.row)))
 
 
 def _verdict_at(verdicts: list[Verdict], pos: int, default: Verdict) -> Verdict:
-    """Return what ended the pass: the verdict of the place where it stopped."""
+    """Return the verdict of the place where the pass stopped."""
     return next((each for each in verdicts if each.end_pos > pos), default)
 
 
 class _EpochCollector:
-    """Follows the greatest leader epoch; batches of a lower one tell nothing (EPOCH-2)."""
+    """A collector of leader epochs. Ignores batches of an epoch below the greatest (EPOCH-2)."""
 
     def __init__(self) -> None:
         self.runs: list[EpochRun] = []
@@ -235,7 +234,7 @@ class _EpochCollector:
 
 
 def add_epoch_run(runs: list[EpochRun], run: EpochRun) -> None:
-    """Append a run, or extend the last one by it; a lower epoch is passed over."""
+    """Append a run, or extend the last run. Ignore a lower epoch."""
     if runs and runs[-1].epoch == run.epoch:
         runs[-1] = runs[-1]._replace(last_base_offset=run.last_base_offset)
     elif not runs or run.epoch > runs[-1].epoch:

@@ -1,9 +1,9 @@
-"""Hold a segment's `.index` and `.timeindex` against its `.log`, entry by entry.
+"""Compare a segment's `.index` and `.timeindex` with its `.log`, entry by entry.
 
-Gives what kafka-dump-log lists (an entry's offset is not the last offset of the batch it points to,
-its timestamp is not that batch's maximum) and, apart from it, what is really wrong. The former is
-normal on followers, compacted logs and indexes of brokers up to 1.1 (APP-8, COMP-10,
-IDX-3); the latter has an error with its rule: IDX-3, IDX-4, TIM-2.
+The result has the mismatches that kafka-dump-log lists, and real errors apart from them. A mismatch
+is an entry whose offset is not the last offset of its batch, or whose timestamp is not its batch's
+maximum. Mismatches are normal on followers, compacted logs and indexes of brokers up to 1.1 (APP-8,
+COMP-10, IDX-3). An error has its rule: IDX-3, IDX-4, TIM-2.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
 
-NOT_FOUND = -1  # what the tool prints as log offset when no batch holds the indexed one
+NOT_FOUND = -1  # the tool's log offset if no batch has the indexed offset
 
 
 class CheckedIndexEntry(NamedTuple):
-    """An `.index` entry and what stands at its position."""
+    """An `.index` entry and the batch at its position."""
 
     offset: int
     segment_pos: int
-    log_offset: int | None  # last offset of the batch there, None where no batch is
+    log_offset: int | None  # last offset of the batch there, None without a batch
     error: FormatError | None
 
     @property
     def is_mismatch(self) -> bool:
-        """The tool lists it under `Mismatches in`."""
+        """Return whether the tool lists it under `Mismatches in`."""
         return self.log_offset is not None and self.log_offset != self.offset
 
 
 class CheckedTimeEntry(NamedTuple):
-    """A `.timeindex` entry and the batch that holds its offset."""
+    """A `.timeindex` entry and the batch with its offset."""
 
     timestamp_ms: int
     offset: int
     log_offset: int  # last offset of the first batch that reaches `offset`, NOT_FOUND if none
     log_timestamp_ms: (
         int | None
-    )  # greatest record timestamp of that batch when its last is `offset`
+    )  # greatest record timestamp of that batch if its last offset is `offset`
     error: FormatError | None
 
 
@@ -82,14 +82,14 @@ def check_offset_index(
 
 
 def _is_untrimmed_start(entry: OffsetIndexEntry) -> bool:
-    """(0, 0) is how an index without entries begins when it was never trimmed."""
+    """Return whether an entry is (0, 0): the first entry of an empty index never trimmed."""
     return entry.relative_offset == 0 and entry.segment_pos == 0
 
 
 def _header_at(
     segment: Segment, pos: int, log_bytes: int, max_message_bytes: int
 ) -> BatchHeader | None:
-    """Header of the whole batch at `pos` by the file reader's rules (BAT-2), or None."""
+    """Return the header of the whole batch at `pos` by the file reader's rules (BAT-2), or None."""
     end_pos = min(log_bytes, pos + max_message_bytes)
     if pos < 0 or pos >= end_pos - record_batch.CRC_POS:
         return None
@@ -113,7 +113,7 @@ def _judge_entry(
     header: BatchHeader | None,
     index_pos: int,
 ) -> FormatError | None:
-    """Tell a position that is no batch start (IDX-3) from an offset that is merely not the last."""
+    """Distinguish a position without a batch (IDX-3) from an offset that is only not the last."""
     if header is not None and _proves_itself(segment, entry.segment_pos, header):
         if header.magic < record_batch.MAGIC_V2 or header.base_offset <= offset:
             return None
@@ -134,14 +134,14 @@ def _judge_entry(
 
 
 def _proves_itself(segment: Segment, pos: int, header: BatchHeader) -> bool:
-    """Whether the bytes at `pos` are a batch with a right checksum."""
+    """Return whether the bytes at `pos` are a batch with a right checksum."""
     scan = segment.scan(start_pos=pos, end_pos=pos + header.batch_bytes, resume=False)
     first = next(iter(scan), None)
     return first is not None and bool(first.crc_ok)
 
 
 def check_last_index_offset(entry: OffsetIndexEntry, segment: Segment) -> FormatError | None:
-    """IDX-4: an index that reaches beyond its log makes the log end offset collapse (REC-11)."""
+    """Apply IDX-4: an index beyond its log makes the log end offset collapse (REC-11)."""
     if _is_untrimmed_start(entry):
         return None
     last_offset = -1
@@ -164,8 +164,8 @@ def check_time_index(
 ) -> Iterator[CheckedTimeEntry]:
     """Find the batch of each entry in one walk over the log, and judge the entry by TIM-2.
 
-    Of an index that is out of order the entries are looked up by offset, then given in their own
-    order: a walk for each step back would take hours.
+    An unordered index is read by offset, and yielded in its own order. A walk for each step back
+    would take hours.
     """
     walk = _Walk(segment)
     offsets = [each.relative_offset for each in entries]
@@ -223,14 +223,14 @@ def _is_untrimmed(entry: TimeIndexEntry) -> bool:
 
 
 class _Walk:
-    """A forward walk over a log that finds the first batch reaching each of ascending offsets."""
+    """A forward walk over a log to the first batch that reaches each of ascending offsets."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self.max_timestamp_ms = -1  # over all batches whose last offset is <= the one asked for
+        self.max_timestamp_ms = -1  # over all batches whose last offset is <= the requested offset
         self._scan = iter(segment.scan(verify_crc=False, resume=False))
         self._current: ScannedBatch | None = next(self._scan, None)
-        self._greatest = (-1, -1)  # position of the batch looked into last, and what was found
+        self._greatest = (-1, -1)  # position of the last examined batch, and its result
 
     def first_reaching(self, offset: int) -> ScannedBatch | None:
         while self._current is not None and self._current.header.last_offset < offset:
@@ -241,7 +241,7 @@ class _Walk:
         return self._current
 
     def greatest_timestamp_ms(self, batch: ScannedBatch) -> int:
-        """Look into the records of a batch, -1 if there are none."""
+        """Return the greatest timestamp of a batch's records, -1 if it has none."""
         pos, greatest_ms = self._greatest
         if pos != batch.pos:
             times = (each.timestamp_ms for each in self.segment.records(batch))

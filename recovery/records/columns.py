@@ -1,21 +1,29 @@
 """Records as Arrow columns: from decoded tables without a step per record, or from single records.
 
-column                  type       meaning broker                  string     whose copy it is: node
-id, else where it lies (`storage.places.find`) topic                   string partition
-int32 directory               string     of the partition path                    string     of the
-segment offset                  int64 timestamp_ms            int64      as a consumer sees it; -1:
-none timestamp_type          string     CreateTime, LogAppendTime; null in message format 0 key,
-value              binary     null and empty are different headers                 list       of
-structs of key and value, both binary: nothing makes a key
-                                   valid UTF-8, and what a consumer makes of such bytes is lossy
-batch_base_offset       int64      of the batch; of the first record in a compressed legacy message
-partition_leader_epoch  int32      -1: none, as in the next three
-producer_id             int64
-producer_epoch          int16
-sequence                int32      of the record
-is_transactional        bool
-outcome                 string     committed (also without a transaction), aborted, open, unknown
-codec                   string     none, gzip, snappy, lz4, zstd
+The columns:
+
+    column                  type     meaning
+    broker                  string  the node id of the replica, else its place
+                                    (`storage.places.find`)
+    topic                   string
+    partition               int32
+    directory               string  of the partition
+    path                    string  of the segment
+    offset                  int64
+    timestamp_ms            int64   as a consumer sees it. -1: none
+    timestamp_type          string  CreateTime, LogAppendTime. null in message format 0
+    key, value              binary  null and empty are different
+    headers                 list    of structs of key and value, both binary. A key may be
+                                    invalid UTF-8, which a consumer reads with losses
+    batch_base_offset       int64   of the batch, or of the first record in a compressed
+                                    legacy message
+    partition_leader_epoch  int32   -1: none, as in the next three
+    producer_id             int64
+    producer_epoch          int16
+    sequence                int32   of the record
+    is_transactional        bool
+    outcome                 string  committed (also without a transaction), aborted, open, unknown
+    codec                   string  none, gzip, snappy, lz4, zstd
 """
 
 from __future__ import annotations
@@ -84,7 +92,7 @@ def record_schema(columns: Sequence[str] = RECORD_COLUMNS) -> pa.Schema:
     """Return the Arrow schema of some columns, in the order given.
 
     Raises:
-        UsageError: one is not known or there twice, or there is none.
+        UsageError: a column is unknown or given twice, or there is none.
     """
     for name in columns:
         if name not in TYPES or list(columns).count(name) > 1:
@@ -96,7 +104,7 @@ def record_schema(columns: Sequence[str] = RECORD_COLUMNS) -> pa.Schema:
 
 
 class ColumnBuilder:
-    """Makes Arrow record batches for the records of one segment, of the columns asked for."""
+    """A builder of Arrow record batches with some columns, for the records of one segment."""
 
     def __init__(self, place: SegmentPlace, columns: Sequence[str]) -> None:
         self.schema = record_schema(columns)
@@ -110,10 +118,10 @@ class ColumnBuilder:
         """Build from decoded batches.
 
         Args:
-            table: their headers.
-            outcome: of each of them: COMMIT, ABORT, UNKNOWN, or NO_MARKER if it is open.
-            records: their records.
-            chosen: the wanted ones of these, ascending; None: all.
+            table: the headers of the batches.
+            outcome: of each batch: COMMIT, ABORT, UNKNOWN, or NO_MARKER if it is open.
+            records: the records of the batches.
+            chosen: the rows of the wanted records, ascending. None: all.
         """
         rows = _TableRows(table, outcome, records, chosen)
         return self._batch(rows.row_count, rows.column)
@@ -195,16 +203,15 @@ class _TableRows:
 
 
 def binary_array(source: NDArray[np.uint8], pos: Ints, size: Ints) -> Any:
-    """Copy stretches of `source`, in ascending order and not overlapping, into a binary array.
+    """Copy ascending, separate stretches of `source` into a binary array.
 
-    A negative size is null, wherever it is said to lie. Arrow does the copying: the stretches and
-    the gaps between them are neighbours in an array that lies on `source`, of which every other
-    value is taken.
+    A negative size is null, at any position. Arrow does the copying: an array over `source` has the
+    stretches and the gaps between them as neighbours. Every other value is taken.
     """
     count = len(pos)
     if not count:
         return pa.array([], pa.binary())
-    if count == 1 and size[0] > LARGE_BYTES:  # without a copy of it
+    if count == 1 and size[0] > LARGE_BYTES:  # without a copy
         return _one_value(source[pos[0] : pos[0] + size[0]])
     ends = np.empty(2 * count, np.int32)
     ends[0::2] = pos
@@ -213,14 +220,14 @@ def binary_array(source: NDArray[np.uint8], pos: Ints, size: Ints) -> Any:
     mask = is_null if is_null.any() else None
     if mask is not None:
         ends[0::2][mask] = ends[1::2][mask] = 0
-        np.maximum.accumulate(ends, out=ends)  # where the one before it has ended
+        np.maximum.accumulate(ends, out=ends)  # the end of the previous stretch
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(source)]
     stretches = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
     return stretches.take(pa.array(np.arange(0, 2 * count, 2), mask=mask))
 
 
 def _one_value(value: bytes | NDArray[np.uint8]) -> Any:
-    """Return an array of one value that lies where it is."""
+    """Return an array of one value without copying it."""
     ends = pa.py_buffer(np.array([0, len(value)], np.int32))
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(value)])
 
@@ -276,10 +283,10 @@ _OF_BATCH: dict[str, Callable[[DecodedBatch], Any]] = {
 
 
 class RecordReader(PieceReader[pa.RecordBatch]):
-    """Iterable, once, of Arrow record batches.
+    """The Arrow record batches of a piece. Iterate once.
 
     Attributes:
-        schema: theirs.
+        schema: of the record batches.
     """
 
     def __init__(
@@ -289,7 +296,7 @@ class RecordReader(PieceReader[pa.RecordBatch]):
         *,
         opener: Callable[[SegmentPlace], Segment] = open_place,
     ) -> None:
-        """`opener` is there for tests and odd devices. Raises UsageError for unknown columns."""
+        """Use `opener` for tests and special devices. Raises UsageError for unknown columns."""
         options = ReadOptions() if options is None else options
         builder = ColumnBuilder(split.place, options.columns)
         super().__init__(split, options, builder, opener=opener)

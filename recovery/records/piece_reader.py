@@ -1,14 +1,13 @@
-"""Read the records of a piece of a segment, past whatever is bad in it, as what a builder makes.
+"""Read the records of a piece of a segment, past bad bytes, and pass them to a builder.
 
-Ordinary batches are decoded many at a time, without a step per record; the rest (legacy
-messages, odd or huge batches) one by one. Control batches give no records. A batch with a wrong
-checksum gives none, and neither does one whose content does not decode to its end, or whose
-offset cannot be right: an offset is what records are known by, and those it states are other
-records'. All three are findings, and losses, as to a consumer. What the file holds is all there
-is: neither bad bytes nor a failing disk raise anything.
+Ordinary batches are decoded many at a time, without a step per record. Others (legacy messages, odd
+or huge batches) are decoded one by one. Control batches give no records. Three kinds of batches are
+findings and losses: a wrong checksum, content that does not decode, and an offset that cannot be
+right. In the last case the stated offsets belong to other records. A consumer loses the same
+records. Neither bad bytes nor a failing disk raise an error.
 
-read_committed gives what a consumer with that isolation level is given: committed records below
-the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
+read_committed yields what a consumer with that isolation level gets: committed records below the
+last stable offset (`outcomes.find_stability`). The caller computes that offset once per partition.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ if TYPE_CHECKING:
     Kinds = NDArray[np.int8]
 
 
-# -- which records are wanted, by offset and time: for tables of them, and for single ones
+# -- the wanted records, by offset and time, in tables and one by one
 
 
 class WantedRecords:
-    """Which offsets and times are wanted."""
+    """The bounds of wanted offsets and times."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._from_offset, self._to_offset = options.from_offset, options.to_offset
-        self._end_offset = options.to_offset  # whatever the isolation level leaves out
+        self._end_offset = options.to_offset  # independent of the isolation level
         self._from_time_ms, self._to_time_ms = options.from_time_ms, options.to_time_ms
         stable_offset = options.stable_offset
         if options.isolation is Isolation.READ_COMMITTED and stable_offset is not None:
@@ -74,7 +73,7 @@ class WantedRecords:
         self._is_open = limits == (None,) * len(limits)
 
     def may_hold(self, table: HeaderTable) -> NDArray[np.bool_]:
-        """Tell which batches (v2) may have offsets within the bounds that were asked for."""
+        """Return which batches (v2) may have offsets within the requested bounds."""
         is_wanted = np.ones(table.row_count, np.bool_)
         if self._from_offset is not None:
             is_wanted &= table.last_offset >= self._from_offset
@@ -98,7 +97,7 @@ class WantedRecords:
         return None if is_wanted.all() else np.flatnonzero(is_wanted)
 
     def holds(self, record: LogRecord) -> bool:
-        """Is the record wanted?"""
+        """Return whether the record is wanted."""
         low, high = self._from_offset, self._to_offset
         from_ms, to_ms = self._from_time_ms, self._to_time_ms
         return (
@@ -114,16 +113,16 @@ class WantedRecords:
 
 RowsT = TypeVar("RowsT", bound=Rows)
 
-MAX_SINGLES_AHEAD = 256  # whose headers are read before their records
+MAX_SINGLES_AHEAD = 256  # batches whose headers are read before their records
 MAX_RECORDS = 65_536  # of a decoded table, and of an Arrow batch of single records
-RECORD_OVERHEAD_BYTES = 100  # of a single record, for what is collected
+RECORD_OVERHEAD_BYTES = 100  # of a collected single record
 
 
 class PieceReader(Generic[RowsT]):
-    """Iterable, once, of what a builder makes of the records.
+    """The rows that a builder makes of the records. Iterate once.
 
     Attributes:
-        findings: bad stretches by position; complete when the iteration is.
+        findings: bad stretches by position, complete after the iteration.
     """
 
     def __init__(
@@ -139,10 +138,10 @@ class PieceReader(Generic[RowsT]):
 
         Args:
             split: what to read.
-            options: what is wanted of it.
+            options: the wanted records.
             builder: makes rows of the records.
-            opener: for tests, odd devices, and what a file was before it was changed.
-            listed: all segments of the directory; None: those that it has.
+            opener: for tests, special devices, and the old contents of changed files.
+            listed: all segments of the directory. None: list them from the directory.
         """
         self._listed = listed
         self._split = split
@@ -152,7 +151,7 @@ class PieceReader(Generic[RowsT]):
         self._notes = FindingsList.of(split)
         self._is_committed_only = self._options.isolation is Isolation.READ_COMMITTED
         self._bounds = WantedRecords(self._options)
-        self._floor_offset = split.place.base_offset  # behind the batch before
+        self._floor_offset = split.place.base_offset  # one above the previous batch
         self._outcomes: Outcomes | None = None
         self._singles: list[DecodedBatch] = []
         self._singles_bytes = 0
@@ -160,13 +159,13 @@ class PieceReader(Generic[RowsT]):
         self._given: Counter[int] = Counter()
         self._skipped: Counter[str] = Counter()
         self._lost_records = 0
-        self._lost_pos = -1  # of the last batch that gave none
+        self._lost_pos = -1  # of the last batch without readable records
         self._first_offset: int | None = None
         self._last_offset: int | None = None
 
     @property
     def findings(self) -> list[ReadFinding]:
-        """Bad stretches so far."""
+        """The bad stretches so far."""
         return self._notes.found
 
     @property
@@ -176,7 +175,7 @@ class PieceReader(Generic[RowsT]):
 
     @property
     def counts(self) -> ReadCounts:
-        """What was given and left out so far."""
+        """The counts of yielded and skipped records so far."""
         given, skipped = self._given, self._skipped
         return ReadCounts(
             records=sum(given.values()),
@@ -229,7 +228,7 @@ class PieceReader(Generic[RowsT]):
         return None if self._split.is_last else self._split.end_pos
 
     def _check_size(self, end_pos: int) -> None:
-        """The file may be shorter than when it was listed."""
+        """Note missing bytes if the file is shorter than when it was listed."""
         if end_pos < self._split.end_pos:
             words = "the file has become shorter since it was listed"
             error = AccessError(OSError(0, words), self._split.place.path)
@@ -253,7 +252,7 @@ class PieceReader(Generic[RowsT]):
         while done < len(rows):
             before = int(ends[done - 1]) if done else 0
             end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
-            if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
+            if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge batch
                 huge = rows_of(wanted, done, end)
                 yield from self._give_huge(huge, outcome[done:end], window)
                 done = end
@@ -268,7 +267,7 @@ class PieceReader(Generic[RowsT]):
             done += count
 
     def _give_huge(self, table: HeaderTable, outcome: Kinds, window: BulkWindow) -> Iterator[RowsT]:
-        """Give a batch of very many records in pieces."""
+        """Yield the rows of a huge batch in pieces."""
         yield from self._flush()
         pieces = decode_in_pieces(
             table, window.buf, window.file_pos, max_batch_bytes=self._options.max_batch_bytes
@@ -281,7 +280,7 @@ class PieceReader(Generic[RowsT]):
             yield from self._give(table, outcome, piece)
 
     def _wanted(self, table: HeaderTable, rows: Ints) -> tuple[Ints, Kinds]:
-        """Leave out what the isolation level does; give the outcome of the others."""
+        """Leave out batches by the isolation level. Return the outcome of the others."""
         outcome = np.full(len(rows), COMMIT, np.int8)
         part = HeaderTable._make(column[rows] for column in table)
         is_data = is_data_of_transaction(part)
@@ -313,7 +312,7 @@ class PieceReader(Generic[RowsT]):
     def _give_decoded(
         self, table: HeaderTable, outcome: Kinds, records: RecordTable
     ) -> Iterator[RowsT]:
-        """Give decoded batches, and in between those that were not taken."""
+        """Yield the rows of decoded batches, and in between decode the others one by one."""
         start = 0
         for row in (*np.flatnonzero(~records.is_whole).tolist(), table.row_count):
             if row > start:
@@ -340,7 +339,7 @@ class PieceReader(Generic[RowsT]):
             yield batch
 
     def _pieces(self, records: RecordTable, chosen: Ints | None) -> Iterator[Ints | None]:
-        """Cut records so that no Arrow batch becomes too large."""
+        """Split records so that no Arrow batch becomes too large."""
         limit = self._options.batch_bytes
         if not self._builder.has_content or len(records.source) <= limit:
             yield chosen
@@ -358,7 +357,7 @@ class PieceReader(Generic[RowsT]):
             start = end
 
     def _check_markers(self, table: HeaderTable, window: BulkWindow | None) -> None:
-        """Tell of markers that do not decode, wherever their transactions are."""
+        """Note markers that do not decode, wherever their transactions are."""
         controls = np.flatnonzero(is_control_of_producer(table))
         if len(controls):
             part = HeaderTable._make(column[controls] for column in table)
@@ -372,7 +371,7 @@ class PieceReader(Generic[RowsT]):
     # --- one at a time ---
 
     def _read_single(self, batch: ScannedBatch) -> Iterator[RowsT]:
-        """Read a batch that is not healthy, or of an old format."""
+        """Read a damaged batch, or a batch of an old format."""
         header = batch.header
         if batch.crc_ok is False:
             return
@@ -434,7 +433,7 @@ class PieceReader(Generic[RowsT]):
             )
 
     def _lose(self, batch: ScannedBatch) -> None:
-        """Count the records of a batch that is whole and gives none."""
+        """Count the records of a whole batch that gives no records."""
         self._lost_pos = batch.pos
         header = batch.header
         if header.is_control:
@@ -442,7 +441,7 @@ class PieceReader(Generic[RowsT]):
         if header.magic >= MAGIC_V2:
             self._lost_records += header.records_count
             return
-        with suppress(FormatError, AccessError):  # else nothing tells how many it has
+        with suppress(FormatError, AccessError):  # otherwise their number is unknown
             self._lost_records += sum(1 for _ in self._segment.records(batch))
 
     def _is_full(self) -> bool:
@@ -450,7 +449,7 @@ class PieceReader(Generic[RowsT]):
         return is_large or self._singles_count >= MAX_RECORDS
 
     def _flush(self) -> Iterator[RowsT]:
-        """Give the single records that were collected."""
+        """Yield the rows of the collected single records."""
         batches, self._singles = self._singles, []
         self._singles_bytes = self._singles_count = 0
         if batches:
@@ -470,21 +469,21 @@ def _content_bytes(record: LogRecord) -> int:
     return size + sum(len(each.key) + len(each.value or b"") for each in record.headers)
 
 
-# -- count the records of a piece of a segment: as many as a reader of records is given
+# -- count the records of a piece of a segment, as a reader would get them.
 #
-# They are decoded all the same, for a batch whose content does not decode gives none; but no row
-# is made of them.
+# They are decoded, because a batch whose content does not decode gives no records. No rows are
+# built.
 
 
 class PieceCounts(NamedTuple):
-    """What is in a piece.
+    """The counts of a piece.
 
     Attributes:
-        batches: good ones with offsets within the bounds, control batches among them.
+        batches: good batches with offsets within the bounds, including control batches.
         control_batches: of these.
-        batch_bytes: theirs.
-        records: what a reader of records is given.
-        findings: stretches that are bad, or batches whose content is; nothing of them is counted.
+        batch_bytes: the bytes of the good batches.
+        records: the records that a reader gets.
+        findings: bad stretches, or batches with bad content. They are in no other count.
     """
 
     batches: int = 0
@@ -499,7 +498,7 @@ class _Number(NamedTuple):
 
 
 class _Numbers:
-    """Makes numbers of records."""
+    """A builder that counts records."""
 
     has_content = False
 
@@ -518,7 +517,7 @@ class _Numbers:
 
 
 class _Counter(PieceReader[_Number]):
-    """Counts batches beside the records."""
+    """A counter of batches and records."""
 
     def __init__(
         self, split: Split, options: ReadOptions, opener: Callable[[SegmentPlace], Segment]
@@ -547,7 +546,7 @@ def count_piece(
     options: ReadOptions,
     opener: Callable[[SegmentPlace], Segment] = open_place,
 ) -> PieceCounts:
-    """Count what is in a piece; a file that cannot be opened is a finding."""
+    """Count a piece. A file that cannot be opened is a finding."""
     counter = _Counter(split, options, opener)
     for _ in counter:
         pass

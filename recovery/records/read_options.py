@@ -1,4 +1,4 @@
-"""What is wanted of records, and what a reader counts of them."""
+"""The options of reading records, and the counts of a reader."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ SCHEMAS_TOPIC = "_schemas"  # kafkastore.topic of Schema Registry
 
 
 class ReadOptions(NamedTuple):
-    """What is wanted of the records.
+    """The wanted records.
 
     Attributes:
-        columns: of `record_columns`; keys, values and headers are not touched unless asked for.
+        columns: of `record_columns`. Keys, values and headers are read only on request.
         isolation: see above.
-        stable_offset: read_committed ends there; None: nowhere, all committed records are given.
+        stable_offset: the end for read_committed. None: all committed records.
         from_offset, to_offset: bounds of the offsets, the second excluded.
-        from_time_ms, to_time_ms: the same of the timestamps.
+        from_time_ms, to_time_ms: the same for the timestamps.
         batch_bytes: most content of an Arrow batch, unless a single record is larger.
-        max_batch_bytes: most that a batch of the log may decompress to.
+        max_batch_bytes: the limit for the decompressed size of a batch of the log.
     """
 
     columns: tuple[str, ...] = RECORD_COLUMNS
@@ -71,26 +71,25 @@ class ReadOptions(NamedTuple):
 
 
 def has_schema_values(topic: str) -> bool:
-    """Whether values may be in the wire format: not in topics of brokers or of the registry."""
+    """Return whether values may be in the wire format: not in topics of brokers or the registry."""
     return not topic.startswith("__") and topic != SCHEMAS_TOPIC
 
 
 class UndecodableError(Exception):
-    """Why a value stays bytes: no schema decodes it."""
+    """The reason why a value stays bytes: no schema decodes it."""
 
 
 class ReadCounts(NamedTuple):
-    """What was read; offsets are None while there are no records.
+    """The counts of a read. Offsets are None without records.
 
     Attributes:
-        records: that were given, and of these
-        committed, aborted, open, unknown: by outcome.
-        aborted_skipped, open_skipped, unknown_skipped, unstable_skipped: what read_committed left
-            out, as the headers of batches say; the last are committed, at or above the last stable
-            offset.
-        first_offset, last_offset: of the records that were given.
-        lost_records: in batches with a right checksum that gave none: the offsets cannot be right,
-            or the content does not decode. As headers say.
+        records: yielded records.
+        committed, aborted, open, unknown: of these, by outcome.
+        aborted_skipped, open_skipped, unknown_skipped, unstable_skipped: skipped by read_committed,
+            from the headers of batches. The last are committed, at or above the last stable offset.
+        first_offset, last_offset: of the yielded records.
+        lost_records: in batches with a right checksum but wrong offsets or undecodable content. The
+            number comes from the headers.
     """
 
     records: int = 0
@@ -107,7 +106,7 @@ class ReadCounts(NamedTuple):
     lost_records: int = 0
 
 
-# -- what a reader of records hands to the one who makes rows of them
+# -- the interface between a reader of records and a builder of rows
 
 
 OUTCOMES = {
@@ -119,7 +118,7 @@ OUTCOMES = {
 
 
 class DecodedBatch(NamedTuple):
-    """Records of one batch that were decoded one by one; `outcome` as in a table."""
+    """Records of one batch, decoded one by one. `outcome` as in a table."""
 
     header: BatchHeader
     outcome: int
@@ -128,22 +127,22 @@ class DecodedBatch(NamedTuple):
 
 
 class Rows(Protocol):
-    """What a builder makes of some records."""
+    """The rows that a builder makes of some records."""
 
     @property
     def num_rows(self) -> int:
-        """How many records are in it."""
+        """The number of records."""
 
 
 RowsT_co = TypeVar("RowsT_co", bound=Rows, covariant=True)
 
 
 class RowBuilder(Protocol[RowsT_co]):
-    """Makes rows for the records of one segment."""
+    """A builder of rows for the records of one segment."""
 
     @property
     def has_content(self) -> bool:
-        """Whether keys, values or headers are looked at: what is large then comes in pieces."""
+        """Return whether rows need keys, values or headers. Large batches then come in pieces."""
 
     def from_table(
         self,
@@ -155,10 +154,10 @@ class RowBuilder(Protocol[RowsT_co]):
         """Build from decoded batches.
 
         Args:
-            table: their headers.
-            outcome: of each of them: COMMIT, ABORT, UNKNOWN, or NO_MARKER if it is open.
-            records: their records.
-            chosen: the wanted ones of these, ascending; None: all.
+            table: the headers of the batches.
+            outcome: of each batch: COMMIT, ABORT, UNKNOWN, or NO_MARKER if it is open.
+            records: the records of the batches.
+            chosen: the rows of the wanted records, ascending. None: all.
         """
 
     def from_batches(self, batches: Sequence[DecodedBatch]) -> RowsT_co:

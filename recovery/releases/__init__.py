@@ -1,4 +1,4 @@
-"""Which releases of Kafka start on log dirs, what each of them drops, what the next levels need.
+"""The releases of Kafka that start on log dirs, the data they drop, the needs of feature levels.
 
 From the entry down: levels, answers, survey.
 """

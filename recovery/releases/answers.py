@@ -2,13 +2,13 @@
 
 The limits of `broker_version` and `kraft_release` were compared with real brokers.
 
-  before  what it does                                                     source
-  3.4.1   loads no group of a partition with a newer record, forgets       KIP-915
-          transactional ids behind the first one in version 1
-  3.6     reads nothing that is in remote storage only                     KIP-405
-  4.1     has no share groups                                              KIP-932
-  4.4     takes a range of addresses for the name of one host              AclAuthorizer
-  4.4     knows no delivery state 3                                        SharePartition
+      before  behaviour                                                          source
+      3.4.1   loads no group of a partition with a newer record, forgets         KIP-915
+              transactional ids after the first one in version 1
+      3.6     reads nothing that is in remote storage only                       KIP-405
+      4.1     has no share groups                                                KIP-932
+      4.4     takes a range of addresses for the name of one host                AclAuthorizer
+      4.4     does not know delivery state 3                                     SharePartition
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ZOOKEEPER_VERSION = 0  # of the meta.properties of a broker with ZooKeeper
 
 
 class Reason(NamedTuple):
-    """Why a release does not start, or what it drops. `offset`: -1 if it is no record."""
+    """The reason why a release does not start, or drops data. `offset`: -1 without a record."""
 
     what: str
     path: str
@@ -46,13 +46,13 @@ class Reason(NamedTuple):
 
 
 class ReleaseAnswer(NamedTuple):
-    """One release.
+    """The answer for one release.
 
     Attributes:
         version: the last patch release of a line.
-        starts: None: not known, as `unknown` says why.
-        reasons: why it does not start; the first one is what it meets first.
-        drops: what it does not read, or takes for something else.
+        starts: None if unknown. `unknown` has the reason.
+        reasons: why it does not start. The start fails at the first reason.
+        drops: the data that it does not read, or misinterprets.
     """
 
     version: BrokerVersion
@@ -63,12 +63,12 @@ class ReleaseAnswer(NamedTuple):
 
 
 def answers_of(found: Survey) -> list[ReleaseAnswer]:
-    """Tell of each release, the oldest first."""
+    """Return the answer for each release, the oldest first."""
     return [answer_for(found, version) for version in RELEASES]
 
 
 def answer_for(found: Survey, version: BrokerVersion) -> ReleaseAnswer:
-    """Tell of one release; of a patch release by its line's records."""
+    """Return the answer for one release. A patch release has its line's record types."""
     line = version.line
     collector = Collector()
     _check_log_dirs(found, collector, line)
@@ -113,7 +113,7 @@ def _of_place(what: str, place: Place) -> Reason:
 
 
 def uses_zookeeper(found: Survey) -> bool:
-    """Whether these are log dirs of a broker with ZooKeeper, which has no metadata of its own."""
+    """Return whether the log dirs are of a broker with ZooKeeper, without metadata of its own."""
     known = [each.meta.version for each in found.log_dirs if each.meta is not None]
     return not found.has_metadata and bool(known) and set(known) == {ZOOKEEPER_VERSION}
 

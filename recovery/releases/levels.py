@@ -1,9 +1,9 @@
-"""Feature levels: what keeps the next ones from being set, and what a downgrade needs.
+"""Feature levels: the obstacles to higher levels, and the needs of a downgrade.
 
 A level can be set after every registered broker and controller supports it. A node that does not
 return still counts (QuorumController, ClusterControlManager). metadata.version can be lowered if no
 level in between has new records (MetadataVersion.didMetadataChange). Compared with 4.4.0: a ghost
-controller that supports 7 to 30 blocks 31 and above, and unregistering a controller needs
+controller that supports 7 to 30 blocks 31 and above. Unregistering a controller needs
 metadata.version 33 itself.
 """
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.releases.survey import Level, Registration, Survey
 
-# Levels of metadata.version that brought records of another form, so that none can be left behind.
+# Levels of metadata.version with changed record types, so that no downgrade crosses them.
 CHANGED_RECORDS = frozenset({8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
-UNREGISTERS_CONTROLLERS = 33  # metadata.version from which on a controller can be unregistered
+UNREGISTERS_CONTROLLERS = 33  # lowest metadata.version that can unregister a controller
 
 
 class Obstacle(NamedTuple):
@@ -36,12 +36,12 @@ class Obstacle(NamedTuple):
 
     Attributes:
         role, node_id: of the node.
-        is_voter: of a controller: it votes. One that does not, and does not run, is a ghost.
+        is_voter: of a controller. A controller that does not vote and does not run is a ghost.
         is_given: its log dir was given.
-        feature, level: the lowest level that it does not know.
-        knows: the levels that it knows, such as `7..30`.
-        offset, registered_ms: of its last registration; None: only a snapshot tells of it.
-        remedy: what to do, and a call if there is one.
+        feature, level: the lowest level that it does not support.
+        knows: the levels that it supports, such as `7..30`.
+        offset, registered_ms: of its last registration. None if only a snapshot has it.
+        remedy: what to do, with a command if there is one.
     """
 
     role: str
@@ -57,15 +57,14 @@ class Obstacle(NamedTuple):
 
 
 class Lowering(NamedTuple):
-    """What a feature needs for an older release.
+    """The change of a feature that an older release requires.
 
     Attributes:
-        feature, level: as it is.
-        needed_level: at most.
+        feature, level: the current level.
+        needed_level: the highest level that the release supports.
         is_possible: it can be lowered that far.
         why: the reason, if it is not possible.
-        offset, path: of the record after which it could not any more; None: it still can be, or
-            nothing tells.
+        offset, path: of the record that made it impossible. None if it is possible or unknown.
     """
 
     release: str
@@ -79,7 +78,7 @@ class Lowering(NamedTuple):
 
 
 def raised_levels(found: Survey) -> dict[str, int]:
-    """The highest level of each feature that the newest release knows, where it is above ours."""
+    """Return the highest level of each feature in the newest release, if above the cluster's."""
     now = {} if found.image is None else found.image.features
     wanted = {name: highest(levels, NEWEST) or 0 for name, levels in FEATURES.items()}
     return {name: level for name, level in wanted.items() if level > now.get(name, 0)}
@@ -96,7 +95,7 @@ def obstacles_of(found: Survey) -> Iterator[Obstacle]:
     for (role, node_id), node in sorted(found.registrations.items(), reverse=True):
         if node_id not in known[role]:
             continue  # it was unregistered
-        # Who votes may not be known: then nobody is taken for a ghost.
+        # If the voters are unknown, no controller is a ghost.
         is_voter = role == "controller" and (not image.voters or node_id in image.voters)
         for name, level in wanted.items():
             lowest, top = node.levels.get(name, (0, 0))
@@ -116,11 +115,11 @@ def obstacles_of(found: Survey) -> Iterator[Obstacle]:
                 if node_id in here
                 else _remedy(found, node, is_voter=is_voter),
             )
-            break  # the first feature tells enough of a node
+            break  # one feature per node is enough
 
 
 def ghosts_of(found: Survey) -> list[Registration]:
-    """Controllers that are registered and do not vote: ghosts, unless they run."""
+    """Return controllers that are registered and do not vote: ghosts, unless they run."""
     image = found.image
     if image is None or not image.voters:
         return []
@@ -151,7 +150,7 @@ def _remedy(found: Survey, node: Registration, *, is_voter: bool) -> str:
 
 
 def unregister_words(found: Survey, node_id: int) -> str:
-    """How a controller that does not vote is removed, with the levels that the cluster has."""
+    """Return how to remove a controller that does not vote, at the cluster's levels."""
     level = 0 if found.image is None else found.image.features.get(METADATA_VERSION, 0)
     call = f"kafka-cluster.sh unregister-controller --bootstrap-server HOST:PORT --id {node_id}"
     if level >= UNREGISTERS_CONTROLLERS:
@@ -167,7 +166,7 @@ def unregister_words(found: Survey, node_id: int) -> str:
 
 
 def lowerings_for(found: Survey, version: BrokerVersion) -> Iterator[Lowering]:
-    """List the features that are above what a release knows, metadata.version first."""
+    """Yield the features above the levels of a release, metadata.version first."""
     features = {} if found.image is None else found.image.features
     for name in sorted(features, key=lambda each: (each != METADATA_VERSION, each)):
         levels = supported_levels(name, version)
@@ -196,7 +195,7 @@ def lowerings_for(found: Survey, version: BrokerVersion) -> Iterator[Lowering]:
 
 
 def _raised(levels: list[Level], name: str, level: int) -> Level | None:
-    """The record that brought a feature to a level, or above, and after which it stayed there."""
+    """Return the record since which a feature has been at or above a level."""
     found = None
     for each in levels:
         if each.name == name:

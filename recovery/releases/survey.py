@@ -1,7 +1,7 @@
-"""One pass over log dirs: what is in their metadata and coordinators' topics, and where first.
+"""One pass over log dirs: the contents of their metadata and coordinators' topics.
 
-Of the metadata log that is the newest whole snapshot and the log behind it: what a start replays.
-Of the coordinators' topics all records, as a coordinator reads all of them.
+For the metadata log it reads the newest whole snapshot and the log after it, like a start. For the
+coordinators' topics it reads all records, like a coordinator.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ RELEASES = tuple(BrokerVersion(*each) for each in LINES)
 
 
 class Place(NamedTuple):
-    """Where something is first. `offset`: -1 if it is in no record."""
+    """The place of a first occurrence. `offset`: -1 without a record."""
 
     path: str
     offset: int = -1
 
 
 class Registration(NamedTuple):
-    """A registered node, and its last registration; -1: only a snapshot has it."""
+    """A registered node, and its last registration. -1: only a snapshot has it."""
 
     role: str  # broker, controller
     node_id: int
@@ -67,7 +67,7 @@ class Registration(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A feature got a level."""
+    """A new level of a feature."""
 
     name: str
     level: int
@@ -75,15 +75,15 @@ class Level(NamedTuple):
 
 
 class Survey:
-    """What was found.
+    """The contents of the log dirs.
 
     Attributes:
-        log_dirs: the given ones.
+        log_dirs: the given log dirs.
         collectors: findings of metadata records that a release cannot load, by release.
-        has_metadata: a metadata log, or what a controller begins with, is among them.
-        image: of the newest metadata; None: there is none.
+        has_metadata: they have a metadata log, or the first records of a controller.
+        image: of the newest metadata. None if there is none.
         levels: feature levels in the order of the log.
-        registrations: by role and id, the last one of each.
+        registrations: the last registration by role and id.
         group_types: record types of `__consumer_offsets`, by partition directory.
         group_versions: versions of offsets and classic groups there, by partition directory.
         newer_transactions: where transactional ids have version 1, by partition directory.
@@ -92,8 +92,8 @@ class Survey:
         ranges: access rules whose host is a range of addresses.
         settings: the last record of each setting of a topic.
         quorum_state: a `quorum-state` of version 1.
-        beginning: the metadata directory that has no log yet, only what a controller begins with.
-        bootstrap: the `bootstrap.checkpoint` that is all there is of the metadata.
+        beginning: the metadata directory that has no log yet, only a controller's first records.
+        bootstrap: the `bootstrap.checkpoint`, if no other metadata exists.
         problems: what could not be read, in words.
     """
 
@@ -123,7 +123,7 @@ def survey(
     *,
     on_bytes: Callable[[int], object] = lambda _: None,
 ) -> Survey:
-    """Read the metadata and the coordinators' topics; other partitions are not opened."""
+    """Read the metadata and the coordinators' topics. Other partitions are not opened."""
     found = Survey(log_dirs)
     for each in selected:
         name = each.partition.name
@@ -147,7 +147,7 @@ def survey(
 
 
 class _MetadataSurvey:
-    """Reads one metadata directory, once, for all releases."""
+    """A reader of one metadata directory, once, for all releases."""
 
     def __init__(self, found: Survey, partition: Partition | None) -> None:
         self._found = found
@@ -167,7 +167,7 @@ class _MetadataSurvey:
         self.image = ClusterImage()
 
     def run(self) -> None:
-        """Read the newest whole snapshot, and the log behind it."""
+        """Read the newest whole snapshot, and the log after it."""
         partition, found = self._partition, self._found
         assert partition is not None
         found.has_metadata = True
@@ -254,7 +254,7 @@ class _MetadataSurvey:
         try:
             record = records.parse_record(value)
         except FormatError:
-            return  # the checks have said so
+            return  # the checks have reported it
         self.image.replay(record)
         self._note(record, Place(path, offset), batch, is_log=is_log)
 
@@ -290,9 +290,9 @@ _ROLES = {
 
 
 def _read_bootstrap(found: Survey, log_dir: LogDir) -> None:
-    """What a controller begins with counts for the state where there is no metadata log.
+    """Take the state from a controller's first records if there is no metadata log.
 
-    One without topics, in a log dir that has some, lies beside a metadata log that was not given.
+    If they have no topics, but the log dir does, the metadata log exists and was not given.
     """
     reader = _MetadataSurvey(found, None)
     reader.read_snapshot(f"{log_dir.path}/{BOOTSTRAP_NAME}")

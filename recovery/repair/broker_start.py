@@ -1,16 +1,17 @@
 """Plan what a broker does to a partition when it starts without the clean-shutdown marker (REC).
 
-From the segment with the recovery point on, in order (REC-6, REC-7, SNAP-9):
-  1  producer state at its base, from the newest good snapshot below and a replay
-  2  its batches are walked and verified; the `.log` ends before the first that is not good
-  3  `.index`, `.timeindex` and `.txnindex` from the batches
-  4  a snapshot at the end of the segment
-When something was cut, later segments go. At the end the leader epochs are cut at the log end and
-extended by those of the batches (EPOCH-6), and stray snapshots go (SNAP-3, SNAP-5).
+It goes from the segment with the recovery point on, in order (REC-6, REC-7, SNAP-9).
+  1  producer state at its base, from the newest good snapshot below and a replay.
+  2  its batches are walked and verified. The `.log` ends before the first bad batch.
+  3  `.index`, `.timeindex` and `.txnindex` from the batches.
+  4  a snapshot at the end of the segment.
+After a truncation, later segments are removed. At the end, leader epochs are truncated at the log
+end and extended by the batches' epochs (EPOCH-6). Stray snapshots are removed (SNAP-3, SNAP-5).
 
-A broker does it to the files as it goes. Here it is a plan, whose steps keep what they cut or
-replace. What a broker would do blindly is refused: a log that ends below its recovery point has
-lost what was flushed (OFS-2), and one below its log start would be deleted (REC-9).
+A broker changes the files directly. Here it is a plan, whose steps keep the bytes that they
+truncate or replace. eoctl refuses two cases that a broker does not notice. A log that ends below
+its recovery point has lost flushed records (OFS-2). A log that ends below its log start would be
+deleted (REC-9).
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
 
 
 class Recovery(NamedTuple):
-    """What a start would do.
+    """The effects of a start.
 
     Attributes:
-        steps: changes of files, in a safe order; none: the partition is closed as it is.
-        logs: paths of the `.log` files that the plan was made from, and that no step touches.
-        tail: where a writer goes on afterwards.
-        cut_bytes: of log that go, the whole segments behind the cut included.
-        stop: why the last segment that stays is cut; None: it is not.
-        notes: what a person should know.
+        steps: changes of files, in a safe order. None: the partition is already closed.
+        logs: paths of the `.log` files that the plan comes from, and that no step changes.
+        tail: the position where a writer continues.
+        cut_bytes: removed bytes of the log, including whole segments after the truncation.
+        stop: why the last remaining segment is truncated. None if it is not.
+        notes: facts for the user.
     """
 
     steps: tuple[Step, ...]
@@ -80,12 +81,12 @@ def plan_recovery(
         partition: as listed now, nothing of it read before.
         clock: for the expiry of producers.
         interval_bytes: `index.interval.bytes`.
-        on_bytes: told the size of each segment that is done.
-        is_written_to: something is to be appended. Else what ends below the recovery point is
-            planned, too, and the caller tells what goes; so are older message formats.
+        on_bytes: called with the size of each finished segment.
+        is_written_to: a writer will append. If False, the plan covers a log that ends below the
+            recovery point, and the caller reports the loss. It also covers older message formats.
 
     Raises:
-        RefusedError: what a broker would do is not safe, or it could not load the partition.
+        RefusedError: the broker's behaviour is not safe, or it could not load the partition.
         AccessError: it cannot be read.
     """
     require_compacted(partition)
@@ -184,7 +185,7 @@ class _BrokerStartPlanner:
             self._on_bytes(done.end.log_bytes)
 
     def _emptied(self, done: RebuiltSegment, files: SegmentFiles) -> RebuiltSegment:
-        """REC-8: an index does not take an offset, so that the segment goes as a whole."""
+        """Apply REC-8: an index does not take an offset, so the whole segment is emptied."""
         end, base_offset = done.end, files.base_offset
         assert end.failure is not None
         if end.failure.is_full:
@@ -210,7 +211,7 @@ class _BrokerStartPlanner:
         return done._replace(end=end, txn_index=None if done.txn_index is None else b"")
 
     def _require_readable(self, last: SegmentFiles, stop: Verdict) -> None:
-        """Refuse what a broker would not cut, but empty (REC-6)."""
+        """Refuse a segment that a broker would empty instead of truncating it (REC-6)."""
         if stop.kind is VerdictKind.UNREADABLE:
             raise RefusedError(
                 f"{last.log.path}: position {stop.start_pos}: {stop.reason}: a broker would"
@@ -230,9 +231,10 @@ class _BrokerStartPlanner:
             )
 
     def _epochs(self, end_offset: int) -> list[LeaderEpochEntry]:
-        """EPOCH-6: cut at the end and at the log start, extended by what the batches have.
+        """Apply EPOCH-6: truncate at the end and at the log start, add epochs of the batches.
 
-        The epoch that begins at the end stays, which a start drops: no lower one may be given out.
+        The epoch that begins at the end stays, though a start drops it: no lower epoch may be
+        assigned.
         """
         entries = [each for each in self._disk_epochs if each.start_offset <= end_offset]
         for run in self._epoch_runs:
@@ -267,7 +269,7 @@ class _BrokerStartPlanner:
             yield replace_step(str(path), encode_leader_epochs(epochs), "leader epochs of the log")
 
     def _removals(self, removed: Sequence[SegmentFiles]) -> Iterator[Step]:
-        """From the last one backwards, the `.log` first: what is left is always a log."""
+        """Yield removals, last segment and `.log` first, so that the rest is always a log."""
         for files in reversed(removed):
             for each in (files.log, files.offset_index, files.time_index, files.txn_index):
                 if each is not None:
@@ -281,7 +283,7 @@ class _BrokerStartPlanner:
             (files.time_index, ".timeindex", done.end.indexes.time_index),
             (files.txn_index, ".txnindex", done.txn_index or b""),
         ):
-            # The indexes are there even if empty; `.txnindex` need not be without aborts.
+            # The indexes exist even if empty. `.txnindex` may be absent without aborts.
             is_missing = entry is None and suffix != ".txnindex"
             if is_missing or (self._partition.read_file(entry) or b"") != content:
                 path = str(self._directory / f"{files.base_offset:020d}{suffix}")
@@ -289,7 +291,7 @@ class _BrokerStartPlanner:
         require_no_problem(self._partition)
 
     def _snapshot_steps(self, end_offset: int) -> Iterator[Step]:
-        """The one at the end comes last: with it the partition is closed."""
+        """Yield the steps for snapshots. The last snapshot closes the partition."""
         bases = [each.base_offset for each in self._partition.segments[: self._first]]
         bases += [each.end.base_offset for each in self._done]
         snapshots = self._history.snapshots

@@ -1,4 +1,4 @@
-"""Plan the repair of several partitions, several at once, and put their steps together."""
+"""Plan the repair of several partitions in parallel, and combine their steps."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import FileEntry, SegmentFiles
 
 
-# -- plan to set a replica aside, so that the broker fetches all of it again (FIX-9)
+# -- plan to set a replica aside, so that the broker fetches all of it again (FIX-9).
 #
-# Every file of the log goes to the backups, which are outside of the log dir; `undo` puts them
-# back. The directory stays, with `partition.metadata` alone in it, as a broker makes it for a new
-# replica: its next start finds a log without segments (REC-15), and fetches from the leader.
+# Every file of the log goes to the backups, outside of the log dir. `undo` restores them. The
+# directory stays with `partition.metadata` alone, as for a new replica. The next start finds a log
+# without segments (REC-15), and fetches from the leader.
 
 
 _REASON = "set aside; the broker fetches it again"
 
 
 def plan_move_away(partition: Partition) -> Repaired:
-    """Plan it; without a segment the derived files go that are left. Reads only.
+    """Plan to move a replica away, or its derived files without a segment. Reads only.
 
     Raises:
         RefusedError: it must not be changed.
-        AccessError: a file cannot be looked at.
+        AccessError: a file cannot be examined.
     """
     require_changeable(partition)
     directory = Path(absolute_path(partition.path))
@@ -97,7 +97,7 @@ def plan_move_away(partition: Partition) -> Repaired:
 
 
 def _end_offset(partition: Partition) -> int:
-    """Return where the log ends, as far as anything tells."""
+    """Return the log end, from any available source."""
     try:
         end = partition.log_end()
     except EoctlError:
@@ -106,7 +106,7 @@ def _end_offset(partition: Partition) -> int:
 
 
 def _files(partition: Partition) -> Iterator[FileEntry]:
-    """From the last segment backwards, the `.log` first: what is left is always a log."""
+    """Yield files, last segment and `.log` first, so that the rest is always a log."""
     epochs = partition.files.other(LEADER_EPOCHS_NAME)
     if epochs is not None:
         yield epochs
@@ -118,14 +118,14 @@ def _files(partition: Partition) -> Iterator[FileEntry]:
     yield from partition.files.orphans
 
 
-# -- plan as a repair what a start without the clean-shutdown marker does to a partition
+# -- a repair that does what a start without the clean-shutdown marker does to a partition
 #
-# `recovery.repair.broker_start` has the plan. Here its price is worked out, and the checkpoints
-# are lowered that a broker clamps as it goes.
+# `recovery.repair.broker_start` has the plan. This adds its cost, and lowers the checkpoints that a
+# broker clamps during the start.
 
 
 def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
-    """Plan it for a partition with at least one segment. Reads only.
+    """Plan the broker's recovery of a partition with at least one segment. Reads only.
 
     Raises:
         RefusedError: it must not be changed, or a broker could not load it, or would delete it.
@@ -193,7 +193,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
 
 
 def _require_cut(partition: Partition, stop: Verdict | None) -> None:
-    """Refuse what a broker does not cut: a segment to split, or no start at all.
+    """Refuse what a broker does not truncate: a segment to split, or a start that fails.
 
     Raises:
         RefusedError: an offset does not fit (REC-10).
@@ -215,7 +215,7 @@ def _kept(files: SegmentFiles, cut_at: Mapping[str, int]) -> KeptSegment:
 
 
 def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:
-    """The rest of the segment that is cut has all offsets; whole segments behind it only bytes."""
+    """Yield removed ranges: offsets in the truncated segment, only bytes in later segments."""
     stop = recovery.stop
     if stop is None:
         return
@@ -232,7 +232,7 @@ def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:
     ]
     last_offset = end_before - 1 if end_before > end_offset else None
     if stop.kind is VerdictKind.PREALLOCATED and not removed:
-        last_offset = end_offset - 1  # nothing was ever there
+        last_offset = end_offset - 1  # no record was ever there
     assert cut.before is not None
     if stop.kind is not VerdictKind.PREALLOCATED:
         with open_segment(cut.path) as segment:
@@ -255,12 +255,12 @@ def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:
 
 
 class RepairJob(NamedTuple):
-    """One partition, what shapes its derived files, and how it is repaired.
+    """A partition, the settings of its derived files, and how to repair it.
 
     Attributes:
-        is_named: it is meant by itself, not as one of all in a log dir; of those only damaged ones
-            are moved away.
-        topic_id: for a `partition.metadata` that has none; None: not known.
+        is_named: the user named the partition itself, not its log dir. In a log dir, only damaged
+            partitions are moved away.
+        topic_id: for a `partition.metadata` that has none. None if unknown.
     """
 
     selected: Selected
@@ -273,14 +273,14 @@ class RepairJob(NamedTuple):
 def repair_many(
     work: Sequence[RepairJob], jobs: int, *, on_done: Callable[[Repaired], None]
 ) -> list[Repaired]:
-    """Plan all of them, each in a process of its own where that pays, in order. Reads only.
+    """Plan all repairs, in order, in several processes if worth it. Reads only.
 
     With one partition the processes share its segments.
 
     Args:
         work: the partitions.
         jobs: processes.
-        on_done: told each result as it comes.
+        on_done: called with each result as it arrives.
     """
     sizes_bytes = (each.selected.log_bytes() for each in work)
     jobs = paying_jobs(jobs, sizes_bytes, least_bytes=MIN_PARTITION_BYTES)
@@ -293,7 +293,7 @@ def _path_of(job: RepairJob) -> str:
 
 
 def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
-    """Plan one of them; errors become part of the result."""
+    """Plan one repair. Errors become part of the result."""
     path = job.selected.partition.path
     try:
         partition = Partition.of(job.selected)
@@ -316,10 +316,10 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
 
 
 def _splits(partition: Partition) -> tuple[str, ...]:
-    """Tell which segments a broker splits: to repair them would cost what a split keeps.
+    """Return the segments that a broker splits. Their repair would cost what a split keeps.
 
     Raises:
-        AccessError: one that may be among them cannot be read.
+        AccessError: a possible such segment cannot be read.
     """
     found = []
     for files in partition.segments:
@@ -340,10 +340,10 @@ def _splits(partition: Partition) -> tuple[str, ...]:
 
 
 def _without_segments(partition: Partition, job: RepairJob) -> Repaired:
-    """Without a `.log` there is nothing to mend: what it had is fetched again, or lost.
+    """Plan a directory without a `.log`: its records are fetched again, or lost.
 
     Raises:
-        AccessError: there is one, which the operating system does not give.
+        AccessError: it has a `.log` that cannot be read.
     """
     for problem in partition.problems:
         if isinstance(problem, AccessError):
@@ -367,7 +367,7 @@ def _without_segments(partition: Partition, job: RepairJob) -> Repaired:
 
 
 def _move_away_if_damaged(partition: Partition, job: RepairJob, jobs: int) -> Repaired:
-    """Move away what a salvage would have to change, or could make nothing of."""
+    """Move the partition away if a salvage would have to change it, or would fail."""
     try:
         salvaged = plan_salvage(partition, job.settings, jobs=jobs)
     except EoctlError:
@@ -384,17 +384,18 @@ def plan_repair(
     recovery: RecoveryPrice | None,
     checkpoints: Mapping[str, bytes] | None = None,
 ) -> Plan | None:
-    """Put the repairs of partitions of one log dir together; None: nothing is to be done.
+    """Combine the repairs of partitions of one log dir. None if there is nothing to do.
 
     Args:
         log_dir: absolute.
-        repaired: those without an error.
-        arguments: what was asked for.
-        recovery: what the next start without the clean-shutdown marker recovers; None: not known.
-        checkpoints: those that are mended, by name.
+        repaired: the repairs without an error.
+        arguments: the arguments of the command.
+        recovery: the segments that the next start without the clean-shutdown marker recovers. None
+            if unknown.
+        checkpoints: repaired checkpoints, by name.
 
     Raises:
-        RefusedError, AccessError, FormatError: as `make_plan` and `lower_checkpoints`.
+        RefusedError, AccessError, FormatError: as in `make_plan` and `lower_checkpoints`.
     """
     limits = [each.limits for each in repaired if each.limits is not None]
     steps = [
@@ -411,7 +412,7 @@ def plan_repair(
 
 
 def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
-    """What goes, and what follows from it. Lists name the partition by its directory."""
+    """Return the losses and their effects. Lists name the partition by its directory."""
     counts = [each.lost_offsets_count for each in repaired]
     producers = [each.producers for each in repaired]
     return {
@@ -468,7 +469,7 @@ def lost_ranges(repaired: Iterable[Repaired]) -> list[dict[str, Any]]:
 
 
 def _moved(repaired: Sequence[Repaired]) -> dict[str, Any]:
-    """What is set aside as a whole; no key where nothing is."""
+    """Return the logs that are set aside as a whole. Empty without any."""
     moved = [each for each in repaired if each.moved_end_offset is not None and each.steps]
     rows = [
         {

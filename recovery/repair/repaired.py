@@ -1,4 +1,4 @@
-"""What a repair of one partition directory consists of, whatever its strategy."""
+"""The repair of one partition directory, for any strategy."""
 
 from __future__ import annotations
 
@@ -63,19 +63,20 @@ if TYPE_CHECKING:
     from storage.log.intact_batches import Dropped
 
 
-# -- what lies in a partition directory beside the log, and keeps a broker from using it
+# -- files in a partition directory besides the log that keep a broker from using it.
 #
-# DIR-4  `partition.metadata` missing or malformed, where the cluster's metadata tell the topic id
-# DIR-9  a file named like one of a segment, but for the base offset: loading the partition fails
+# DIR-4  `partition.metadata` is missing or malformed, and the cluster's metadata have the topic id.
+# DIR-9  a file is named like a segment file, but without a base offset: loading the partition
+# fails.
 
 
 FOREIGN_FILE_ID = "DIR-9"
 
 
 def assigned_topic_id(selected: Selected, image: ClusterImage | None) -> bytes | None:
-    """The id of the topic of which a directory must be, by its name and place; None: not known.
+    """Return the id of a directory's topic, by its name and place. None if unknown.
 
-    Not of a name that an earlier topic had, too: the directory may be that one's.
+    None if an earlier topic had the same name: the directory may belong to that topic.
     """
     meta = None if selected.log_dir is None else selected.log_dir.meta
     if image is None or not image.is_complete or meta is None or meta.node_id is None:
@@ -98,7 +99,7 @@ def topic_id_steps(partition: Partition, topic_id: bytes | None) -> Iterator[Ste
     """Plan to write a `partition.metadata` that is missing or malformed.
 
     Raises:
-        AccessError, RefusedError: as `replace_step`.
+        AccessError, RefusedError: as in `replace_step`.
     """
     if topic_id is None or _has_topic_id(partition):
         return
@@ -113,7 +114,7 @@ def _has_topic_id(partition: Partition) -> bool:
         return False
     data = partition.read_file(entry)
     if data is None:
-        return True  # whatever it says cannot be read
+        return True  # its contents are unreadable
     try:
         parse_partition_metadata(data)
     except FormatError:
@@ -122,10 +123,10 @@ def _has_topic_id(partition: Partition) -> bool:
 
 
 def foreign_steps(partition: Partition) -> Iterator[Step]:
-    """Plan to take files away that are named like those of a segment; the backups have them.
+    """Plan to remove files that are named like segment files. The backups keep them.
 
     Raises:
-        AccessError, RefusedError: as `remove_step`.
+        AccessError, RefusedError: as in `remove_step`.
     """
     for each in partition.files.others:
         is_log = each.name.kind is FileKind.LOG and each.name.suffix is FileSuffix.NONE
@@ -134,12 +135,12 @@ def foreign_steps(partition: Partition) -> Iterator[Step]:
             yield remove_step(str(path), "no segment: its name is no base offset")
 
 
-# -- offset checkpoints that do not parse (DIR-7), made anew from those of their lines that do
+# -- offset checkpoints that do not parse (DIR-7), rebuilt from their readable lines.
 #
-# For a field that is no number a broker takes such a file for one without entries, for all else it
-# loses the log dir (REC-2). A line that is missing is safe for recovery point, high watermark and
-# first dirty offset: a start verifies more, a follower asks its leader, more is compacted. Without
-# its log start a log begins at its first segment, and records that were deleted come back.
+# If a field is not a number, a broker takes such a file for empty. With any other error it loses
+# the log dir (REC-2). A missing recovery point, high watermark or first dirty offset is safe: a
+# start verifies more, a follower asks its leader, more is compacted. Without its log start a log
+# begins at its first segment, and deleted records come back.
 
 
 _HEADER_LINES_COUNT = 2  # version and number of entries
@@ -155,12 +156,12 @@ _FOLLOWS = {
 
 
 class MendedCheckpoints(NamedTuple):
-    """A log dir as it is read when its offset checkpoints are mended.
+    """A log dir with its offset checkpoints repaired.
 
     Attributes:
-        log_dir: without what was wrong with them; what is lost is absent.
-        contents: those that are mended, by name.
-        notes: what each of them lost, and what follows.
+        log_dir: without the errors of the checkpoints. Lost entries are absent.
+        contents: repaired checkpoints, by name.
+        notes: the losses of each checkpoint, and their effects.
     """
 
     log_dir: LogDir
@@ -169,10 +170,10 @@ class MendedCheckpoints(NamedTuple):
 
 
 def mend_checkpoints(log_dir: LogDir) -> MendedCheckpoints:
-    """Make those anew that could be read, and not be parsed; they are read once more.
+    """Rebuild the checkpoints that were readable but did not parse. Reads them again.
 
     Raises:
-        AccessError: one cannot be read.
+        AccessError: a checkpoint cannot be read.
     """
     contents: dict[str, bytes] = {}
     offsets: dict[str, Offsets] = {}
@@ -205,13 +206,13 @@ def mend_checkpoints(log_dir: LogDir) -> MendedCheckpoints:
 
 
 def entries_that_parse(data: bytes) -> tuple[list[OffsetCheckpointEntry], int | None]:
-    """Read what is whole of a checkpoint that does not parse, each partition once.
+    """Return the readable entries of a checkpoint that does not parse, each partition once.
 
-    Of several lines of one partition the last one holds, as for a broker. A last line that does
-    not end may be cut within its number, and is none.
+    If a partition has several lines, the last line counts, as for a broker. A last line without an
+    end may be truncated within its number, and does not count.
 
     Returns:
-        The entries, and how many lines are lost at least; None: the file does not tell.
+        The entries, and the least number of lost lines. None if the number is unknown.
     """
     lines = data.splitlines(keepends=True)
     found: dict[tuple[str, int], OffsetCheckpointEntry] = {}
@@ -240,7 +241,7 @@ def _entry(line: bytes) -> OffsetCheckpointEntry | None:
 
 
 def _declared_count(lines: list[bytes]) -> int | None:
-    """What line 2 says; None if it does not."""
+    """Return the number in line 2. None if there is none."""
     if len(lines) < _HEADER_LINES_COUNT or not lines[1].endswith((b"\n", b"\r")):
         return None
     text = lines[1].strip().decode("ascii", "replace")
@@ -252,18 +253,18 @@ def _declared_count(lines: list[bytes]) -> int | None:
 
 
 class RemovedRange(NamedTuple):
-    """Bytes of a `.log` that go, and offsets that nothing has that stays, inclusive.
+    """Removed bytes of a `.log`, and offsets that no remaining batch covers, inclusive.
 
-    Both offsets are None if no offset is missing; `last_offset` alone if it is not known. What is
-    not on disk any more (`MISSING`) has the directory for its path, and no bytes.
+    Both offsets are None if no offset is missing. Only `last_offset` is None if it is unknown.
+    Records that are not on disk (`MISSING`) have the directory for their path, and no bytes.
 
     Attributes:
-        records_count: records of intact batches in there that no remaining batch has.
-        acknowledged_records_count: of these, the records below the high watermark; None: unknown.
+        records_count: records of intact batches in the range that no remaining batch has.
+        acknowledged_records_count: of these, the records below the high watermark. None if unknown.
         batches_count: intact batches with such records, or with a marker.
-        copies_count: intact batches that stay elsewhere.
-        dropped_offsets: the first and last offset in these batches, if no offset is missing where
-            they lie; a gap there is theirs.
+        copies_count: intact batches that remain elsewhere.
+        dropped_offsets: the first and last offset in these batches, if no offset is missing at
+            their position. A gap there is theirs.
     """
 
     path: str
@@ -282,13 +283,13 @@ class RemovedRange(NamedTuple):
 
     @property
     def offsets_count(self) -> int | None:
-        """How many offsets are missing, at most; None if it is not known."""
+        """The number of missing offsets, at most. None if unknown."""
         if self.base_offset is None:
             return 0
         return None if self.last_offset is None else self.last_offset - self.base_offset + 1
 
     def acknowledged_offsets_count(self, high_watermark: int | None) -> int | None:
-        """How many offsets below a high watermark are missing, at most; None: it is not known."""
+        """Return the missing offsets below a high watermark, at most. None if unknown."""
         if self.base_offset is None:
             return 0
         if high_watermark is None:
@@ -297,7 +298,7 @@ class RemovedRange(NamedTuple):
         return max(min(end, high_watermark) - self.base_offset, 0)
 
     def cost(self, high_watermark: int | None) -> Lost:
-        """Return what it costs."""
+        """Return the cost of the removal."""
         return Lost(
             offsets_count=self.offsets_count or 0,
             is_least=self.offsets_count is None,
@@ -310,7 +311,7 @@ class RemovedRange(NamedTuple):
 
 
 class LeftOpen(NamedTuple):
-    """A transaction without a marker afterwards; `was_open`: before, too (None: not known)."""
+    """A transaction without a marker after the repair. `was_open`: open before, None if unknown."""
 
     path: str
     producer_id: int
@@ -320,7 +321,7 @@ class LeftOpen(NamedTuple):
 
 
 class ChangedAbort(NamedTuple):
-    """An aborted transaction that `.txnindex` told of and that is none afterwards, or another."""
+    """An aborted transaction in `.txnindex` that is absent or different after the repair."""
 
     path: str
     producer_id: int
@@ -333,21 +334,21 @@ class Repaired(NamedTuple):
 
     Attributes:
         path: the directory.
-        strategy: how.
+        strategy: of the repair.
         log_bytes: of all its `.log` files.
-        log_start_offset, end_offset: afterwards; None: not known.
-        limits: what its checkpoints may say afterwards; None: they stay.
-        steps: all others; with none, and nothing to lower, nothing is to be repaired.
-        logs: `.log` files that no step touches and that the plan was made from.
-        segments: names of all `.log` files that were looked at.
-        lost: what goes, in order.
-        producers: those that are set back; None: not known.
-        open_transactions: without a marker afterwards.
-        changed_aborts: aborted ones that are not told of any more.
-        notes: what a person should know.
-        error: why nothing could be planned.
-        high_watermark: what lies below it was acknowledged; None: not known.
-        moved_end_offset: where the log ends that is moved away; None: none is.
+        log_start_offset, end_offset: after the repair. None if unknown.
+        limits: bounds for its checkpoints after the repair. None: they stay.
+        steps: all other steps. Without steps and limits there is nothing to repair.
+        logs: `.log` files that no step changes and that the plan comes from.
+        segments: names of all `.log` files that were read.
+        lost: removed ranges, in order.
+        producers: reset producers. None if unknown.
+        open_transactions: without a marker after the repair.
+        changed_aborts: aborted transactions that `.txnindex` does not have after the repair.
+        notes: facts for the user.
+        error: why no plan was possible.
+        high_watermark: lower offsets were acknowledged. None if unknown.
+        moved_end_offset: the end of the log that is moved away. None if none is.
     """
 
     path: str
@@ -370,18 +371,18 @@ class Repaired(NamedTuple):
 
     @property
     def lost_offsets_count(self) -> int | None:
-        """How many offsets are missing, at most; None if it is not known."""
+        """The number of missing offsets, at most. None if unknown."""
         counts = [each.offsets_count for each in self.lost]
         return sum(each or 0 for each in counts) if None not in counts else None
 
     @property
     def is_short(self) -> bool:
-        """Whether something was acknowledged that is not on disk."""
+        """Return whether acknowledged records are not on disk."""
         return any(each.kind is VerdictKind.MISSING for each in self.lost)
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of `.log` that go, preallocated zeros left out."""
+        """The removed bytes of `.log`, without preallocated zeros."""
         return sum(
             each.end_pos - each.start_pos
             for each in self.lost
@@ -389,23 +390,23 @@ class Repaired(NamedTuple):
         )
 
     def acknowledged_lost_count(self, high_watermark: int | None) -> int | None:
-        """How many offsets below a high watermark are missing, at most; None: it is not known."""
+        """Return the missing offsets below a high watermark, at most. None if unknown."""
         counts = [each.acknowledged_offsets_count(high_watermark) for each in self.lost]
         return sum(each or 0 for each in counts) if None not in counts else None
 
     @property
     def lost_records_count(self) -> int:
-        """How many records of intact batches no file has afterwards."""
+        """The records of intact batches that no file has after the repair."""
         return sum(each.records_count for each in self.lost)
 
     @property
     def lost_batches_count(self) -> int:
-        """How many intact batches no file has afterwards."""
+        """The intact batches that no file has after the repair."""
         return sum(each.batches_count for each in self.lost)
 
     @property
     def kept_offsets_count(self) -> int | None:
-        """How many offsets the log has afterwards, at most; None if its bounds are not known."""
+        """The offsets of the log after the repair, at most. None if its bounds are unknown."""
         if self.end_offset is None or self.log_start_offset is None:
             return None
         count = self.end_offset - self.log_start_offset
@@ -416,9 +417,9 @@ class Repaired(NamedTuple):
         return count
 
     def loses_below(self, offset: int | None) -> bool:
-        """Whether an offset or a record goes that is, or may be, below a high watermark.
+        """Return whether an offset or record is removed that is, or may be, below a high watermark.
 
-        None: it is not known.
+        None: the high watermark is unknown.
         """
         firsts = [each.base_offset for each in self.lost if each.base_offset is not None]
         has_record = any(
@@ -431,7 +432,7 @@ class Repaired(NamedTuple):
 def lost_range(
     path: str, verdict: Verdict, base_offset: int, last_offset: int | None
 ) -> RemovedRange:
-    """Make a range, without offsets if the last one is below the first."""
+    """Build a range, without offsets if the last offset is below the first."""
     first: int | None = base_offset
     if last_offset is not None and last_offset < base_offset:
         first = last_offset = None
@@ -448,7 +449,7 @@ def lost_range(
 
 
 class KeptSegment(NamedTuple):
-    """A segment as it is afterwards: ranges of a `.log`, and the offsets in them, half open."""
+    """A segment after the repair: ranges of a `.log`, and their offsets, half open."""
 
     path: str
     ranges: tuple[tuple[int, int], ...]
@@ -456,7 +457,7 @@ class KeptSegment(NamedTuple):
     end_offset: int | None
 
     def open(self) -> Segment:
-        """Open it. Raises AccessError."""
+        """Open the segment. Raises AccessError."""
         ranges = [(self.path, *each) for each in self.ranges]
         return Segment(SplicedFile(self.path, ranges), self.base_offset)
 
@@ -468,13 +469,13 @@ def count_intact(
     high_watermark: int | None,
     log_start_offset: int,
 ) -> tuple[RemovedRange, ...]:
-    """Count the records of intact batches in what goes, unless a batch that stays has them.
+    """Count the records of intact batches in removed ranges, unless a remaining batch has them.
 
     Args:
-        lost: what goes.
-        kept: what stays.
-        high_watermark: records below it were acknowledged; None: not known.
-        log_start_offset: batches below it hold nothing that a consumer could read.
+        lost: the removed ranges.
+        kept: the remaining segments.
+        high_watermark: lower records were acknowledged. None if unknown.
+        log_start_offset: no consumer could read batches below it.
 
     Raises:
         AccessError: a segment cannot be opened.
@@ -516,7 +517,7 @@ def _with_batch(found: RemovedRange, batch: Dropped, counts: tuple[int, int]) ->
     if found.last_offset is None and found.base_offset is not None:
         end_pos = batch.batch.pos + header.batch_bytes
         is_alone = (found.start_pos, found.end_pos) == (batch.batch.pos, end_pos)
-        if is_alone and header.last_offset < found.base_offset:  # it lies in a wrong place
+        if is_alone and header.last_offset < found.base_offset:  # its position is wrong
             found = found._replace(base_offset=None)
     if is_lost and found.base_offset is None:
         first, last = dropped or (header.base_offset, header.last_offset)
@@ -533,12 +534,12 @@ def _with_batch(found: RemovedRange, batch: Dropped, counts: tuple[int, int]) ->
 def with_missing(
     path: str, lost: Sequence[RemovedRange], missing: Iterable[Missing]
 ) -> tuple[RemovedRange, ...]:
-    """Add what was acknowledged and is not there at all, unless it goes with bytes that do.
+    """Add absent acknowledged records, unless their offsets are in a removed range.
 
     Args:
         path: the partition directory.
-        lost: what goes, in order.
-        missing: as `Acknowledged.missing` tells.
+        lost: removed ranges, in order.
+        missing: from `Acknowledged.missing`.
     """
     found = list(lost)
     for each in missing:
@@ -566,7 +567,7 @@ def with_missing(
                 )
             )
             continue
-        # Of bytes at the end of a log it is not known how far they went: so far, at least.
+        # The last offset of bytes at the log end is unknown: it is at least this.
         last_offset = found[place].last_offset
         if each.last_offset is not None and (last_offset is None or last_offset < each.last_offset):
             found[place] = found[place]._replace(last_offset=each.last_offset)
@@ -574,7 +575,7 @@ def with_missing(
 
 
 class StateChange(NamedTuple):
-    """How the state of producers differs afterwards."""
+    """The change of the producers' state."""
 
     producers: tuple[ProducerChange, ...] | None
     open_transactions: tuple[LeftOpen, ...]
@@ -588,20 +589,20 @@ def compare_state(
     lost_from: int | None,
     after: Sequence[ProducerEntry],
 ) -> StateChange:
-    """Compare the newest snapshot on disk that knew of what goes with the state afterwards.
+    """Compare the last snapshot before the removed records with the state after it.
 
     Args:
         path: the partition directory.
-        disk: its snapshots, as far as they are good.
-        clock: what has expired is not set back.
-        lost_from: the first offset that goes; None: none does.
+        disk: its good snapshots.
+        clock: an expired producer is not reset.
+        lost_from: the first removed offset. None if none is.
         after: the state at the new end.
     """
     newest = max(disk, default=None)
     is_known = newest is not None and lost_from is not None and newest > lost_from
     before: list[ProducerEntry] = []
     if is_known and newest is not None:
-        # As a broker loads it: without what has expired.
+        # As a broker loads it: without expired producers.
         before = StateHistory(clock, {newest: disk[newest]}).load(newest).entries()
     opened = {(each.producer_id, each.current_txn_first_offset) for each in before}
     open_transactions = tuple(
@@ -626,7 +627,7 @@ def compare_state(
 
 
 def _is_lower(change: ProducerChange) -> bool:
-    """Not one that has gone on behind the snapshot; sequences begin anew behind the last one."""
+    """Return whether the epoch or sequence decreases. A producer may have advanced since."""
     if change.epoch_after != change.epoch_before:
         return change.epoch_after < change.epoch_before
     return change.last_sequence_after < change.last_sequence_before

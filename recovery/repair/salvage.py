@@ -1,19 +1,19 @@
-"""Plan a salvage: every good batch stays, byte for byte and with its offset, also behind damage.
+"""Plan a salvage: every good batch stays, byte for byte and with its offset, also after damage.
 
-A broker cuts a log at the first bad batch and drops all that is behind (REC-6), or does not
-look at all below the recovery point (REC-14). Here only the bad ranges go: offsets then have
-gaps, which consumers and replicas accept (FIX-6). So do whole batches with which no broker
-loads the log (`quarantine`). All that a broker derives is rebuilt for what stays: indexes,
-aborted transactions, leader epochs, producer state; the last from the log alone, but for
-snapshots of segments below the first loss, which may know of producers whose batches are
-deleted (SNAP-7).
+A broker truncates a log at the first bad batch and drops everything after it (REC-6). Below the
+recovery point it does not check at all (REC-14). A salvage removes only the bad ranges. The offsets
+then have gaps, which consumers and replicas accept (FIX-6). It also removes whole batches with
+which no broker loads the log (`quarantine`). All derived files are rebuilt for the remaining
+batches: indexes, aborted transactions, leader epochs, producer state. Producer state comes from the
+log alone, except for snapshots of segments below the first loss. Such snapshots may have producers
+whose batches are deleted (SNAP-7).
 
-The order of steps, for a broker that is started on any half of it:
-  1  checkpoints: the recovery point falls to the first segment that changes, so that a start
-     verifies it and derives its files anew; the others to the new end (FIX-5)
-  2  foreign files, leader epochs, surplus producer snapshots
-  3  segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`
-  4  producer snapshots
+The order of steps is safe if a broker is started after any of them.
+  1  Checkpoints. The recovery point is lowered to the first changed segment, so that a start
+     verifies it and derives its files again. Others are lowered to the new end (FIX-5).
+  2  Foreign files, leader epochs, surplus producer snapshots.
+  3  Segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`.
+  4  Producer snapshots.
 """
 
 from __future__ import annotations
@@ -83,18 +83,18 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
 
 
-# -- whole batches for which a broker does not load a log: what a salvage takes out beside damage
+# -- whole batches with which no broker loads a log: a salvage removes them like damage.
 #
-#   PRD-4               a data batch outside of the transaction that its producer has open
-#   BAT-12              a control batch without an end marker
-#   CTL-1, CTL-2, BAT-7 a control batch whose record does not parse: recovery cuts behind it
+#   PRD-4                a data batch outside of the open transaction of its producer.
+#   BAT-12               a control batch without an end marker.
+#   CTL-1, CTL-2, BAT-7  a control batch whose record does not parse: recovery truncates after it.
 #
-# Their checksums are right; no scan finds them, but the replay of producer state that every start
-# makes (PROD-6, PROD-9).
+# Their checksums are right. No scan finds them, but the replay of producer state at every start
+# does (PROD-6, PROD-9).
 
 
 class _QuarantinedBatch(NamedTuple):
-    """Of which nothing but its place counts."""
+    """The place of a batch to remove."""
 
     start_pos: int
     end_pos: int
@@ -105,17 +105,17 @@ class _QuarantinedBatch(NamedTuple):
 def without_refused(
     found: Sequence[SalvagedSegment], error: FormatError | AppendError
 ) -> list[SalvagedSegment] | None:
-    """Take the batches out of what stays for which a replay has failed.
+    """Remove the batches that made a replay fail from the remaining ranges.
 
-    Of a producer's data batches in a transaction of another kind all go at once, up to its next
-    control batch in that segment.
+    For a producer's non-transactional data batches, all are removed up to its next control batch in
+    that segment.
 
     Args:
         found: the segments of the partition, in order.
-        error: what `rebuild_partition` raised for their kept ranges.
+        error: the error of `rebuild_partition` for their kept ranges.
 
     Returns:
-        What stays then; None: the error is of nothing that could go.
+        The remaining segments. None if the error has no batch to remove.
 
     Raises:
         AccessError: the segment cannot be opened.
@@ -135,7 +135,7 @@ def without_refused(
 
 
 def without_cut(found: Sequence[SalvagedSegment], end: PassEnd) -> list[SalvagedSegment] | None:
-    """Take the control batch out behind which recovery would cut; None: it is for another reason.
+    """Remove the control batch after which recovery would truncate. None for other reasons.
 
     Raises:
         AccessError: the segment cannot be opened.
@@ -188,7 +188,7 @@ def _split(runs: Iterable[Run], batch: _QuarantinedBatch) -> Iterator[Run]:
         if not run.start_pos <= batch.start_pos < run.end_pos:
             yield run
             continue
-        # Their numbers of batches are of use to a search only, which is over.
+        # Only a search uses their numbers of batches, and the search is over.
         if run.start_pos < batch.start_pos:
             yield run._replace(end_pos=batch.start_pos, last_offset=batch.base_offset - 1)
         if batch.end_pos < run.end_pos:
@@ -200,7 +200,7 @@ def _start_pos_of(loss: Loss) -> int:
 
 
 def _at(segment: SalvagedSegment, pos: int) -> Iterator[_QuarantinedBatch]:
-    """The batch with the byte at a position of what stays, as if that were a file of its own."""
+    """Yield the batch at a position in the kept ranges, counted as a file of its own."""
     for run in segment.runs:
         if pos < run.end_pos - run.start_pos:
             wanted = run.start_pos + pos
@@ -213,7 +213,7 @@ def _at(segment: SalvagedSegment, pos: int) -> Iterator[_QuarantinedBatch]:
 
 
 def _of_producer(segment: SalvagedSegment, error: AppendError) -> Iterator[_QuarantinedBatch]:
-    """Data batches of no transaction from the refused one to the producer's next control batch."""
+    """Yield non-transactional data batches from the refused batch to the next control batch."""
     for run in segment.runs:
         if run.last_offset < error.offset:
             continue
@@ -264,12 +264,12 @@ def plan_salvage(
 
     Args:
         partition: as listed now, nothing of it read before.
-        settings: what shapes the derived files.
+        settings: the settings of the derived files.
         jobs: processes that derive them.
-        on_bytes: told the size of each segment that was searched.
+        on_bytes: called with the size of each searched segment.
 
     Raises:
-        RefusedError: it must not be changed, or no broker could load what stays.
+        RefusedError: it must not be changed, or no broker could load the rest.
         AccessError: a file cannot be opened.
     """
     require_changeable(partition, mended=frozenset({FOREIGN_FILE_ID}))
@@ -300,7 +300,7 @@ def _salvage(partition: Partition, number: int) -> SalvagedSegment:
 
 
 def _rename(partition: Partition, found: Sequence[SalvagedSegment]) -> list[SalvagedSegment]:
-    """Give segments whose name is wrong the name that their batches say; the partition, too."""
+    """Rename segments with a wrong name after their batches, also in the partition."""
     named = {each.path: each for each in found}
     for each in found:
         others = [other for other in named.values() if other.path != each.path]
@@ -392,7 +392,7 @@ class _SalvagePlanner:
         )
 
     def _missing(self, end_offset: int) -> tuple[Missing, ...]:
-        """Return what was acknowledged and is in no file; beside damage, gaps are that damage."""
+        """Return acknowledged offsets that no file has. Gaps next to damage belong to it."""
         missing = self._partition.acknowledged.missing(end_offset)
         if self._changed:
             return missing
@@ -416,7 +416,7 @@ class _SalvagePlanner:
                 )
 
     def _is_cut_by_start(self, segment: SalvagedSegment) -> bool:
-        """Whether only zeros at the end go, which a crash leaves and a start cuts (REC-6)."""
+        """Return whether it loses only zeros at the end, which a start truncates (REC-6)."""
         partition = self._partition
         if partition.stopped is not StoppedState.UNCLEAN or segment is not self._found[-1]:
             return False
@@ -427,13 +427,13 @@ class _SalvagePlanner:
 
     @property
     def _recovered_from(self) -> int:
-        """Base offset of the first segment that a start recovers."""
+        """The base offset of the first segment that a start recovers."""
         log_dir, segments = self._partition.log_dir, self._partition.segments
         point = None if log_dir is None else log_dir.recovery_point(self._partition.directory)
         return segments[first_recovered(segments, point or 0)].base_offset
 
     def _counted(self, *, keeps_log_start: bool) -> tuple[RemovedRange, ...]:
-        """Return what goes with the intact records in there."""
+        """Return the removed ranges with their intact records."""
         kept = (
             KeptSegment(
                 path=each.path,
@@ -453,7 +453,7 @@ class _SalvagePlanner:
         )
 
     def _starts_beyond(self, end_offset: int) -> bool:
-        """OFS-1: the checkpointed log start lies beyond all that the log has, or has lost."""
+        """Return whether the checkpointed log start is above all offsets, lost or not (OFS-1)."""
         ends = [each.last_offset + 1 for each in self._lost if each.last_offset is not None]
         is_known = all(
             each.base_offset is None or each.last_offset is not None for each in self._lost
@@ -469,9 +469,9 @@ class _SalvagePlanner:
             )
 
     def _told_of_outcomes(self) -> Iterator[str]:
-        """Count records that a broker takes for another outcome once the damage has gone.
+        """Count records whose outcome changes for a broker after the damage is removed.
 
-        Then the next marker of the producer decides about them.
+        The next marker of the producer then decides their outcome.
         """
         names = {COMMIT: "committed", ABORT: "aborted", UNKNOWN: "unknown", NO_MARKER: "open"}
         counts: Counter[tuple[int, int]] = Counter()
@@ -487,9 +487,9 @@ class _SalvagePlanner:
             )
 
     def _rebuild(self, jobs: int, log_start_offset: int | None) -> Rebuilt:
-        """Derive everything for what stays; batches that no broker loads go, too.
+        """Derive everything for the remaining batches. Remove batches that no broker loads.
 
-        Each of these is known only when all before it is right.
+        Each of these is known only when all before it are right.
         """
         for _ in range(MAX_QUARANTINES):
             try:
@@ -541,7 +541,7 @@ class _SalvagePlanner:
     def _limits(
         self, end_offset: int, *, keeps_log_start: bool, is_short: bool
     ) -> CheckpointLimits | None:
-        """What checkpoints may say; `is_short`: they claim more than there is."""
+        """Return the bounds for checkpoints. `is_short`: they claim more offsets than exist."""
         if not self._changed and keeps_log_start and not is_short:
             return None
         segments = self._partition.segments
@@ -575,7 +575,7 @@ class _SalvagePlanner:
         return compare_files(self._partition, rebuilt, log_stays=not self._changed)
 
     def _is_wanted(self, each: FileDifference) -> bool:
-        """What is not changed, and a start derives anyway, is no reason to change anything."""
+        """Return whether to write a file. In an unchanged log a start derives some files anyway."""
         if each.state is FileState.EQUAL:
             return False
         if self._changed or self._partition.stopped is StoppedState.CLEAN:
@@ -588,10 +588,10 @@ class _SalvagePlanner:
         return name.offset is not None and name.offset < self._recovered_from
 
     def _at_fault(self, differences: Sequence[FileDifference]) -> list[FileDifference]:
-        """Leave out what differs from a rebuild, and is right.
+        """Leave out files that differ from a rebuild, but are right.
 
-        Such indexes have followers that were cut, cleaned segments, logs that grew over several
-        starts (APP-8, COMP-10), and all that brokers up to 1.1 wrote.
+        Truncated followers, cleaned segments and logs that grew over several starts have such
+        indexes (APP-8, COMP-10). So do all logs of brokers up to 1.1.
         """
         options = CheckOptions(
             self._settings.now_ms, limits=ReplayLimits(expiration_ms=self._settings.expiration_ms)
@@ -637,7 +637,7 @@ class _SalvagePlanner:
                 )
 
     def _rename_steps(self, segment: SalvagedSegment) -> Iterator[Step]:
-        """Copy under the new name: a broker may append to it, and the backup must not change."""
+        """Yield a copy to the new name: a broker may append to it, but not to the backup."""
         old = str(self._directory / Path(segment.path).name)
         new = str(self._directory / f"{segment.base_offset:020d}.log")
         pieces = [LogSlice(old, *each) for each in segment.kept_ranges]

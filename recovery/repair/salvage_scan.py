@@ -1,4 +1,4 @@
-"""Which batches of a damaged segment stay: each with a good checksum that fits its neighbours."""
+"""The batches of a damaged segment to keep: good checksums, and offsets that fit."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-# -- runs of batches whose offsets contradict each other: which of them stay
+# -- runs of batches whose offsets contradict each other: which to keep.
 #
-# No checksum covers a base offset. Where two batches contradict each other (BAT-3), the fewer go:
-# a raised offset contradicts all that follow, a lowered one those before. One against one, that
-# batch stays that fits the `.index`, if the other one does not: entries before it are below,
-# those behind it above. Else the rule of `storage.kernels.offset_order` decides.
+# No checksum covers a base offset. If two batches contradict each other (BAT-3), the smaller number
+# is dropped. A raised offset contradicts all batches after it, and a lowered offset contradicts
+# batches before it. If each side has one batch, the batch that fits the `.index` stays. It fits if
+# earlier entries are below it, and later entries above it. Otherwise the rule of
+# `storage.kernels.offset_order` decides.
 
 
 class Run(NamedTuple):
-    """Batches back to back, with ascending offsets. Positions are half open, in bytes."""
+    """Adjacent batches with ascending offsets. Positions are half open, in bytes."""
 
     start_pos: int
     end_pos: int
@@ -48,7 +49,7 @@ class Run(NamedTuple):
 
     @property
     def span(self) -> Span:
-        """Where it lies, and its offsets."""
+        """The positions and offsets of the run."""
         return Span(
             start_pos=self.start_pos,
             end_pos=self.end_pos,
@@ -58,9 +59,9 @@ class Run(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Batches that contradict each other: `tail_count` of those that stay so far, `head` of `run`.
+    """Contradicting batches: the last `tail_count` kept batches, and `head` of `run`.
 
-    `later` is what comes behind `head`, of `run` or not.
+    `later` is the run after `head`, either the rest of `run` or the next run.
     """
 
     tail_count: int
@@ -70,7 +71,7 @@ class _Pair(NamedTuple):
 
 
 def add_run(runs: list[Run], run: Run) -> None:
-    """Append, or extend the last one where nothing lies between."""
+    """Append a run, or extend the last run if they are adjacent."""
     before = runs[-1] if runs else None
     if before is None or before.end_pos != run.start_pos or before.last_offset >= run.base_offset:
         runs.append(run)
@@ -85,7 +86,7 @@ def add_run(runs: list[Run], run: Run) -> None:
 
 
 def first_offset(segment: Segment, batch: ScannedBatch) -> int:
-    """Of a batch; the header of a legacy wrapper tells the last one only."""
+    """Return the first offset of a batch. The header of a legacy wrapper has only the last."""
     offset = batch.header.base_offset
     if batch.header.magic >= MAGIC_V2 or not batch.header.codec:
         return offset
@@ -97,7 +98,7 @@ def first_offset(segment: Segment, batch: ScannedBatch) -> int:
 
 
 def says_other_offsets(segment: Segment, batch: ScannedBatch) -> bool:
-    """Whether the messages in a v0 wrapper, which have absolute offsets, end with another one."""
+    """Return whether the absolute offsets in a v0 wrapper end with another offset than its own."""
     if batch.header.magic != 0 or not batch.header.codec:
         return False
     offset = batch.header.base_offset
@@ -110,7 +111,7 @@ def says_other_offsets(segment: Segment, batch: ScannedBatch) -> bool:
 
 
 class RunOrder:
-    """Leaves out as few batches of a segment as it takes for offsets to ascend."""
+    """A selection of batches with ascending offsets that drops as few batches as possible."""
 
     def __init__(
         self,
@@ -119,11 +120,11 @@ class RunOrder:
         end_offset: int | None,
         entries: Sequence[OffsetIndexEntry],
     ) -> None:
-        """`end_offset` is where the segment ends if that is known; `entries` are of `.index`."""
+        """`end_offset` is the end of the segment if known. `entries` are of `.index`."""
         self._segment = segment
         self._base_offset = base_offset
         self._end_offset = end_offset
-        # What falls is no index, and tells nothing from there on.
+        # Entries that decrease are unusable, and so are all entries after them.
         self._entries: list[OffsetIndexEntry] = []
         for each in entries:
             if self._entries and not all(
@@ -134,11 +135,11 @@ class RunOrder:
 
     @property
     def entries(self) -> Sequence[OffsetIndexEntry]:
-        """Those of `.index` that ascend."""
+        """The ascending entries of `.index`."""
         return self._entries
 
     def in_order(self, runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-        """Return the runs that stay, and those that go, given by position."""
+        """Return the kept and the dropped runs. `runs` are by position."""
         kept: list[Run] = []
         dropped: list[Run] = []
         for each, behind in zip_longest(runs, runs[1:]):
@@ -193,7 +194,7 @@ class RunOrder:
         return self._cut_at(run, base_offset)
 
     def _fits_index(self, run: Run) -> bool:
-        """Whether the entries around a run, and of it, are such as it says."""
+        """Return whether the index entries around and inside a run agree with its offsets."""
         place = bisect_left(self._entries, run.start_pos, key=_pos_of)
         behind = bisect_left(self._entries, run.end_pos, key=_pos_of)
         base_offset = self._base_offset
@@ -224,7 +225,7 @@ class RunOrder:
             column = table.last_offset if by_last else table.base_offset
             row = int(np.searchsorted(column, offset))
             if not by_last and row < table.row_count and table.magic[row] < MAGIC_V2:
-                # The header of a legacy wrapper tells the last offset only.
+                # The header of a legacy wrapper has only the last offset.
                 row += self._first_offset_at(int(table.pos[row])) < offset
             if row:
                 last = row - 1
@@ -265,27 +266,27 @@ def _pos_of(entry: OffsetIndexEntry) -> int:
     return entry.segment_pos
 
 
-# -- which runs are no batches of the log, but content of one whose header alone is damaged
+# -- runs that are no batches of the log, but content of a batch with a damaged header.
 #
-# A value may hold whole batches (mirrors, dumps). Where the lengths of a log break, a search
-# finds those too. The checksum that is stored at the break still tells: if it holds for all from
-# there up to a later boundary, what was found between is content of that batch.
+# A value may contain whole batches (mirrors, dumps). After a break in the lengths of a log, a
+# search finds these as well. The stored checksum at the break is the proof. If it is right up to a
+# later boundary, the batches in between are content of that batch.
 #
-# Cost. Bytes and boundaries are paid from one budget a segment; when it is spent, nothing is
-# proven any more, and what was found stays.
+# The cost of bytes and boundaries comes from one budget per segment. When it is spent, nothing more
+# is proven, and the batches found stay.
 
 
-PROOF_BYTES = 16 << 20  # how far a batch is followed whose header alone may be damaged
+PROOF_BYTES = 16 << 20  # the most bytes of a batch with a possibly damaged header
 CONTENT_BUDGET_BYTES = 4 * PROOF_BYTES
 BUDGET_PER_BYTE = 16
-_BOUNDARY_BYTES = 1 << 10  # what looking at one boundary costs, in bytes of budget
+_BOUNDARY_BYTES = 1 << 10  # the cost of examining a boundary, in bytes of budget
 _CHUNK_BYTES = 1 << 20
 
 
 def without_content(
     segment: Segment, tables: Sequence[HeaderTable], start_pos: int
 ) -> Iterator[HeaderTable]:
-    """Leave out batches that are content of a damaged one; the stretch begins at `start_pos`."""
+    """Leave out batches that are content of a damaged batch. The stretch begins at `start_pos`."""
     runs = [
         Run(
             start_pos=pos,
@@ -311,7 +312,7 @@ def without_content(
 
 
 class BatchContent:
-    """Tells runs from content of damaged batches; one for each segment."""
+    """The proof that runs are content of damaged batches, per segment."""
 
     def __init__(self, segment: Segment) -> None:
         self._file = segment.file
@@ -319,9 +320,9 @@ class BatchContent:
         self._budget_bytes = CONTENT_BUDGET_BYTES + BUDGET_PER_BYTE * self._log_bytes
 
     def left_out(self, runs: Sequence[Run], start_pos: int) -> list[Run]:
-        """Leave out runs in a batch that is whole but for what its checksum does not cover.
+        """Leave out runs inside a batch that is whole except for bytes outside its checksum.
 
-        `runs` are by position, and those of a stretch that begins at `start_pos`.
+        `runs` are by position, in a stretch that begins at `start_pos`.
         """
         kept: list[Run] = []
         place, pos = 0, start_pos
@@ -339,7 +340,7 @@ class BatchContent:
         return kept
 
     def _inside_count(self, pos: int, runs: Sequence[Run], place: int) -> int:
-        """How many of the runs from `place` on lie in the batch that begins at `pos`."""
+        """Return how many runs from `place` on are inside the batch that begins at `pos`."""
         source = FileRange(self._file, min(self._log_bytes, pos + PROOF_BYTES))
         head = source.read(pos, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
@@ -376,37 +377,34 @@ class BatchContent:
             yield self._log_bytes
 
 
-# -- which batches of a damaged segment stay: each that has a good checksum and fits its neighbours
+# -- the batches of a damaged segment to keep: a good checksum, and offsets that fit.
 #
-# A batch stays if and only if
-#   1  it is whole and readable, its checksum is right, and no rule of `kernels.pure` is broken
-#     by it
-#      (BAT-3 apart, see 3)
-#   2  it was reached by lengths from a batch that stays or from the start, or proved itself behind
-#      damage (`storage.kernels.resync`), and does not lie in a batch whose header alone is damaged:
-#      where the checksum that is stored there holds for all up to a later boundary, what was found
-#      between is content of that batch
-#   3  its offsets are above those of all before it, and below the next segment's base: `run_order`
-#      tells which batch goes where two contradict each other
+# A batch stays if and only if it meets three conditions.
+#   1  It is whole and readable, its checksum is right, and it breaks no rule of `kernels.pure`
+#      (BAT-3 apart, see 3).
+#   2  Lengths lead to it from a kept batch or from the start, or it proved itself after damage
+#      (`storage.kernels.resync`). It is not inside a batch with only a damaged header: the stored
+#      checksum of such a batch is right up to a later boundary.
+#   3  Its offsets are above all earlier offsets, and below the next segment's base. `run_order`
+#      decides between two contradicting batches.
 #
-# Batches behind a raised offset that goes are looked for again, since the search had taken that
-# for its lower bound; and where a search found nothing, those that lengths or `.index` lead to.
+# The search repeats for batches after a dropped raised offset, since that offset was its lower
+# bound. If a search finds nothing, it tries the batches at lengths or `.index` entries.
 #
-# A leader epoch that falls (BAT-14) is no reason to lose records: it is a suspicion. So is a
-# magic that the checksum disproves: the batch stays, and its magic byte is taken from a 2 that
-# the log has.
+# A decreasing leader epoch (BAT-14) is no reason to lose records: it is a suspicion. So is a magic
+# that the checksum disproves: the batch stays, and its magic byte is copied from a 2 in the log.
 
 
 ORDER_CHECK_ID = "BAT-3"
-BUDGET_BYTES = 64 << 20  # of searches, with so many times the size of the segment
+BUDGET_BYTES = 64 << 20  # of searches, plus this many times the size of the segment
 MAX_SOURCE_BYTES = 1 << 20  # of a batch, searched for a byte that is 2
-MAX_DEPTH = 50  # batches with a wrong offset, each found behind the one before
+MAX_DEPTH = 50  # batches with a wrong offset, each found after the previous batch
 
 
 class Loss(NamedTuple):
-    """Bytes that go. `base_offset` to `last_offset` are those that nothing has that stays.
+    """Removed bytes, and the offsets `base_offset` to `last_offset` that no remaining batch covers.
 
-    `last_offset` is None if it is not known, and below `base_offset` if none is missing.
+    `last_offset` is None if it is unknown, and below `base_offset` if no offset is missing.
     """
 
     kind: VerdictKind
@@ -419,14 +417,14 @@ class Loss(NamedTuple):
 
 
 class MendedMagic(NamedTuple):
-    """The magic byte of a batch that stays, and a byte of the same `.log` that is 2."""
+    """The magic byte of a kept batch, and a byte of the same `.log` that is 2."""
 
     pos: int
     source_pos: int
 
 
 class SalvagedSegment(NamedTuple):
-    """What stays of a segment, and what goes; `mended` ascend."""
+    """The kept and the removed parts of a segment. `mended` ascend."""
 
     path: str
     base_offset: int
@@ -438,7 +436,7 @@ class SalvagedSegment(NamedTuple):
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Positions of what stays, one behind the other as they are to be."""
+        """The kept positions, in their order in the new file."""
         return tuple(self._pieces())
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
@@ -453,18 +451,18 @@ class SalvagedSegment(NamedTuple):
 
     @property
     def is_renamed(self) -> bool:
-        """The name of the file says another base offset than its batches."""
+        """Return whether the file name differs from the base offset of the batches."""
         named = classify(Path(self.path).name).offset
         return named is not None and named != self.base_offset
 
     @property
     def is_changed(self) -> bool:
-        """Something goes, be it zeros at the end, or is put right."""
+        """Return whether something is removed, even zeros at the end, or corrected."""
         return bool(self.losses or self.mended or self.is_renamed)
 
     @property
     def end_offset(self) -> int:
-        """Behind the last batch that stays; the base offset without one."""
+        """The offset after the last kept batch, else the base offset."""
         return self.runs[-1].last_offset + 1 if self.runs else self.base_offset
 
 
@@ -476,15 +474,15 @@ def salvage_segment(
     end_offset: int | None = None,
     entries: Sequence[OffsetIndexEntry] = (),
 ) -> SalvagedSegment:
-    """Find what stays of a segment.
+    """Find the kept parts of a segment.
 
     Args:
         path: the `.log`.
         base_offset: by its name.
-        is_last: no segment is behind it.
-        end_offset: base offset of the one behind it, else the log end as far as it is known, from a
-            clean stop: batches above go, unless the first of them begins where the others end.
-        entries: of its `.index`, good or not: asked where nothing else can decide.
+        is_last: no segment follows.
+        end_offset: base offset of the next segment, else the log end from a clean stop, if known.
+            Higher batches are removed, unless the first of them begins at the end of the others.
+        entries: of its `.index`, good or bad: they decide only if nothing else can.
 
     Raises:
         AccessError: it cannot be opened.
@@ -497,7 +495,7 @@ def salvage_segment(
 
 
 def _goes_on(segment: Segment, found: SalvagedSegment) -> bool:
-    """Whether a good batch that was left out at the end begins where what stays ends."""
+    """Return whether a good batch left out at the end begins where the kept batches end."""
     if not found.losses or found.losses[-1].end_pos < found.log_bytes:
         return False
     pos = found.losses[-1].start_pos
@@ -513,10 +511,10 @@ def _goes_on(segment: Segment, found: SalvagedSegment) -> bool:
 def salvage_misnamed(
     found: SalvagedSegment, others: Sequence[SalvagedSegment], *, is_last: bool
 ) -> SalvagedSegment | None:
-    """Find what stays of a segment whose name is wrong; None: its name is not what is wrong.
+    """Find the kept parts of a segment with a wrong name. None if its name is not the problem.
 
     Nothing of it stays under its name, all its intact batches ascend, and they fit between the
-    other segments. One batch alone must follow the end of another segment: its offset may be wrong.
+    other segments. A single batch must follow the end of another segment: its offset may be wrong.
 
     Raises:
         AccessError: it cannot be opened.
@@ -563,7 +561,7 @@ class _Salvage:
         self._has_legacy = False
         self._beyond: list[Run] = []
         self._verdicts: list[Verdict] = []
-        self._own: list[Verdict] = []  # where the scans say nothing: theirs is what all readers say
+        self._own: list[Verdict] = []  # used only where the scans have no verdict
         self._suspicions: list[Verdict] = []
         self._mended: dict[int, MendedMagic] = {}
 
@@ -584,7 +582,7 @@ class _Salvage:
         )
 
     def _suspicions_of(self, runs: Sequence[Run]) -> Iterator[Verdict]:
-        """Give those of batches that stay, each once, though it was met by several searches."""
+        """Yield the suspicions of kept batches, each once, even after several searches."""
         for each in sorted(set(self._suspicions)):
             place = bisect_right(runs, each.start_pos, key=_end_pos_of)
             if place < len(runs) and runs[place].start_pos <= each.start_pos:
@@ -595,9 +593,9 @@ class _Salvage:
     def _find(
         self, start_pos: int, end_pos: int, last_offset: int, depth: int = 0
     ) -> Sequence[Run]:
-        """Give the runs of a stretch whose offsets are above `last_offset`.
+        """Return the runs of a stretch whose offsets are above `last_offset`.
 
-        Each batch that may have a wrong offset is a reason to search the stretch behind it again.
+        After each batch with a possibly wrong offset, the search repeats.
         """
         beyond_count = len(self._beyond)
         found = self._content.left_out(self._scan(start_pos, end_pos, last_offset), start_pos)
@@ -627,7 +625,7 @@ class _Salvage:
         last_offset: int,
         depth: int,
     ) -> Iterator[Run]:
-        """Search behind batches that go: their offset was the lower bound of what was searched."""
+        """Search after dropped batches: their offset was the lower bound of the search."""
         pos, before, bound = 0, last_offset, last_offset
         stays = set(runs)
         for each in sorted([*runs, *dropped]):
@@ -642,9 +640,9 @@ class _Salvage:
     def _behind_jumps(
         self, runs: Sequence[Run], end_pos: int, last_offset: int, depth: int
     ) -> Iterator[Run]:
-        """Search behind batches that do not begin where the one before ends, as if they did.
+        """Search after batches that leave an offset gap, as if they did not.
 
-        Such an offset may be a raised one: then nothing behind it was above it.
+        Such an offset may be raised. Then no offset after it was above it.
         """
         for number, run in enumerate(runs):
             gap_end = runs[number + 1].start_pos if number + 1 < len(runs) else end_pos
@@ -660,9 +658,9 @@ class _Salvage:
     def _led_to(
         self, start_pos: int, runs: Sequence[Run], end_pos: int, last_offset: int, depth: int
     ) -> Iterator[Run]:
-        """Give what was not found between runs, but lengths or entries of `.index` lead to.
+        """Yield the batches between runs that only lengths or entries of `.index` lead to.
 
-        The search wants to see a header behind a batch, which may be damaged, too.
+        The search expects a header after a batch, and that header may also be damaged.
         """
         ends = [(start_pos, last_offset), *((each.end_pos, each.last_offset) for each in runs)]
         starts = [
@@ -684,7 +682,7 @@ class _Salvage:
                     break
 
     def _indexed(self, start_pos: int, end_pos: int) -> Iterator[ScannedBatch]:
-        """Give the batches at the positions of entries that say their last offset."""
+        """Yield the batches at the positions of entries with their last offset."""
         entries = self._order.entries
         for entry in entries[bisect_left(entries, start_pos, key=_segment_pos_of) :]:
             if entry.segment_pos >= end_pos:
@@ -723,7 +721,7 @@ class _Salvage:
         return runs
 
     def _is_mended(self, verdict: Verdict) -> bool:
-        """Whether only the magic of a batch is wrong, and the log has a byte to put it right."""
+        """Return whether only the magic of a batch is wrong, and the log has a byte to fix it."""
         if verdict.is_lost:
             return False
         start_pos = verdict.start_pos
@@ -768,7 +766,7 @@ class _Salvage:
         if says_other_offsets(self._segment, batch):
             self._note(run, ORDER_CHECK_ID, "its last message does not have its offset")
             return
-        if base_offset < self._base_offset:  # only what is in a wrapper tells that
+        if base_offset < self._base_offset:  # only the content of a wrapper shows that
             self._note(run, "SEG-2", f"offset {{}} is below the segment's {self._base_offset}")
             return
         self._add(self._beyond if is_beyond else runs, run)
@@ -789,7 +787,7 @@ class _Salvage:
             )
         )
 
-    # -- what goes
+    # -- losses
 
     def _losses(self, runs: Sequence[Run]) -> Iterator[Loss]:
         self._verdicts = sorted([*self._verdicts, *self._own], key=_start_pos_of)
@@ -801,7 +799,7 @@ class _Salvage:
         if pos < self._log_bytes:
             last_offset = None if self._end_offset is None else self._end_offset - 1
             for each in self._beyond:
-                # One that only reaches into the next segment says itself what it has.
+                # A batch that reaches into the next segment states its own offsets.
                 is_next = (each.start_pos, each.base_offset) == (pos, next_offset)
                 if last_offset is not None and is_next and each.base_offset <= last_offset:
                     last_offset = max(last_offset, each.last_offset)
@@ -812,7 +810,7 @@ class _Salvage:
     ) -> Loss:
         first = self._why(start_pos, end_pos)
         if first.kind is VerdictKind.PREALLOCATED:
-            last_offset = base_offset - 1  # nothing was ever there
+            last_offset = base_offset - 1  # no record was ever there
         return Loss(
             kind=first.kind,
             start_pos=start_pos,
@@ -824,7 +822,7 @@ class _Salvage:
         )
 
     def _why(self, start_pos: int, end_pos: int) -> Verdict:
-        """The verdict that tells most of a stretch; those of the scans, sorted."""
+        """Return the most informative verdict of a stretch. Prefer UNREADABLE, else the first."""
         place = bisect_left(self._verdicts, start_pos, key=_start_pos_of)
         first: Verdict | None = None
         for number in range(max(place - 1, 0), len(self._verdicts)):

@@ -1,4 +1,4 @@
-"""How a damaged partition can be repaired. Imports nothing, since the command line names them."""
+"""The strategies of a repair. Imports nothing, since the command line names them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class Strategy(StrEnum):
-    """How a partition is repaired."""
+    """The strategy of a repair."""
 
-    AS_BROKER = "as-broker"  # cut where a start of the broker without the clean marker cuts
-    SALVAGE = "salvage"  # keep every good batch, also behind damage
+    AS_BROKER = "as-broker"  # truncate like a start without the clean-shutdown marker
+    SALVAGE = "salvage"  # keep every good batch, also after damage
     MOVE_AWAY = "move-away"  # set all of it aside, for the broker to fetch it again

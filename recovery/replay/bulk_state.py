@@ -1,10 +1,10 @@
 """One pass over a partition's batches: its producer state and its transactions, in bulk.
 
-`BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables
-of headers: the same entries in the same order, the same transactions with the same last stable
-offsets, the same violations, the same refusals, however the log is cut into tables. There is no
-Python step per batch; beginnings and ends of transactions are followed one by one.
-`replay_segment` feeds it from a `.log` as recovery reads that (REC-7).
+`BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables of
+headers. It has the same entries in the same order, the same transactions with the same last stable
+offsets, the same violations and refusals. The split of the log into tables does not matter. There
+is no Python step per batch. Begins and ends of transactions are followed one by one.
+`replay_segment` feeds it from a `.log`, reading like recovery (REC-7).
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
-    # An ended transaction, and what `.txnindex` would store beside it (TXN-6).
+    # An ended transaction, and the last stable offset that `.txnindex` would store (TXN-6).
     Completed = tuple[CompletedTransaction, int]
 
 
-# -- transactions in a table of batches: where they begin and end, and what is open meanwhile (TXN)
+# -- transactions in a table of batches: where they begin and end, and which are open (TXN).
 #
-# `follow` finds begins and ends for all producers of a table at once; `OngoingTransactions` then
-# tells the last stable offset at each end.
+# `follow` finds begins and ends for all producers of a table at once. `OngoingTransactions` then
+# returns the last stable offset at each end.
 #
-# These are a broker's, as it replays the log (Kafka's ProducerAppendInfo): they may have begun in
-# a snapshot, and data outside of a transaction that comes while one is open is illegal. What
-# consumers see of transactions knows neither: `storage.producers.pairs`.
+# These are a broker's transactions as it replays the log (Kafka's ProducerAppendInfo). They may
+# have begun in a snapshot, and non-transactional data during an open transaction is illegal.
+# Consumers' transactions have neither property: `storage.producers.pairs`.
 
 
 class Begins(NamedTuple):
-    """Transactions that begin in a table; rows ascend."""
+    """Transactions that begin in a table. Rows ascend."""
 
     row: Ints
     offset: Ints
@@ -80,7 +80,7 @@ class Begins(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Transactions that end in a table; rows ascend."""
+    """Transactions that end in a table. Rows ascend."""
 
     row: Ints
     marker_offset: Ints
@@ -92,12 +92,12 @@ class OngoingTransactions:
     """Open transactions, by first offset.
 
     Attributes:
-        unstarted: markers that end a transaction which another one has taken the first offset from,
-            as marker offset and producer id: a broker cannot load such a log.
+        unstarted: markers of transactions whose first offset another transaction has taken, as
+            marker offset and producer id. A broker cannot load such a log.
     """
 
     def __init__(self, owners: Mapping[int, int] | None = None) -> None:
-        """`owners` gives the producer id of each first offset."""
+        """Begin with `owners`, the producer id of each first offset."""
         self.unstarted: list[tuple[int, int]] = []
         self._take(owners or {})
 
@@ -105,21 +105,21 @@ class OngoingTransactions:
         by_offset = sorted(owners.items())
         self.first_offset: Ints = np.array([first for first, _ in by_offset], np.int64)
         self.producer_id: Ints = np.array([owner for _, owner in by_offset], np.int64)
-        # False only after a snapshot that names a producer twice.
+        # False only after a snapshot with a repeated producer.
         self._is_regular = len(set(owners.values())) == len(owners)
 
     @property
     def owners(self) -> dict[int, int]:
-        """Producer ids by first offset, in its order."""
+        """Return producer ids by first offset, in its order."""
         return dict(zip(self.first_offset.tolist(), self.producer_id.tolist(), strict=True))
 
     @property
     def oldest_offset(self) -> int | None:
-        """First offset of the oldest one."""
+        """The first offset of the oldest open transaction."""
         return int(self.first_offset[0]) if len(self.first_offset) else None
 
     def advance(self, begins: Begins, ends: Ends) -> Ints:
-        """Go through a table; returns the last stable offset to store with each end (TXN-6)."""
+        """Take a table's begins and ends. Return the last stable offset at each end (TXN-6)."""
         firsts = np.concatenate((self.first_offset, begins.offset))
         owners = np.concatenate((self.producer_id, begins.producer_id))
         if not self._is_regular or not (firsts[1:] > firsts[:-1]).all() or not len(firsts):
@@ -131,8 +131,8 @@ class OngoingTransactions:
         end_row = np.full(len(firsts), never)
         end_row[ended] = ends.row
         begin_row = np.concatenate((np.full(len(self.first_offset), -1), begins.row))
-        # They stand in the order in which they began: of those that end after a row, the first
-        # is where the greatest end so far passes that row, if it has begun by then.
+        # Transactions are in the order of their begins. Of the transactions that end after a row,
+        # the first is where the greatest end passes the row, if it has begun by then.
         first_open = np.searchsorted(np.maximum.accumulate(end_row), ends.row, "right")
         is_some = first_open < len(firsts)
         first_open[~is_some] = 0
@@ -142,7 +142,7 @@ class OngoingTransactions:
         return np.where(is_some, firsts[first_open], ends.marker_offset + 1)
 
     def _advance_slowly(self, begins: Begins, ends: Ends) -> Ints:
-        """Do it one by one: for logs whose offsets go back, and for broken snapshots."""
+        """Advance one by one, for logs with decreasing offsets and for broken snapshots."""
         ongoing = _FirstOffsets(self.owners)
         stable_offsets = []
         for _, *event in sorted(_rows(begins) + _rows(ends)):
@@ -160,12 +160,12 @@ def _rows(columns: Begins | Ends) -> list[tuple[int, ...]]:
 
 
 class _FirstOffsets:
-    """Open transactions in a heap, so that the oldest is quick to tell."""
+    """Open transactions in a heap, for a fast access to the oldest."""
 
     def __init__(self, owners: dict[int, int]) -> None:
         self.owners = owners
         self.unstarted: list[tuple[int, int]] = []
-        self._heap = list(owners)  # every first offset, and some that are no more
+        self._heap = list(owners)  # every first offset, including some of ended transactions
         heapify(self._heap)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
@@ -198,7 +198,7 @@ class _FirstOffsets:
 
 
 class TransactionEvents(NamedTuple):
-    """What the rows of a table mean for transactions, by place."""
+    """The begins and ends of transactions in the rows of a table, by place."""
 
     begins: Flags
     ends: Flags
@@ -211,7 +211,7 @@ class TransactionEvents(NamedTuple):
 def follow(
     table: HeaderTable, groups: GroupedRows, columns: ProducerColumns
 ) -> TransactionEvents | None:
-    """Find where transactions begin and end; None if the table has nothing to do with any."""
+    """Find where transactions begin and end. None if the table has no part of any."""
     slot = groups.slot
     was_open = (slot >= 0) & columns.is_open[slot]
     is_data = groups.marker < 0
@@ -245,33 +245,32 @@ def follow(
 
 
 def _last_before(flags: Flags) -> Ints:
-    """For each place, the last place before it where a flag is set; -1 none."""
+    """Return the last place before each place where a flag is set. -1 for none."""
     last = np.empty(len(flags), np.int64)
     last[:1] = -1
     last[1:] = np.maximum.accumulate(np.where(flags, np.arange(len(flags)), -1))[:-1]
     return last
 
 
-# -- the walk of `replay_segment`: what a scan gives, up to where recovery ends, in large tables
+# -- the walk of `replay_segment`: the batches of a scan up to the end of recovery, in tables.
 #
-# Ends before the first batch
-#   with a wrong checksum                                             BAT-1
-#   whose offsets do not fit the segment's base offset                SEG-2, SEG-3
-#   that reaches the end offset
-# and behind the first control batch whose record is no marker (see `end_markers`): recovery
-#   counts a
-# batch as valid before it looks at that record, so the batch stays, and producer state ignores it.
-# Nothing else of a batch matters to recovery (REC-8); the scan itself ends at a broken frame.
+# It ends before the first batch with a wrong checksum (BAT-1), with offsets that do not fit the
+# base offset (SEG-2, SEG-3), or at the end offset.
+#
+# It ends after the first control batch whose record is no marker (see `end_markers`). Recovery
+# counts a batch as valid before it reads that record, so the batch stays, and producer state
+# ignores it. Recovery ignores all other errors of a batch (REC-8). The scan itself ends at a broken
+# frame.
 
 
 class SegmentWalk:
-    """Collects batches and hands them on, with their markers, in tables.
+    """A collector of batches that passes them on in tables, with their markers.
 
     Attributes:
-        is_over: nothing more is to be taken.
-        stop: why, unless the end offset was met.
+        is_over: takes no more batches.
+        stop: the reason, unless the end offset was reached.
         refusal: why a broker cannot load this log.
-        batches_count, last_offset, max_timestamp_ms, valid_bytes: of what was taken.
+        batches_count, last_offset, max_timestamp_ms, valid_bytes: of the batches taken.
     """
 
     def __init__(
@@ -282,7 +281,7 @@ class SegmentWalk:
         start_offset: int | None,
         end_offset: int | None,
     ) -> None:
-        """`hand_on` gets a table, its markers and which of its rows producer state reflects."""
+        """Pass a table, its markers, and its rows with an effect on producer state to `hand_on`."""
         self.is_over = False
         self.stop: Verdict | None = None
         self.refusal: FormatError | None = None
@@ -295,13 +294,13 @@ class SegmentWalk:
         self._start_offset = start_offset
         self._end_offset = end_offset
         self._short = ShortTables()
-        self._skip_count = 0  # of their rows: first ones, below the start offset
-        self._ignored_count = 0  # the last one, if it is no marker
+        self._skip_count = 0  # first collected rows, below the start offset
+        self._ignored_count = 0  # the last collected row, if it is no marker
         self._singles: list[ScannedBatch] = []
         self._single_markers: list[tuple[int, Marker]] = []
 
     def over(self, scan: BulkScan) -> Iterator[None]:
-        """Take the parts of a scan that does not resume; a step each, until it is over."""
+        """Take the parts of a scan that does not resume. Yield after each, until the end."""
         for part in scan.parts():
             if isinstance(part, BulkWindow):
                 self._take_window(part)
@@ -332,7 +331,7 @@ class SegmentWalk:
         self._keep(table, markers)
 
     def _take_batch(self, batch: ScannedBatch) -> None:
-        """Take a batch that is not healthy, or of an old format, unless it ends the walk."""
+        """Take a damaged batch, or a batch of an old format, unless it ends the walk."""
         header, pos = batch.header, batch.pos
         self.stop = self._why_stop(batch)
         if self.stop is not None or (
@@ -355,7 +354,7 @@ class SegmentWalk:
             self._join_singles()
 
     def _flush(self) -> None:
-        """Hand on what was collected."""
+        """Pass on the collected batches."""
         self._join_singles()
         found = self._short.take()
         if found is None:
@@ -369,7 +368,7 @@ class SegmentWalk:
             self._hand_on(table, part, slice(max(skip_count - start, 0), max(end_row - start, 0)))
 
     def _first_wanted(self, table: HeaderTable) -> int:
-        """Return the first row that is not below the start offset."""
+        """Return the first row that reaches the start offset."""
         if self._start_offset is None:
             return 0
         reached = np.flatnonzero(table.last_offset >= self._start_offset)
@@ -452,7 +451,7 @@ class EndedTransactions(NamedTuple):
 
     @property
     def aborted(self) -> EndedTransactions:
-        """Return those that were aborted."""
+        """Return the aborted transactions."""
         return EndedTransactions._make(column[self.is_aborted] for column in self)
 
     def values(self) -> list[Completed]:
@@ -483,10 +482,10 @@ class BulkState:
 
     @property
     def producers_count(self) -> int:
-        """How many producers are known."""
+        """The number of known producers."""
         return self.columns.count
 
-    # -- snapshots, and the definition's form
+    # -- snapshots, and conversion from and to ProducerStateManager
 
     def load(
         self,
@@ -496,11 +495,11 @@ class BulkState:
         now_ms: int,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
-        """Take over a snapshot into an empty state, leaving out what has expired (SNAP-9)."""
+        """Load a snapshot into an empty state, without expired producers (SNAP-9)."""
         entries = list(entries)
         rows = np.array(entries, np.int64).reshape(-1, len(ProducerEntry._fields))
         is_open = rows[:, 7] >= 0
-        # Exact: the clock is no offset, both are far from 2**63.
+        # Exact: the clock is no offset, and both are far from 2**63.
         rows = rows[is_open | (rows[:, 5] > now_ms - expiration_ms)]
         if self.columns.count or len(np.unique(rows[:, 0])) < len(rows):
             manager = self.to_manager()
@@ -515,11 +514,11 @@ class BulkState:
         self.map_end_offset = snapshot_offset
 
     def entries(self) -> list[ProducerEntry]:
-        """Return what a snapshot at `map_end_offset` stores, in its order (SNAP-8)."""
+        """Return the entries of a snapshot at `map_end_offset`, in its order (SNAP-8)."""
         return self.columns.entries()
 
     def data_time_ms(self, producer_id: int) -> int | None:
-        """Largest time of a producer's newest cached batch, markers left out; None: it has none."""
+        """Return the largest time of a producer's newest cached data batch, or None."""
         columns = self.columns
         slot = int(columns.find(np.array([producer_id], np.int64))[0])
         if slot < 0 or not columns.batches_count[slot]:
@@ -528,7 +527,7 @@ class BulkState:
 
     @classmethod
     def from_manager(cls, manager: ProducerStateManager) -> Self:
-        """Take over a state of the definition; the two share nothing afterwards."""
+        """Copy the state of a ProducerStateManager."""
         state = cls()
         state._take_manager(manager)
         return state
@@ -551,7 +550,7 @@ class BulkState:
         self.map_end_offset = manager.map_end_offset
 
     def to_manager(self) -> ProducerStateManager:
-        """Return the same state in the form of the definition."""
+        """Return the same state as a ProducerStateManager."""
         manager = ProducerStateManager(self.map_end_offset)
         columns = self.columns
         for slot in range(columns.count):
@@ -571,7 +570,7 @@ class BulkState:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
+        """The first offset of the oldest open transaction."""
         return self.ongoing.oldest_offset
 
     # -- batches
@@ -579,20 +578,20 @@ class BulkState:
     def apply_table(
         self, table: HeaderTable, markers: Sequence[tuple[int, Marker]] | MarkerColumns = ()
     ) -> list[Completed]:
-        """Reflect the next batches; returns the transactions that they ended, in log order."""
+        """Apply the next batches. Return the transactions that they ended, in log order."""
         if not isinstance(markers, MarkerColumns):
             markers = MarkerColumns.of(markers)
         return self.apply(table, markers).values()
 
     def apply(self, table: HeaderTable, markers: MarkerColumns) -> EndedTransactions:
-        """Do what `apply_table` does, without a value for each transaction.
+        """Apply the next batches, without creating a value per transaction.
 
         Args:
-            table: rows of healthy batches in log order; some may be left out.
-            markers: of its control batches that are not empty, with their rows, ascending.
+            table: rows of healthy batches in log order. Some may be left out.
+            markers: of its non-empty control batches, with their rows, ascending.
 
         Raises:
-            AppendError: INVALID_TXN_STATE; all rows before that batch have been reflected.
+            AppendError: INVALID_TXN_STATE. All rows before that batch have been applied.
         """
         is_v2 = table.magic >= MAGIC_V2
         rows = np.flatnonzero(is_v2 & (table.producer_id >= 0))
@@ -632,7 +631,7 @@ class BulkState:
         return self._complete(table, markers, groups, transactions)
 
     def _refuse(self, table: HeaderTable, markers: MarkerColumns, row: int) -> None:
-        """Reflect what precedes a batch that a broker cannot load, and say so (PROD-6)."""
+        """Apply the rows before a batch that a broker cannot load, and raise its error (PROD-6)."""
         self.apply(rows_of(table, 0, row), markers.between(0, row))
         producer_id, offset = int(table.producer_id[row]), int(table.base_offset[row])
         slot = int(self.columns.find(np.array([producer_id]))[0])
@@ -657,7 +656,7 @@ class BulkState:
         groups: GroupedRows,
         transactions: TransactionEvents,
     ) -> EndedTransactions:
-        """Bring the open transactions up to date."""
+        """Update the open transactions."""
         place = np.flatnonzero(transactions.begins)
         row = groups.row[place]
         row = row[np.argsort(row)]
@@ -685,7 +684,7 @@ class BulkState:
 def _group(
     table: HeaderTable, rows: Ints, start: Ints, slot: Ints, markers: MarkerColumns
 ) -> GroupedRows:
-    """Group rows that are in order already, without the empty control batches."""
+    """Group rows that are already in order, without the empty control batches."""
     end = np.append(start, len(rows))[1:]
     is_control = table.attributes[rows] & CONTROL_MASK != 0
     marker = np.full(len(rows), -1)
@@ -714,20 +713,20 @@ def _group(
 
 
 class SegmentReplay(NamedTuple):
-    """What one pass over a segment found.
+    """The result of a pass over a segment.
 
     Attributes:
         completed: aborted transactions that ended here, each with the last stable offset that
             `.txnindex` stores.
         committed_count: transactions that were committed here.
-        batches_count: batches that were walked, those below the start offset included.
-        last_offset, max_timestamp_ms: of these batches; -1 if there are none.
-        valid_bytes: end of the last of them: what recovery cuts the `.log` to.
-        stop: why the pass ended before the file does; None: it did not, or `end_offset` was met.
-            SEG-2 and SEG-3 make a broker split the segment, UNREADABLE makes it empty it;
-            for all others it cuts. CTL-1, CTL-2 and BAT-7 are of the last batch that is kept, a
-            control batch that producer state ignores: `map_end_offset` stays before it.
-        verdicts: of the scan, as far as it was used; most of them are nothing to recovery.
+        batches_count: walked batches, including batches below the start offset.
+        last_offset, max_timestamp_ms: of these batches. -1 if there are none.
+        valid_bytes: end of the last batch: recovery truncates the `.log` to this size.
+        stop: why the pass ended before the file. None if it did not, or reached `end_offset`. At
+            SEG-2 and SEG-3 a broker splits the segment, at UNREADABLE it empties it, at all others
+            it truncates. CTL-1, CTL-2 and BAT-7 belong to the last kept batch, a control batch that
+            producer state ignores: `map_end_offset` stays before it.
+        verdicts: of the used part of the scan. Recovery ignores most of them.
     """
 
     completed: list[Completed]
@@ -751,17 +750,18 @@ def replay_segment(
     on_table: Callable[[HeaderTable], None] | None = None,
     on_completed: Callable[[EndedTransactions], None] | None = None,
 ) -> SegmentReplay:
-    """Take the batches of a segment into `state`, up to the first that recovery would not keep.
+    """Apply the batches of a segment to `state`, up to the first that recovery would not keep.
 
     Args:
-        segment: its base offset, if known, limits offsets as recovery does.
-        state: what is known up to here; brought up to date.
-        start_offset: batches before the first one that reaches it are only walked.
+        segment: its base offset, if known, limits offsets as in recovery.
+        state: the state before the segment. It is updated.
+        start_offset: batches before the first that reaches it are only walked.
         end_offset: the first batch that reaches it ends the pass and is not taken.
-        verify_crc: as recovery does; a broker that only loads does not.
+        verify_crc: True like recovery. A broker that only loads does not verify.
         is_active: the last segment, which a crash may leave torn.
-        on_table: gets all batches that are walked, in tables of at most MAX_BLOCK_ROWS rows.
-        on_completed: gets what each of these tables ended, committed transactions too.
+        on_table: called with all walked batches, in tables of at most MAX_BLOCK_ROWS rows.
+        on_completed: called with the ended transactions of each table, including committed
+            transactions.
 
     Raises:
         AppendError: INVALID_TXN_STATE: a broker cannot load this log.

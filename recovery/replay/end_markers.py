@@ -1,17 +1,20 @@
 """End markers of control batches, read as recovery reads them (PROD-9).
 
-A broker that replays a log takes the first record of each control batch with a producer id:
-  the batch is empty                           it says nothing
-  ABORT or COMMIT, whole                       a marker
-  the record, its key or value does not parse  CorruptError CTL-1, CTL-2, BAT-7: recovery cuts the
-                                               log behind this batch, loads the producers' state,
-                                               reads it again, and ends
-  no key, another type, a value that is short  CorruptError BAT-12: it cannot load the log at all
-Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.iterator of Kafka 4.3.1
-(4.0 cuts the log at a short value, too).
+A broker that replays a log reads the first record of each control batch with a producer id.
 
-This is what summaries, replays and prices go by. What a client is given ends where its key says so
-(`storage.log.decoded_records`), whatever the value is.
+    content                                      result
+    the batch is empty                           ignored
+    ABORT or COMMIT, whole                       a marker
+    the record, its key or value does not parse  CorruptError CTL-1, CTL-2, BAT-7. Recovery
+                                                 truncates the log after this batch, loads the
+                                                 producers' state, reads it again, and ends
+    no key, another type, a value that is short  CorruptError BAT-12. It cannot load the log
+
+Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.iterator of Kafka
+4.3.1. With a short value 4.0 truncates the log.
+
+Summaries, replays and costs of changes follow these rules. For a client, the key of the marker
+alone decides the end (`storage.log.decoded_records`).
 """
 
 from __future__ import annotations
@@ -52,19 +55,19 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-# What makes it cut the log behind the batch.
+# Errors after which recovery truncates the log after the batch.
 CUT_CHECK_IDS = frozenset({"CTL-1", "CTL-2", "BAT-7"})
 _MARKER_TYPES = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 
 
 def marker_rows(table: HeaderTable) -> Ints:
-    """Rows of control batches that hold a record and have a producer."""
+    """Return rows of control batches with a record and a producer."""
     is_marker = (table.attributes & CONTROL_MASK != 0) & (table.producer_id >= 0)
     return np.flatnonzero(is_marker & (table.magic >= MAGIC_V2) & (table.records_count != 0))
 
 
 def has_marker(header: BatchHeader) -> bool:
-    """Tell of one header what `marker_rows` tells of rows."""
+    """Return whether `marker_rows` would return the row of this header."""
     return (
         header.is_control
         and header.producer_id >= 0
@@ -77,15 +80,15 @@ def read_marker(segment: Segment, batch: ScannedBatch) -> Marker:
     """Read the marker of one control batch that is not empty.
 
     Raises:
-        FormatError: as above, located in the file; BAT-12 or another.
+        FormatError: as above, with its place in the file. BAT-12 or another rule.
         AccessError: the batch cannot be read.
     """
-    # A broker knows one layout for magic 2 and whatever is above.
+    # A broker uses one layout for magic 2 and above.
     batch = batch._replace(header=batch.header._replace(magic=MAGIC_V2))
     records = segment.records(batch)
     record = next(records, None)
     if batch.header.records_count == 1 or batch.header.codec:
-        for _ in records:  # what follows counts where a broker reads it, too
+        for _ in records:  # later records count where a broker reads them
             pass
     if record is None:
         raise _bad("BAT-7", "records count", "> 0", str(batch.header.records_count), segment, batch)
@@ -121,9 +124,9 @@ def _bad(
 def read_markers(
     segment: Segment, window: BulkWindow, table: HeaderTable, rows: Ints
 ) -> tuple[MarkerColumns, tuple[int, FormatError] | None]:
-    """Read the markers of the control batches at `rows` of a table, all of which lie in a window.
+    """Read the markers of the control batches at `rows` of a table, all in one window.
 
-    Returns those before the first one that does not parse, and its row with the error.
+    Returns the markers before the first that does not parse, and its row with the error.
     """
     parts: list[MarkerColumns] = []
     while len(rows):
@@ -141,7 +144,7 @@ def read_markers(
 def read_good_markers(
     segment: Segment, window: BulkWindow, table: HeaderTable, rows: Ints
 ) -> tuple[MarkerColumns, list[tuple[int, FormatError]]]:
-    """Do what `read_markers` does, past those that do not parse; these come with their rows."""
+    """Read markers like `read_markers`, but skip bad markers. Return their errors with rows."""
     parts: list[MarkerColumns] = []
     failures: list[tuple[int, FormatError]] = []
     while len(rows):
@@ -157,7 +160,7 @@ def read_good_markers(
 def block_markers(
     segment: Segment, block: ScanBlock | Block
 ) -> tuple[MarkerColumns, list[tuple[int, FormatError | AccessError]]]:
-    """Read the markers of a block, past those that cannot be had; these come with their rows."""
+    """Read the markers of a block. Skip unreadable markers, and return their errors with rows."""
     failures: list[tuple[int, FormatError | AccessError]] = []
     if block.window is not None:
         rows = marker_rows(block.table)
@@ -175,7 +178,7 @@ def block_markers(
 
 
 def marker_columns(records: RecordTable, rows: Ints) -> tuple[MarkerColumns, Flags]:
-    """Give the healthy markers, and which of the batches that were decoded are healthy."""
+    """Return the healthy markers, and which of the decoded batches are healthy."""
     batch = np.arange(records.batch_count)
     first = np.minimum(np.searchsorted(records.batch_row, batch), max(records.row_count - 1, 0))
     good = records.is_whole.copy()
@@ -211,7 +214,7 @@ def _int16(source: NDArray[np.uint8], pos: Ints) -> Ints:
 def _read_rest(
     segment: Segment, taken: HeaderTable, rows: Ints, good: Flags, parts: list[MarkerColumns]
 ) -> tuple[int, FormatError] | None:
-    """Read one by one what the bulk path left; stops at the first that does not parse."""
+    """Read the remaining markers one by one. Stop at the first that does not parse."""
     found: list[tuple[int, Marker]] = []
     failed = None
     for place in np.flatnonzero(~good).tolist():
@@ -226,7 +229,7 @@ def _read_rest(
 
 
 def _in_order(parts: list[MarkerColumns], end_row: int | None) -> MarkerColumns:
-    """Put markers in the order of their rows, those before `end_row`."""
+    """Sort markers by row, and keep the markers before `end_row`."""
     joined = MarkerColumns.joined(parts)
     order = np.argsort(joined.row, kind="stable")
     if end_row is not None:

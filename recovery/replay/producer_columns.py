@@ -1,8 +1,8 @@
-"""Producer state as columns: what `storage.producers.producer_state` keeps of one, for many.
+"""Producer state as columns: the data of `storage.producers.producer_state` for many producers.
 
-A producer id has a slot, given in the order in which ids become known, which is the order of the
-broker's map (SNAP-8). One table of batches is taken in by producer (`group_rows`), each column by
-a few numpy calls over all producers of the table. The rules are those of PROD; the definition is
+A producer id has a slot, in the order in which ids become known. That is the order of the broker's
+map (SNAP-8). One table of batches is applied by producer (`group_rows`), each column by a few numpy
+calls over all producers of the table. The rules are PROD. Their definition is
 `storage.producers.producer_state`, and a differential test compares the two.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-# Column -> dtype, further dimensions, value of a producer of which nothing is known.
+# Column -> dtype, further dimensions, value of an unknown producer.
 _COLUMNS: dict[str, tuple[Any, tuple[int, ...], int]] = {
     "producer_id": (np.int64, (), -1),
     "producer_epoch": (np.int16, (), NO_EPOCH),
@@ -55,7 +55,7 @@ _FIRST_CAPACITY = 64
 
 
 class MarkerColumns(NamedTuple):
-    """End markers of a table's control batches; rows ascend."""
+    """End markers of a table's control batches. Rows ascend."""
 
     row: Ints
     is_commit: Flags
@@ -64,7 +64,7 @@ class MarkerColumns(NamedTuple):
 
     @classmethod
     def of(cls, markers: Iterable[tuple[int, Marker]]) -> MarkerColumns:
-        """Turn pairs of row and marker into columns."""
+        """Build columns from pairs of row and marker."""
         rows = [(row, *marker) for row, marker in markers]
         row, is_commit, epoch, timestamp_ms = zip(*rows, strict=True) if rows else ((),) * 4
         return cls(
@@ -76,22 +76,22 @@ class MarkerColumns(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[MarkerColumns]) -> MarkerColumns:
-        """Put one after the other."""
+        """Join the parts in order."""
         return cls._make(map(np.concatenate, zip(*parts, strict=True))) if parts else cls.of(())
 
     def between(self, start: int, end: int) -> MarkerColumns:
-        """Return those of rows [start, end), which become rows from 0 on."""
+        """Return the markers of rows [start, end), with rows counted from `start`."""
         first, last = np.searchsorted(self.row, (start, end)).tolist()
         part = MarkerColumns._make(column[first:last] for column in self)
         return part._replace(row=part.row - start)
 
 
-# A table costs some hundred numpy calls, however short it is.
+# A table costs some hundred numpy calls, even if it is short.
 MIN_TABLE_ROWS = 16_384
 
 
 class ShortTables:
-    """Joins tables that follow each other, with their markers, until there are enough rows."""
+    """A join of consecutive tables, with their markers, until there are enough rows."""
 
     def __init__(self) -> None:
         self.row_count = 0
@@ -99,14 +99,14 @@ class ShortTables:
         self._markers: list[MarkerColumns] = []
 
     def add(self, table: HeaderTable, markers: MarkerColumns) -> bool:
-        """Add one; True if there are enough rows now."""
+        """Add a table. Return True if there are enough rows."""
         self._tables.append(table)
         self._markers.append(markers._replace(row=markers.row + self.row_count))
         self.row_count += table.row_count
         return self.row_count >= MIN_TABLE_ROWS
 
     def take(self) -> tuple[HeaderTable, MarkerColumns] | None:
-        """Return what was added, as one table; None: there is no row."""
+        """Return the added tables as one table. None without rows."""
         if not self.row_count:
             return None
         tables, markers = self._tables, MarkerColumns.joined(self._markers)
@@ -117,7 +117,7 @@ class ShortTables:
 
 
 class GroupedRows(NamedTuple):
-    """Rows of a table by producer id, those of one producer in the order of the log.
+    """Rows of a table by producer id, for each producer in the order of the log.
 
     A place is an index of `row`. Group k has places [start[k], end[k]).
     """
@@ -126,7 +126,7 @@ class GroupedRows(NamedTuple):
     start: Ints
     end: Ints
     slot: Ints  # of each group
-    marker: Ints  # of each place: its index in the MarkerColumns, -1 a data batch
+    marker: Ints  # of each place: its index in the MarkerColumns, -1 for data
     has_markers: bool
 
     def per_place(self, of_groups: NDArray[Any]) -> NDArray[Any]:
@@ -135,7 +135,7 @@ class GroupedRows(NamedTuple):
 
 
 def group_rows(producer_id: Ints) -> Ints:
-    """Argsort by producer id, stable."""
+    """Return a stable argsort by producer id."""
     count = len(producer_id)
     lowest = int(producer_id.min())
     if int(producer_id.max()) - lowest < 1 << 16:  # numpy counts 16-bit keys instead of comparing
@@ -151,21 +151,21 @@ def group_rows(producer_id: Ints) -> Ints:
 
 
 def group_starts(values: NDArray[Any]) -> Ints:
-    """Places where a run of equal values begins."""
+    """Return places where a run of equal values begins."""
     is_first = np.ones(len(values), np.bool_)
     is_first[1:] = values[1:] != values[:-1]
     return np.flatnonzero(is_first)
 
 
 def spans_of(producer_id: Ints, marker: NDArray[np.int8]) -> tuple[Ints, Ints, NDArray[np.int8]]:
-    """Part events into spans: what one producer has up to and with its next marker.
+    """Split events into spans: the events of a producer up to and with its next marker.
 
     Args:
         producer_id: of transactional data and end markers, grouped, each group in log order.
         marker: NO_MARKER for data.
 
     Returns:
-        First and last place of each span, and what its marker is; NO_MARKER: it is open.
+        First and last place of each span, and the kind of its marker. NO_MARKER: it is open.
     """
     is_span = np.ones(len(producer_id), np.bool_)
     is_span[1:] = (np.diff(producer_id) != 0) | (marker[:-1] != NO_MARKER)
@@ -175,17 +175,17 @@ def spans_of(producer_id: Ints, marker: NDArray[np.int8]) -> tuple[Ints, Ints, N
 
 
 def spread_hashes(producer_ids: Ints) -> NDArray[np.uint32]:
-    """Return what a HashMap picks the bucket of each id by."""
+    """Return the hashes that a HashMap chooses the buckets of the ids by."""
     bits = producer_ids.view(np.uint64)
     hashes = (bits ^ (bits >> np.uint64(32))).astype(np.uint32)
     return hashes ^ (hashes >> np.uint32(16))
 
 
 def may_have_trees(spread: NDArray[np.uint32], buckets_count: int) -> bool:
-    """Whether any bucket may have become a tree, at any size of the table that grew with these."""
+    """Return whether a bucket may have become a tree, at any size of the growing table."""
     size = MIN_TREE_BUCKETS
     while size <= buckets_count:
-        # So many it takes at most: with the last of them it doubles.
+        # The table holds this many at most: with the last of them it doubles.
         present = spread[: size * 3 // 4 + 1]
         if np.bincount(present & np.uint32(size - 1)).max(initial=0) > TREE_BUCKET_ENTRIES:
             return True
@@ -194,7 +194,7 @@ def may_have_trees(spread: NDArray[np.uint32], buckets_count: int) -> bool:
 
 
 class ProducerColumns:
-    """All producers of a partition. Columns are longer than `count`; slots are below it."""
+    """All producers of a partition. Columns are longer than `count`, and slots are below it."""
 
     producer_id: Ints
     producer_epoch: NDArray[np.int16]
@@ -208,14 +208,14 @@ class ProducerColumns:
     def __init__(self) -> None:
         self.count = 0
         self._capacity = HashMapCapacity()
-        self._table: JavaHashMap[int] | None = None  # kept where a bucket may have become a tree
+        self._table: JavaHashMap[int] | None = None  # kept if a bucket may have become a tree
         self._sorted_ids: Ints = np.empty(0, np.int64)
         self._sorted_slots: Ints = np.empty(0, np.int64)
         for name, (dtype, shape, empty) in _COLUMNS.items():
             setattr(self, name, np.full((_FIRST_CAPACITY, *shape), empty, dtype))
 
     def find(self, producer_ids: Ints) -> Ints:
-        """Return the slot of each id, -1 for unknown ones."""
+        """Return the slot of each id, -1 for unknown ids."""
         if not self.count:
             return np.full(len(producer_ids), -1)
         place = np.searchsorted(self._sorted_ids, producer_ids)
@@ -225,7 +225,7 @@ class ProducerColumns:
         )
 
     def add(self, producer_ids: Ints) -> Ints:
-        """Give new ids their slots, in this order."""
+        """Assign slots to new ids, in this order."""
         first, self.count = self.count, self.count + len(producer_ids)
         self._count_buckets(producer_ids, first)
         if self.count > len(self.producer_id):
@@ -241,7 +241,7 @@ class ProducerColumns:
         return np.arange(first, self.count)
 
     def _count_buckets(self, producer_ids: Ints, known_count: int) -> None:
-        """Let the broker's table grow by these ids."""
+        """Grow the size of the broker's table by these ids."""
         capacity = self._capacity
         present = self.producer_id[:known_count].tolist() if known_count < MIN_TREE_BUCKETS else []
         for producer_id in producer_ids.tolist():
@@ -253,7 +253,7 @@ class ProducerColumns:
             capacity.buckets_count *= 2
 
     def take_table(self, table: JavaHashMap[int]) -> None:
-        """Let the order be that of a map with these very ids, of which some may have gone."""
+        """Take the order of a map with these same ids, some of which may have been removed."""
         if table.has_lost:
             self._table = table.copy()
 
@@ -271,11 +271,11 @@ class ProducerColumns:
         buckets_count = self._capacity.buckets_count
         if self._table is not None or may_have_trees(spread, buckets_count):
             return self.find(np.array(list(self.table()), np.int64))
-        # Without trees the order within a bucket is that of insertion, however the table grew.
+        # Without trees, the order within a bucket is the order of insertion at any table size.
         return np.argsort(spread & np.uint32(buckets_count - 1), kind="stable")
 
     def entries(self) -> list[ProducerEntry]:
-        """Return what a snapshot stores, in its order."""
+        """Return the entries of a snapshot, in its order."""
         slots = self.slots_in_table_order()
         last = self.batches[slots, 0]
         last[self.batches_count[slots] == 0] = CachedBatch(
@@ -297,7 +297,7 @@ class ProducerColumns:
         )
 
     def fill(self, entries: NDArray[np.int64]) -> None:
-        """Take over rows with the fields of ProducerEntry; ids are new and unique."""
+        """Load rows with the fields of ProducerEntry. Ids are new and unique."""
         slots = self.add(entries[:, 0])
         self.producer_epoch[slots] = entries[:, 1]
         self.timestamp_ms[slots] = entries[:, 5]
@@ -312,7 +312,7 @@ class ProducerColumns:
     def take_batches(
         self, table: HeaderTable, markers: MarkerColumns, groups: GroupedRows
     ) -> list[tuple[int, int, Violation]]:
-        """Reflect the rows but for their transactions; violations come with row and rank."""
+        """Apply the rows except for transactions. Return violations with row and rank."""
         if not len(groups.row):
             return []
         slot, last_row = groups.slot, groups.row[groups.end - 1]
@@ -331,7 +331,7 @@ class ProducerColumns:
     def _take_epochs(
         self, table: HeaderTable, groups: GroupedRows
     ) -> tuple[Ints, list[tuple[int, int, Violation]]]:
-        """PROD-3, PROD-5; returns for each group the place from which on batches are cached."""
+        """Apply PROD-3 and PROD-5. Return the first cached place of each group."""
         epoch = table.producer_epoch[groups.row]
         before = np.empty_like(epoch)
         before[1:] = epoch[:-1]
@@ -350,7 +350,7 @@ class ProducerColumns:
     def _take_coordinator_epochs(
         self, table: HeaderTable, markers: MarkerColumns, groups: GroupedRows
     ) -> list[tuple[int, int, Violation]]:
-        """PROD-7: the coordinator's epoch is that of the last marker."""
+        """Apply PROD-7: the coordinator's epoch comes from the last marker."""
         places = np.flatnonzero(groups.marker >= 0)
         slot = groups.per_place(groups.slot)[places]
         epoch = markers.coordinator_epoch[groups.marker[places]]
@@ -365,7 +365,7 @@ class ProducerColumns:
         return _violations("PRD-5", table, rows, before[lower], epoch[lower])
 
     def _push_batches(self, table: HeaderTable, groups: GroupedRows, fresh_from: Ints) -> None:
-        """Keep the last five data batches; older ones of the same epoch move back."""
+        """Keep the last five data batches. Older batches of the same epoch move back."""
         slot = groups.slot
         row, low, high = groups.row, fresh_from, groups.end
         if groups.has_markers:
@@ -390,7 +390,7 @@ class ProducerColumns:
 
 
 def _last_sequence(base: Ints, delta: Ints) -> Ints:
-    """Give `BatchHeader.last_sequence` of each row."""
+    """Return `BatchHeader.last_sequence` of each row."""
     last = base + delta
     last[last > MAX_SEQUENCE] -= MAX_SEQUENCE + 1
     last[base == NO_SEQUENCE] = NO_SEQUENCE
@@ -400,7 +400,7 @@ def _last_sequence(base: Ints, delta: Ints) -> Ints:
 def _violations(
     check_id: str, table: HeaderTable, rows: Ints, expected: NDArray[Any], found: NDArray[Any]
 ) -> list[tuple[int, int, Violation]]:
-    """Name each broken rule, with its row and its rank among those of one row."""
+    """Return each violation with its row, and its rank among the violations of the row."""
     offsets, ids = table.base_offset[rows].tolist(), table.producer_id[rows].tolist()
     rank = int(check_id == "PRD-5")
     return [

@@ -1,4 +1,4 @@
-"""The producer state a broker would have after its next start, how disk compares, what it costs."""
+"""The producer state after a broker's next start, its difference to the disk, and its cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class RecoveryPrice(NamedTuple):
-    """Partitions with segments to recover, and the bytes of `.log` in these."""
+    """Partitions with segments to recover, and their bytes of `.log`."""
 
     partitions_count: int
     log_bytes: int
@@ -44,11 +44,11 @@ def recovery_price(
     without: PartitionDir | None = None,
     lowered: Mapping[PartitionName, int] | None = None,
 ) -> RecoveryPrice:
-    """Add up what a start without the clean-shutdown marker recovers in a log dir.
+    """Sum up what a start without the clean-shutdown marker recovers in a log dir.
 
-    That is, in every partition, all from the segment with the recovery point on. Directories that
-    cannot be listed, and `without`, are left out. `lowered` has the greatest recovery points that
-    some partitions may have then.
+    In every partition it recovers all from the segment with the recovery point on. Unlistable
+    directories and `without` are left out. `lowered` has the highest recovery points of some
+    partitions after a change.
     """
     partitions_count = log_bytes = 0
     for each in log_dir.partitions:
@@ -69,36 +69,35 @@ def recovery_price(
 
 
 def recovered_bytes(segments: tuple[SegmentFiles, ...], recovery_point: int | None) -> int:
-    """Bytes of `.log` from the segment with the recovery point on; without a point that is all."""
+    """Return the bytes of `.log` from the recovery point's segment on, or all without a point."""
     start = floor_of(segments, recovery_point or 0)
     return sum(files.log.file_bytes for files in segments[start:])
 
 
-# -- the producer state that a broker would have after its next start, and how disk compares with
-#    it
+# -- the producer state after a broker's next start, and its difference to the disk.
 #
-# After a clean stop a broker loads the newest valid snapshot and replays what follows (SNAP-6).
-# Without the marker it first recovers every segment from the one with the recovery point on, each
-# from the newest snapshot at or below its base (SNAP-9); both end with a snapshot at the log end.
+# After a clean stop a broker loads the newest valid snapshot and replays the rest of the log
+# (SNAP-6). Without the marker it first recovers every segment from the recovery point on, each from
+# the newest snapshot at or below its base (SNAP-9). Both end with a snapshot at the log end.
 
 
 class RecoveredState(NamedTuple):
     """Producer state at an offset.
 
     Attributes:
-        offset: up to which (exclusive) the state holds.
-        entries: what a snapshot there stores, in its order.
-        started_from: offset of the snapshot on disk that it started from; None from scratch.
-        violations: PRD-3 and PRD-5, met in what was replayed.
-        disk_entries: of the snapshot on disk at that offset; None if there is none or it is bad.
-        notes: what a person should know.
-        damage: the `.log` files with a bad place, where the replay or the log ends, and that place:
-            nothing behind it in that file is part of the state.
-        problems: files that could not be read, and are left out.
-        has_bad_snapshot: one on disk does not parse (SNP-1); a note tells of it.
-        is_lacking: the broker was stopped cleanly and left no valid snapshot here of producers that
-            it knew (SNP-3, SNP-4).
-        spans: the offsets of the segments that were replayed, by base offset.
+        offset: the state is valid up to this offset (exclusive).
+        entries: of a snapshot there, in its order.
+        started_from: offset of the snapshot on disk that the replay began with. None from scratch.
+        violations: PRD-3 and PRD-5 in the replayed log.
+        disk_entries: of the snapshot on disk at that offset. None if it is absent or bad.
+        notes: facts for the user.
+        damage: the `.log` files with a bad place that ends the replay or the log, and that place.
+            Later bytes of the file are not part of the state.
+        problems: unreadable files, which are left out.
+        has_bad_snapshot: a snapshot on disk does not parse (SNP-1). A note reports it.
+        is_lacking: the broker stopped cleanly and left no valid snapshot here of producers that it
+            had (SNP-3, SNP-4).
+        spans: the offsets of the replayed segments, by base offset.
     """
 
     offset: int
@@ -115,29 +114,29 @@ class RecoveredState(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The snapshot file."""
+        """The contents of the snapshot file."""
         return encode_snapshot(self.entries)
 
     @property
     def file_name(self) -> str:
-        """Name of the snapshot file."""
+        """The name of the snapshot file."""
         return f"{self.offset:020d}.snapshot"
 
 
 class EntryState(StrEnum):
-    """How one producer compares."""
+    """The result of comparing one producer."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
     ONLY_RECOVERED = "only_recovered"  # the snapshot on disk lacks it
     ONLY_DISK = "only_disk"  # its batches are gone (SNAP-7)
-    # PROD-10: on disk only, and too old for a broker that loads it now. Or still there, for its
-    # transaction is open, but without the coordinator epoch of a marker that is as old.
+    # PROD-10: on disk only, and expired for a broker that loads it now. Or kept because its
+    # transaction is open, but without the coordinator epoch of a marker of that age.
     EXPIRED = "expired"
 
 
 class EntryDifference(NamedTuple):
-    """One producer in the recovered state and on disk; `fields` are the ones that differ."""
+    """A producer in the recovered state and on disk. `fields` are the different fields."""
 
     producer_id: int
     state: EntryState
@@ -157,15 +156,15 @@ def recover_state(
 
     Args:
         partition: as listed.
-        clock: for expiry while snapshots are read.
-        from_scratch: ignore all snapshots and replay from the log start; where that is in remote
-            storage, from the first `.log`, with the producers of the snapshot there.
+        clock: for the expiry in snapshots.
+        from_scratch: ignore all snapshots and replay from the log start. If that is in remote
+            storage, replay from the first `.log`, with the producers of the snapshot there.
         at_offset: as after a truncation to it: the newest snapshot at or below, then replay.
 
     Raises:
         AccessError, FormatError, AppendError: it cannot be read, or a broker could not load it.
-        RefusedError: the log start offset lies beyond the log.
-        UsageError: the offset lies outside the log.
+        RefusedError: the log start offset is above the log end.
+        UsageError: the offset is outside the log.
     """
     log_end = partition.log_end()
     log_end_offset = 0 if log_end is None else log_end.offset
@@ -174,7 +173,7 @@ def recover_state(
     has_bad_snapshot = bool(notes)
     remote = partition.remote_range
     remote_end = 0 if remote is None else remote.end_offset
-    if from_scratch:  # what is in remote storage cannot be replayed
+    if from_scratch:  # the part in remote storage cannot be replayed
         used = {each: entries for each, entries in disk.items() if each <= remote_end}
     else:
         used = dict(disk)
@@ -239,19 +238,19 @@ def _damage(history: StateHistory, log_end: LogEnd | None) -> dict[str, Verdict]
 def recover_cut_state(
     partition: Partition, clock: Clock, end_offset: int, kept_count: int
 ) -> tuple[list[ProducerEntry], dict[str, Verdict]]:
-    """Derive the producer state that the next start finds after a truncation without the marker.
+    """Derive the producer state of the next start after a truncation without the marker.
 
     Args:
-        partition: as listed, before it.
-        clock: for expiry while snapshots are read.
+        partition: as listed, before the truncation.
+        clock: for the expiry in snapshots.
         end_offset: the new log end, above the log start.
-        kept_count: segments that stay, at least one.
+        kept_count: remaining segments, at least one.
 
     Returns:
-        What a snapshot at the end stores, in its order; and the places where replay ended early.
+        The entries of a snapshot at the end, in its order, and the places where replay ended early.
 
     Raises:
-        AccessError, FormatError, AppendError: as `recover_state`.
+        AccessError, FormatError, AppendError: as in `recover_state`.
     """
     log_start_offset = min(partition.log_start_offset or 0, end_offset)
     disk, _ = read_snapshots(partition)
@@ -264,7 +263,7 @@ def recover_cut_state(
     def end_of(place: int) -> int:
         return end_offset if place == kept_count - 1 else _end_offset(partition, place)
 
-    # Also below the log end in memory the point is not advanced: min(old, end) (TRUNC 4).
+    # Below the log end in memory the point does not advance either: min(old, end) (TRUNC 4).
     recovery_point = min(_recovery_point(partition), end_offset)
     _recover_segments(history, segments, recovery_point, end_of)
     newest = max(history.snapshots, default=None)
@@ -283,7 +282,7 @@ def _recover_segments(
     recovery_point: int,
     end_of: Callable[[int], int],
 ) -> None:
-    """SNAP-9 for every segment that an unclean start recovers (REC-6)."""
+    """Apply SNAP-9 to every segment that an unclean start recovers (REC-6)."""
     for place in range(first_recovered(segments, recovery_point), len(segments)):
         base_offset = segments[place].base_offset
         state = history.load_to(base_offset, segments)
@@ -293,13 +292,13 @@ def _recover_segments(
 
 
 def first_recovered(segments: Sequence[SegmentFiles], recovery_point: int) -> int:
-    """Index of the segment that holds the recovery point; 0 if it is below all of them."""
+    """Return the index of the segment with the recovery point, 0 if it is below all segments."""
     at_or_below = sum(each.base_offset <= recovery_point for each in segments)
     return max(at_or_below - 1, 0)
 
 
 def bytes_to_replay(partition: Partition, *, from_scratch: bool, at_offset: int | None) -> int:
-    """Bytes of the segments that `recover_state` reads if all snapshots are good."""
+    """Return the bytes of the segments that `recover_state` reads if all snapshots are good."""
     segments = partition.segments
     if not segments:
         return 0
@@ -317,7 +316,7 @@ def bytes_to_replay(partition: Partition, *, from_scratch: bool, at_offset: int 
 
 
 def _end_offset(partition: Partition, place: int) -> int:
-    """Offset behind the last valid batch of one segment."""
+    """Return the offset after the last valid batch of one segment."""
     from storage.log.segment import open_segment
 
     files = partition.segments[place]
@@ -333,7 +332,7 @@ def _end_offset(partition: Partition, place: int) -> int:
 
 
 def read_snapshots(partition: Partition) -> tuple[Snapshots, list[str]]:
-    """Read all snapshots on disk that parse; a note for each that a broker would delete."""
+    """Read all snapshots on disk that parse. Note each snapshot that a broker would delete."""
     found: Snapshots = {}
     notes: list[str] = []
     for file in partition.files.snapshots:
@@ -348,11 +347,11 @@ def read_snapshots(partition: Partition) -> tuple[Snapshots, list[str]]:
 
 
 def forgotten_transactions(partition: Partition, opened: Mapping[int, int]) -> frozenset[int]:
-    """Find open transactions of the log that a broker no longer knows after its next start.
+    """Find open transactions of the log that a broker does not know after its next start.
 
-    It loads the newest snapshot and reads no batch below it, so that a transaction that this lacks
-    blocks nobody: read_committed consumers are given its records. Where no snapshot is left at all,
-    SNP-4 says what a broker forgets.
+    It loads the newest snapshot and reads no batch below it. A transaction that is absent from the
+    snapshot blocks nobody: read_committed consumers get its records. Without any snapshot, SNP-4
+    describes what a broker forgets.
 
     Args:
         partition: as listed.
@@ -382,7 +381,7 @@ def forgotten_transactions(partition: Partition, opened: Mapping[int, int]) -> f
 
 
 def exposed_text(producer_id: int, first_offset: int) -> str:
-    """Say what comes of a transaction that a broker does not know."""
+    """Return a sentence about the effect of a transaction that a broker does not know."""
     return (
         f"the transaction of producer {producer_id}, open from offset {first_offset}, is in no"
         " snapshot that a broker loads: it gives its records to read_committed consumers"
@@ -392,12 +391,12 @@ def exposed_text(producer_id: int, first_offset: int) -> str:
 def compare_entries(
     recovered: Sequence[ProducerEntry], disk: Sequence[ProducerEntry], clock: Clock | None = None
 ) -> Iterator[EntryDifference]:
-    """Compare producer by producer, in the recovered order; those only on disk come last.
+    """Compare each producer, in the recovered order. Producers only on disk come last.
 
     Args:
-        recovered: what a broker would have.
-        disk: what a snapshot stores.
-        clock: by which producers have expired; None: by no clock.
+        recovered: the state of a broker.
+        disk: the entries of a snapshot.
+        clock: the clock for expiry. None: no expiry.
     """
     on_disk = {each.producer_id: each for each in disk}
     for entry in recovered:
@@ -432,23 +431,23 @@ def compare_entries(
         )
 
 
-# -- which producer ids the partitions of a log dir know, and until when (PROD-10)
+# -- the producer ids in the partitions of a log dir, and their expiry (PROD-10).
 #
-# What counts is the state that a broker would recover at its next start
-# (`recovery.replay.recover_state`). Directories that a broker has set aside count, too: they may
-# come back. What cannot be read, or only up to a bad place, is named: of it nothing can be said.
+# They come from the state that a broker would recover at its next start
+# (`recovery.replay.recover_state`). Directories that a broker has set aside count, because they may
+# return. Unreadable partitions are named: their ids are unknown.
 #
-# `snapshot_ids` is the quick answer: what the snapshots of a log dir have. It reads no log; each
+# `snapshot_ids` is the quick method: the ids in the snapshots of a log dir. It reads no log. Each
 # partition that was closed, or whose segment was rolled, has a snapshot.
 
 
 class KnownState(NamedTuple):
-    """What a partition knows.
+    """The producers of a partition.
 
     Attributes:
         directory: the partition.
-        entries: of its producer state; some may have expired, until the broker's next check.
-        unknown: why there may be more; "": there are none.
+        entries: of its producer state. Some may have expired, until the broker's next check.
+        unknown: why there may be more. "" if there are none.
     """
 
     directory: PartitionDir
@@ -456,11 +455,11 @@ class KnownState(NamedTuple):
     unknown: str = ""
 
     def entry_of(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of an id."""
+        """Return the entry of an id."""
         return next((each for each in self.entries if each.producer_id == producer_id), None)
 
     def live_entry_of(self, producer_id: int, clock: Clock) -> ProducerEntry | None:
-        """Return what is known of an id and has not expired."""
+        """Return the entry of an id, unless it has expired."""
         found = self.entry_of(producer_id)
         if found is None:
             return None
@@ -475,7 +474,7 @@ def known_state(directory: PartitionDir, log_dir: LogDir, clock: Clock) -> Known
     except EoctlError as error:
         return KnownState(directory, [], str(error))
     for path, verdict in found.damage.items():
-        if not verdict.kind.is_end:  # a start cuts an end off
+        if not verdict.kind.is_end:  # a start truncates a torn end
             where = f"{path}: {verdict.kind} at position {verdict.start_pos}"
             return KnownState(directory, found.entries, f"{where}: {verdict.reason}")
     return KnownState(directory, found.entries, "; ".join(found.problems))
@@ -490,11 +489,11 @@ def known_states(log_dir: LogDir, clock: Clock) -> Iterator[KnownState]:
 
 
 class SnapshotIds(NamedTuple):
-    """What snapshots have.
+    """The producers in snapshots.
 
     Attributes:
-        places: the producers in them, and the paths of the partitions that have each.
-        unknown: those that could not be read, and why.
+        places: the producers, and the paths of the partitions that have each.
+        unknown: unreadable snapshots, and why.
     """
 
     places: dict[int, set[str]]
@@ -502,14 +501,14 @@ class SnapshotIds(NamedTuple):
 
 
 def snapshot_ids(log_dirs: Iterable[LogDir], first_id: int = 0) -> SnapshotIds:
-    """Read all snapshots of all partitions, also of those that were set aside.
+    """Read all snapshots of all partitions, also of partitions that were set aside.
 
-    Whatever can be taken for an entry counts, of damaged files and of those that are to be deleted
-    too: who asks wants an id that nobody has.
+    Everything that may be an entry counts, also in damaged files and files to be deleted: the
+    caller needs an unused id.
 
     Args:
         log_dirs: the log dirs.
-        first_id: lower ids do not matter.
+        first_id: ignore lower ids.
     """
     places: dict[int, set[str]] = {}
     unknown: list[str] = []
@@ -529,7 +528,7 @@ def snapshot_ids(log_dirs: Iterable[LogDir], first_id: int = 0) -> SnapshotIds:
                     if each.producer_id >= first_id:
                         places.setdefault(each.producer_id, set()).add(partition.path)
             except FileNotFoundError:
-                continue  # a broker at work
+                continue  # a running broker
             except OSError as error:
                 unknown.append(str(AccessError(error, str(path))))
             except FormatError as error:

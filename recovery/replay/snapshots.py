@@ -1,7 +1,7 @@
 """Producer state as a broker derives it at its start: from snapshots, segment by segment.
 
-Rules SNAP-6 and SNAP-9. Kept apart from files: snapshots are entries by offset, those on disk (as
-far as they are valid) and those that the start would write.
+Rules SNAP-6 and SNAP-9. Works without files: snapshots are entries by offset, both the valid
+snapshots on disk and the snapshots that the start would write.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Snapshots = dict[int, list["ProducerEntry"]]
 
 
 class Clock(NamedTuple):
-    """What expiry depends on (PROD-10)."""
+    """The time and the setting that decide expiry (PROD-10)."""
 
     now_ms: int
     expiration_ms: int = DEFAULT_EXPIRATION_MS
 
     @classmethod
     def at(cls, now_ms: int, expiration_ms: int | None) -> Self:
-        """Make the clock of a command; None: the broker's own setting is not given."""
+        """Return the clock of a command. None: the broker's own setting is not given."""
         return cls(now_ms) if expiration_ms is None else cls(now_ms, expiration_ms)
 
     def has_expired(self, timestamp_ms: int) -> bool:
-        """Whether what was last done at that time is forgotten, unless a transaction is open."""
+        """Return whether a producer of this time has expired, unless a transaction is open."""
         return self.now_ms - timestamp_ms >= self.expiration_ms
 
 
@@ -46,10 +46,10 @@ class StateHistory:
     """The snapshots of a partition while it is being loaded or recovered.
 
     Attributes:
-        snapshots: by offset; grows as snapshots are taken.
-        violations: what was met in the log on the way.
-        stops: the `.log` files whose replay a bad place ended early, with that place.
-        spans: the offsets of the segments that were replayed, by base offset.
+        snapshots: by offset. Grows as snapshots are taken.
+        violations: broken rules in the replayed log.
+        stops: the `.log` files whose replay ended early at a bad place, with that place.
+        spans: the offsets of the replayed segments, by base offset.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StateHistory:
     ) -> None:
         self.clock = clock
         self.log_start_offset = log_start_offset
-        # SNAP-3: those at or below the log start are deleted whenever state is reloaded.
+        # SNAP-3: each reload of the state deletes snapshots at or below the log start.
         found = snapshots or {}
         self.snapshots: Snapshots = {
             offset: entries for offset, entries in found.items() if offset > log_start_offset
@@ -67,7 +67,7 @@ class StateHistory:
         self.spans: dict[int, OffsetSpan] = {}
 
     def load(self, offset: int) -> BulkState:
-        """Return a new map from the newest snapshot at or below `offset`, less what has expired."""
+        """Return a map from the newest snapshot at or below `offset`, without expired entries."""
         newest = max((each for each in self.snapshots if each <= offset), default=None)
         if newest is None:
             return BulkState(min(self.log_start_offset, offset))
@@ -81,7 +81,7 @@ class StateHistory:
         return state
 
     def load_to(self, offset: int, segments: Sequence[SegmentFiles]) -> BulkState:
-        """Load, and replay what lies between the snapshot and `offset` (truncateAndReload)."""
+        """Load, and replay from the snapshot to `offset` (truncateAndReload)."""
         state = self.load(offset)
         if state.map_end_offset < offset:
             self._replay(state, offset, segments)
@@ -89,7 +89,7 @@ class StateHistory:
         return state
 
     def take(self, state: BulkState) -> None:
-        """Take a snapshot if the map has gone beyond the newest one (SNAP-1)."""
+        """Take a snapshot if the map is beyond the newest snapshot (SNAP-1)."""
         if state.map_end_offset > max(self.snapshots, default=self.log_start_offset):
             self.snapshots[state.map_end_offset] = state.entries()
 

@@ -1,4 +1,4 @@
-"""Copies of one partition: compared, and made fit to join again.
+"""Replicas of one partition: compare them, and let one rejoin.
 
 From the entry down: rejoin, compare.
 """

@@ -1,11 +1,11 @@
-"""How the copies of one partition compare: where they part, who has what, what each leader costs.
+"""The comparison of the replicas of one partition: divergence, contents, cost of each leader.
 
-Two answers are kept apart. The leader epochs tell what Kafka itself goes by: below the end of their
-latest common epoch two logs must agree (EPOCH-8), and there a follower cuts itself (EPOCH-7). The
-checksums tell whether they do: batches are compared by offsets, leader epoch, size and CRC.
+Two answers are kept apart. The leader epochs are Kafka's own criterion. Below the end of their
+latest common epoch two logs must agree (EPOCH-8), and there a follower truncates itself (EPOCH-7).
+The checksums show whether they agree: batches are compared by offsets, leader epoch, size and CRC.
 
-What can be said is bounded by what was read: nothing behind damage counts as different, and what a
-cleaner has rewritten (COMP) cannot be compared at all, since each broker cleans for itself.
+The comparison covers only readable batches: nothing after damage counts as different. Records below
+a cleaner's position (COMP) cannot be compared, since each broker cleans for itself.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
 
 
 class LogEpochs(Protocol):
-    """What of a copy decides what it follows."""
+    """The facts about a replica that decide whom it follows."""
 
     @property
     def end_offset(self) -> int:
-        """Of the log."""
+        """The log end offset."""
 
     @property
     def high_watermark(self) -> int | None:
-        """As checkpointed: a lower bound. None: not known."""
+        """The checkpointed high watermark, a lower bound. None if unknown."""
 
     @property
     def epochs(self) -> tuple[LeaderEpochEntry, ...] | None:
-        """Of leader-epoch-checkpoint; None without one."""
+        """The entries of leader-epoch-checkpoint. None without one."""
 
 
 class ReplicaLog(NamedTuple):
@@ -69,11 +69,11 @@ class ReplicaLog(NamedTuple):
     Attributes:
         partition: as listed.
         start_offset, end_offset: of the log.
-        high_watermark: as checkpointed: a lower bound. None: not known.
-        epochs: of leader-epoch-checkpoint; None without one.
-        copy: what its batches are, for comparisons.
-        sound_end_offset: up to here every batch was read and is good; the log end if all are.
-        cleaned_end_offset: below it a cleaner may have removed records; 0: it has not.
+        high_watermark: as checkpointed, a lower bound. None if unknown.
+        epochs: of leader-epoch-checkpoint. None without one.
+        copy: the fingerprint of its batches, for comparisons.
+        sound_end_offset: every batch below was read and is good. The log end if all are.
+        cleaned_end_offset: below it a cleaner may have removed records. 0 without cleaning.
         notes: damage, in words.
     """
 
@@ -94,27 +94,27 @@ class ReplicaLog(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Every batch was read and is good."""
+        """Return whether every batch was read and is good."""
         return self.sound_end_offset >= self.end_offset
 
 
 class Likeness(StrEnum):
-    """How two copies compare."""
+    """The result of comparing two replicas."""
 
     EQUAL = "equal"
-    BEHIND = "behind"  # equal where both have something; one of them ends earlier
+    BEHIND = "behind"  # equal in their common offsets, but one ends earlier
     DIVERGED = "diverged"
-    DISJOINT = "disjoint"  # there is no offset that both have
-    UNKNOWN = "unknown"  # what could be compared is equal, and something could not
+    DISJOINT = "disjoint"  # they have no common offset
+    UNKNOWN = "unknown"  # equal as far as compared, but a part could not be compared
 
 
 class Comparison(NamedTuple):
-    """Two copies. Offsets are half open; None: not known.
+    """Two replicas. Offsets are half open. None if unknown.
 
     Attributes:
-        start_offset, end_offset: what was compared.
+        start_offset, end_offset: the compared range.
         epochs_end_offset: below it they must agree, by their leader epochs.
-        divergence_offset: first offset of the first batch that one has and the other has not.
+        divergence_offset: first offset of the first batch that only one of them has.
         is_hidden: they differ below `epochs_end_offset`, where no broker looks.
     """
 
@@ -128,14 +128,14 @@ class Comparison(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What a copy has from an offset on, so what it loses when it is cut there. None: not known.
+    """The records of a replica from an offset on, which it loses by a truncation. None if unknown.
 
     Attributes:
-        start_offset: where it is cut: the end of the last batch that stays.
+        start_offset: the offset of the truncation: the end of the last kept batch.
         end_offset: its log end.
         records_count: of data.
-        acknowledged_end_offset: below it all was acknowledged, as far as checkpoints tell.
-        transactions: the first of those that are removed, reopened or shortened.
+        acknowledged_end_offset: all lower records were acknowledged, according to checkpoints.
+        transactions: the first removed, reopened or shortened transactions.
     """
 
     start_offset: int
@@ -150,20 +150,20 @@ class Tail(NamedTuple):
     notes: tuple[str, ...]
 
 
-# --- one copy -------------------------------------------------------------------------------------
+# --- one replica ----------------------------------------------------------------------------------
 
 
 def read_replica(
     partition: Partition, *, on_bytes: Callable[[int], None] = lambda _: None
 ) -> ReplicaLog:
-    """Read a copy from end to end. What cannot be read of its `.log` files is noted.
+    """Read a replica from end to end. Note unreadable parts of its `.log` files.
 
     Raises:
-        RefusedError: its leader epochs are there and not sound.
+        RefusedError: it has leader epochs, but they are not sound.
         AccessError: its last `.log` cannot be opened.
     """
     epochs = read_epochs(partition)
-    unread = list(map(str, partition.problems))  # a `.log` that is none, above all
+    unread = list(map(str, partition.problems))  # above all a `.log` that is no file
     found = _Pass(partition)
     for files in partition.segments:
         found.read(files)
@@ -207,7 +207,7 @@ def _places(partition: Partition) -> tuple[SegmentPlace, ...]:
 
 
 def _cleaned_end_offset(partition: Partition, *, is_cleaned: bool) -> int:
-    """Where the cleaner has been at most: a broker notes it; active segments are never cleaned."""
+    """Return the cleaner's highest noted position. A broker never cleans active segments."""
     offsets = None if partition.log_dir is None else partition.log_dir.cleaner_offsets
     noted = (offsets or {}).get(partition.directory.topic_partition)
     if noted is not None:
@@ -216,19 +216,19 @@ def _cleaned_end_offset(partition: Partition, *, is_cleaned: bool) -> int:
 
 
 class _Pass:
-    """Reads the segments of a copy, one after the other."""
+    """A reader of the segments of a replica, one after the other."""
 
     def __init__(self, partition: Partition) -> None:
         self.fingerprint: Fingerprint = no_fingerprint()
         self.extent = Extent()
         self.spans: list[OffsetSpan] = []
-        self.unread: list[Missing] = []  # what lies behind damage in its segment
-        self.sound_end_offset: int | None = None  # None: no damage was met
+        self.unread: list[Missing] = []  # offsets after damage in their segment
+        self.sound_end_offset: int | None = None  # None: no damage so far
         self.notes: list[str] = []
         self._partition = partition
         self._next_offset: int | None = None
         self._ledger = OffsetLedger()
-        self._segment_start = 0  # where what was read of the segment before begins
+        self._segment_start = 0  # first offset read in the previous segment
 
     def read(self, files: SegmentFiles) -> None:
         before = files.base_offset if self._next_offset is None else self._next_offset
@@ -278,21 +278,21 @@ class _Pass:
 
 
 def _sound_end(segment: Segment, bad: Verdict, before: int) -> int:
-    """Where the good batches before a bad place end, `before` without one."""
+    """Return the end of the good batches before a bad place, `before` without one."""
     end_offset = before
     for table in segment.scan_tables(end_pos=bad.start_pos, verify_crc=False):
         end_offset = int(table.last_offset[-1]) + 1 if table.row_count else end_offset
     return end_offset
 
 
-# --- two copies -----------------------------------------------------------------------------------
+# --- two replicas ---------------------------------------------------------------------------------
 
 
 def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
-    """Compare what two copies have in common.
+    """Compare the common offsets of two replicas.
 
     Raises:
-        AccessError: a `.log` has gone since it was read.
+        AccessError: a `.log` was removed since it was read.
     """
     notes: list[str] = []
     epochs_end_offset = None
@@ -329,7 +329,7 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
     found = compare_copies(one.copy, other.copy, start_offset=start_offset)
     different = found.first_different_offset
     if different is not None and different >= min(sound_end_offset, end_offset):
-        different = None  # behind damage, or beyond the end of one of them
+        different = None  # after damage, or beyond the end of one of them
     if different is not None:
         likeness = Likeness.DIVERGED
     elif not is_whole or (found.is_equal is False and found.first_different_offset is None):
@@ -362,10 +362,10 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
 
 
 def find_follow_offset(follower: LogEpochs, leader: LogEpochs) -> int | None:
-    """Tell where a follower cuts itself once the other one is elected (EPOCH-7); None: unknown.
+    """Return where a follower truncates itself after the leader's election (EPOCH-7).
 
-    The election begins a new epoch at the end of the leader's log (EPOCH-2), so that it knows an
-    end of every epoch that the follower may ask for.
+    None if unknown. The election begins a new epoch at the end of the leader's log (EPOCH-2). So
+    the leader has an end for every epoch that the follower may request.
     """
     if not follower.epochs or not leader.epochs:
         return None
@@ -385,9 +385,9 @@ def find_follow_offset(follower: LogEpochs, leader: LogEpochs) -> int | None:
 
 
 def acknowledged_end_offset(one: LogEpochs, others: Iterable[LogEpochs]) -> int | None:
-    """Below which offset all that a copy has was acknowledged, as far as is known; None: unknown.
+    """Return the offset below which all records of a replica were acknowledged. None if unknown.
 
-    High watermarks of other copies count as far as these have the same log.
+    High watermarks of other replicas count up to the end of their common log.
     """
     known = [one.high_watermark]
     for each in others:
@@ -400,16 +400,16 @@ def acknowledged_end_offset(one: LogEpochs, others: Iterable[LogEpochs]) -> int 
     return min(max(each for each in known if each is not None), one.end_offset)
 
 
-# --- what a cut loses -----------------------------------------------------------------------------
+# --- losses of a truncation -----------------------------------------------------------------------
 
 
 def price_tail(
     listed: Partition, offset: int, *, acknowledged_offset: int | None, clock: Clock
 ) -> Tail:
-    """Work out what a copy has from an offset on.
+    """Return what a replica has from an offset on.
 
     Raises:
-        RefusedError: what is below the offset is damaged, so that it is not known what would stay.
+        RefusedError: the log below the offset is damaged, so the remaining records are unknown.
         AccessError: a `.log` cannot be read.
     """
     partition = Partition(listed.directory, listed.log_dir)
@@ -429,10 +429,10 @@ def price_tail(
 
 
 def price_target(truncation: Truncation, acknowledged_offset: int | None) -> Tail:
-    """Work out what a truncation takes; its producers are looked up.
+    """Return what a truncation removes. Looks up its producers.
 
     Raises:
-        RefusedError, AccessError: as `price_tail`.
+        RefusedError, AccessError: as in `price_tail`.
     """
     partition, cut = truncation.partition, truncation.cut
     start_offset = max(cut.end_offset, truncation.target.log_start_offset)
@@ -462,19 +462,19 @@ def price_target(truncation: Truncation, acknowledged_offset: int | None) -> Tai
     )
 
 
-# -- which of several copies should lead: by what an election goes by, and what it costs
+# -- the replica that should lead, by the criteria of an election and by cost.
 #
-# The log with the latest leader epoch leads, of these the longest one: it has all that was
-# committed in the last epoch (EPOCH-7, and the order of KRaft's own elections). What lies behind
-# damage counts for nothing: a broker that starts there cuts it off. Where that leaves several,
-# the one whose lead costs the fewest acknowledged records is taken.
+# The log with the latest leader epoch leads, and of several such logs the longest. It has all
+# records that were committed in the last epoch (EPOCH-7, and the order of KRaft's own elections).
+# Records after damage do not count: a broker that starts there truncates them. Of several equal
+# logs, the log whose lead costs the fewest acknowledged records is chosen.
 #
-# A broker that elects uncleanly knows none of this and takes any replica that is alive: the
-# choice is the operator's, by starting the right broker first.
+# A broker that elects uncleanly does not know any of this and takes any live replica. The operator
+# chooses by starting the right broker first.
 
 
 class Cost(NamedTuple):
-    """What the other copies lose when one leads, each counted by itself; None: not known."""
+    """The losses of the other replicas if one leads, each counted by itself. None if unknown."""
 
     records_count: int | None
     acknowledged_records_count: int | None
@@ -482,13 +482,13 @@ class Cost(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What speaks for a copy.
+    """The qualities of a replica as leader.
 
     Attributes:
-        end_offset: where what is good of it ends.
-        leader_epoch: of its last good batch; -1: none.
-        is_sound: nothing of it is damaged.
-        cost: when it leads.
+        end_offset: the end of its good batches.
+        leader_epoch: of its last good batch. -1: none.
+        is_sound: it has no damage.
+        cost: if it leads.
     """
 
     path: str
@@ -499,10 +499,10 @@ class Standing(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """The copy that should lead, and why.
+    """The replica that should lead, and why.
 
     Attributes:
-        cheaper: another one whose lead costs fewer acknowledged records, if there is one.
+        cheaper: another replica whose lead costs fewer acknowledged records, if there is one.
     """
 
     leader: Standing
@@ -511,7 +511,7 @@ class Recommendation(NamedTuple):
 
 
 def standing_of(log: ReplicaLog, cost: Cost) -> Standing:
-    """Return what speaks for a copy; `cost` when it leads."""
+    """Return the qualities of a replica. `cost` is its cost as leader."""
     end_offset = min(log.sound_end_offset, log.end_offset)
     return Standing(
         path=log.path,
@@ -523,25 +523,25 @@ def standing_of(log: ReplicaLog, cost: Cost) -> Standing:
 
 
 def _noted_epoch(log: ReplicaLog, end_offset: int) -> int:
-    """The epoch of leader-epoch-checkpoint below an offset."""
+    """Return the epoch in leader-epoch-checkpoint below an offset."""
     return max(
         (each.epoch for each in log.epochs or () if each.start_offset < end_offset), default=-1
     )
 
 
 def _written_epoch(log: ReplicaLog, end_offset: int) -> int:
-    """The epoch that the last batch below an offset has."""
+    """Return the epoch of the last batch below an offset."""
     if end_offset <= log.start_offset:
         return -1
     try:
         place = log.partition.find_offset(end_offset - 1)
-    except AccessError:  # its segment has gone meanwhile
+    except AccessError:  # its segment was removed meanwhile
         return -1
     return -1 if place is None else place.batch.header.partition_leader_epoch
 
 
 def recommend(found: Sequence[Standing]) -> Recommendation:
-    """Choose the copy that should lead. There must be one at least."""
+    """Choose the replica that should lead. There must be at least one."""
     best = max(found, key=_rank)
     others = [each for each in found if each is not best]
     return Recommendation(best, _reason(best, others), _cheaper(best, others))

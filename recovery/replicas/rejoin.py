@@ -1,19 +1,19 @@
-"""Plan what makes a replica follow a leader: cut it as a follower would, then append as it would.
+"""Plan to let a replica follow a leader: truncate and append like a follower.
 
-The cut is that of the rules EPOCH-7 and TRUNC. What the leader has from there on is taken as bytes,
-batch for batch, and its leader epochs are noted from the batches, as by a fetch (EPOCH-1, EPOCH-2).
-Nothing of that may be done where the two logs do not surely agree below the cut: a replica that is
-joined on to another log looks sound to every broker, and is not.
+The truncation follows the rules EPOCH-7 and TRUNC. The later batches of the leader are copied as
+bytes. Their leader epochs are noted from the batches, as by a fetch (EPOCH-1, EPOCH-2). The plan
+requires that the two logs certainly agree below the truncation. Otherwise the joined replica would
+look sound to every broker without being so.
 
-A broker may be started on any half of it, so the order of steps is
-  1  checkpoints are lowered to the cut, so that every start recovers what the next steps change
-  2  whole segments behind the cut go, from the last one backwards
-  3  the segment that is now the last one gets its new content in one step
-  4  the leader's later segments, in order
-  5  indexes, leader epochs, producer snapshots: a start on less than all of it derives them anew
-Leader epochs come behind the log: noted before it, the replica would vouch for batches of the
-leader that it has not got, and a leader would not find what lies in their place. New segments never
-have the name of one that goes, since a plan has one step for a file: the next batch begins them.
+The order of steps is safe if a broker is started after any of them.
+  1  Checkpoints are lowered to the truncation, so that every start recovers the changed files.
+  2  Whole segments after the truncation are removed, from the last one backwards.
+  3  The segment that is then the last gets its new content in one step.
+  4  The leader's later segments are added, in order.
+  5  Indexes, leader epochs, producer snapshots: an earlier start derives them again.
+Leader epochs come after the log. Otherwise the replica would vouch for absent batches of the
+leader, and a leader would not find the batches in their place. A plan has one step per file, so new
+segments never have the name of a removed segment: they begin at the next batch.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Rejoin(NamedTuple):
     """A planned rejoin.
 
     Attributes:
-        truncation: what is cut; without steps of its own.
-        append_end_offset: log end afterwards.
-        append_bytes: of log that is taken from the leader.
-        epochs: afterwards.
-        steps: none if the replica has all that the leader has.
+        truncation: of the replica, without steps of its own.
+        append_end_offset: log end after the rejoin.
+        append_bytes: bytes of log copied from the leader.
+        epochs: after the rejoin.
+        steps: empty if the replica has everything that the leader has.
         sources: the leader's files.
-        notes: what a person should know.
+        notes: facts for the user.
     """
 
     truncation: Truncation
@@ -85,17 +85,17 @@ class Rejoin(NamedTuple):
 def plan_rejoin(
     follower: ReplicaLog, leader: ReplicaLog, *, clock: Clock, config: LogConfig
 ) -> Rejoin:
-    """Plan it. Reads only.
+    """Plan the rejoin. Reads only.
 
     Args:
         follower: the replica that is changed.
-        leader: the one that it follows.
+        leader: the replica that it follows.
         clock: for the expiry of producers.
-        config: how the follower writes its log.
+        config: the settings of the follower's log.
 
     Raises:
-        RefusedError: they have nothing in common, or it is not known where they part, or damage
-            is in the way, or the directory is none to be changed.
+        RefusedError: they have nothing in common, their divergence is unknown, damage prevents it,
+            or the directory must not be changed.
         AccessError: it cannot be read.
     """
     offset = require_follow_offset(follower, leader)
@@ -134,10 +134,10 @@ def plan_rejoin(
 
 
 def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
-    """Tell where a follower cuts itself, and make sure that it can go on from there.
+    """Return where a follower truncates itself, and check that it can continue from there.
 
     Raises:
-        RefusedError: a broker would throw all of it away, or does not know.
+        RefusedError: a broker would remove the whole log, or the offset is unknown.
     """
     for each in (follower, leader):
         if not each.partition.segments:
@@ -164,7 +164,7 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
 
 
 def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int) -> list[str]:
-    """Make sure that the two agree below an offset; returns what could not be compared."""
+    """Check that both agree below an offset. Return what could not be compared."""
     for each in (follower, leader):
         limit = end_offset if each is follower else each.end_offset
         if each.sound_end_offset < limit:
@@ -187,7 +187,7 @@ def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int
 
 
 class _Composed(NamedTuple):
-    """A segment as it will be: its name, what its `.log` is put together from."""
+    """A planned segment: its name, and the sources of its `.log`."""
 
     path: str
     base_offset: int
@@ -203,9 +203,9 @@ class _RejoinPlanner:
     """The steps of one rejoin.
 
     Attributes:
-        epochs: those afterwards, once the steps are made.
+        epochs: after the rejoin, once the steps are made.
         append_bytes: as in Rejoin.
-        sources: the leader's files that are copied from.
+        sources: the leader's files to copy from.
     """
 
     def __init__(self, truncation: Truncation, leader: Partition, config: LogConfig) -> None:
@@ -227,7 +227,7 @@ class _RejoinPlanner:
         self.sources: list[str] = []
 
     def steps(self) -> Iterator[Step]:
-        """Give them in the order in which they are safe."""
+        """Yield the steps in a safe order."""
         composed = self._compose()
         if self._cut.is_nothing and not self.append_bytes:
             return
@@ -249,10 +249,10 @@ class _RejoinPlanner:
             yield from self._log_steps(each)
         yield from later
 
-    # -- the segments as they will be
+    # -- the planned segments
 
     def _compose(self) -> list[_Composed]:
-        """Put the leader's log behind what stays; the first one is the last segment that stays."""
+        """Append the leader's log to the kept log. The first result is the last kept segment."""
         cut = self._cut
         files = self._partition.segments[cut.kept_count - 1]
         own_bytes = cut.kept_bytes
@@ -282,7 +282,7 @@ class _RejoinPlanner:
         return composed
 
     def _fits(self, first: _Composed, piece: LogSlice, last_offset: int) -> bool:
-        """Whether a follower would append to that segment, not roll (ROLL-1)."""
+        """Return whether a follower would append to that segment, not roll (ROLL-1)."""
         size_bytes = first.log_bytes + piece.end_pos - piece.start_pos
         return not first.ranges or (
             size_bytes <= self._config.segment_bytes
@@ -290,7 +290,7 @@ class _RejoinPlanner:
         )
 
     def _leader_pieces(self) -> Iterator[tuple[int, int, LogSlice]]:
-        """Give base offset, last offset and place of what the leader has behind the cut."""
+        """Yield base offset, last offset and place of the leader's batches after the truncation."""
         end = self._leader.log_end()
         place = self._leader.find_offset(self._cut.end_offset)
         if place is None or end is None:
@@ -318,9 +318,9 @@ class _RejoinPlanner:
     def _under_a_free_name(
         self, composed: list[_Composed], base_offset: int, piece: LogSlice
     ) -> tuple[int, LogSlice]:
-        """Move batches to the segment before until the next one begins where no file is called so.
+        """Move batches to the previous segment until the next segment has an unused name.
 
-        Only names of what is there now are taken, which goes.
+        Only existing files, which are removed, use a name.
         """
         if base_offset not in self._bases:
             return base_offset, piece
@@ -337,7 +337,7 @@ class _RejoinPlanner:
         composed[-1] = composed[-1]._replace(is_changed=True)
         return base_offset, piece._replace(start_pos=start_pos)
 
-    # -- what is derived from them
+    # -- derived files
 
     def _history_at(self, base_offset: int) -> StateHistory:
         disk, _ = read_snapshots(self._partition)
@@ -370,7 +370,7 @@ class _RejoinPlanner:
         return done
 
     def _note_epochs(self, done: Iterable[RebuiltSegment]) -> None:
-        """EPOCH-2 for every batch of the leader's."""
+        """Apply EPOCH-2 to every batch of the leader."""
         end_offset = self._cut.end_offset
         entries = [each for each in self._disk_epochs if each.start_offset < end_offset]
         for run in (run for each in done for run in each.end.epochs):
@@ -406,7 +406,7 @@ class _RejoinPlanner:
             ):
                 path = Path(each.path).with_suffix(suffix)
                 found = read_whole(path)
-                # `.txnindex` need not be there without aborts.
+                # Without aborts, `.txnindex` may be absent.
                 wanted = b"" if content is None and found is not None else content
                 if wanted is not None and wanted != found:
                     yield replace_step(str(path), wanted, "derived from the .log")
@@ -419,7 +419,7 @@ class _RejoinPlanner:
             )
 
     def _snapshots(self, history: StateHistory, composed: Sequence[_Composed]) -> dict[str, bytes]:
-        """Snapshots from the first changed segment on, by path."""
+        """Return snapshots from the first changed segment on, by path."""
         bases = [each.base_offset for each in self._partition.segments[: self._cut.kept_count]]
         bases += [each.base_offset for each in composed[1:]]
         snapshots = history.snapshots
@@ -438,7 +438,7 @@ class _RejoinPlanner:
 def assign_epoch(
     entries: Sequence[LeaderEpochEntry], entry: LeaderEpochEntry
 ) -> list[LeaderEpochEntry]:
-    """Note an epoch that an appended batch has (EPOCH-1)."""
+    """Add the epoch of an appended batch (EPOCH-1)."""
     if (
         entries
         and entries[-1].epoch == entry.epoch

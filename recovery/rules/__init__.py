@@ -1,6 +1,4 @@
-"""The book of rules.
-
-Each id with its severity, what a broker does, and the fix; `docs/rules` is printed from it.
+"""The rules: each id with its severity, what a broker does, and the fix. Source of `docs/rules`.
 
 From the entry down: catalogue, brokers, directories, formats, indexes, logs, producers,
 replication, state, findings.

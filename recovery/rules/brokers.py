@@ -1,4 +1,4 @@
-"""What a broker does when it writes, loads and recovers a log; nothing breaks these."""
+"""The rules of how a broker writes, loads and recovers a log. No finding breaks them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The book of rules: each id that a check, a message or a page names, and all that is said of it.
+"""The rules: each id that a check, a message or a page names, with its texts.
 
-Severity, the command that puts a finding right, and what excuses it come from here, and so do
-`eoctl check --explain` and the pages of docs/rules (`python -m tests.rule_pages`). The rows are in
-the modules `rules_of_...`, a page each or several.
+The catalogue has the severity of a finding, the command that fixes it, and its exceptions. It is
+the source of `eoctl check --explain` and of the pages of docs/rules (`python -m tests.rule_pages`).
+The rows are in the modules `rules_of_...`, one or more pages each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RulePage(NamedTuple):
-    """Rules that stand on one page of docs/rules."""
+    """The rules on one page of docs/rules."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ PAGES = (
 )
 RULES = {rule.check_id: rule for page in PAGES for rule in page.rules}
 
-# What compaction leaves behind as a matter of course (COMP-4 to COMP-10, OFF-5, PRD-1).
+# Normal effects of compaction (COMP-4 to COMP-10, OFF-5, PRD-1).
 NORMAL_WHEN_COMPACTED = frozenset(
     rule.check_id for rule in RULES.values() if rule.is_normal_when_compacted
 )
@@ -57,7 +57,7 @@ _COMPACTED = "Compacted topics."
 
 
 class Explanation(NamedTuple):
-    """A rule as people and programs are shown it; "" where there is nothing to say."""
+    """A rule as shown to people and programs. "" without a text."""
 
     check_id: str
     severity: str
@@ -70,34 +70,34 @@ class Explanation(NamedTuple):
 
 
 def rule_of(check_id: str) -> Rule:
-    """Return the rule of this id. KeyError: there is none, which is a fault of ours."""
+    """Return the rule of this id. A KeyError is a bug of eoctl."""
     return RULES[check_id]
 
 
 def severity_of(check_id: str) -> Severity:
-    """Severity of a broken rule, by its id; ERROR for what no check should find broken."""
+    """Return the severity of a broken rule by its id. ERROR if the rule has none."""
     return rule_of(check_id).severity or Severity.ERROR
 
 
 def fix_of(check_id: str, path: str) -> str:
-    """Tell the command that puts a finding in this directory right; "" if none does."""
+    """Return the command that fixes a finding in this directory, "" if none does."""
     return rule_of(check_id).command.format(shlex.quote(as_argument(path)))
 
 
 def page_of(check_id: str) -> RulePage:
-    """Find the page that a rule stands on."""
+    """Return the page of a rule."""
     return next(page for page in PAGES if RULES[check_id] in page.rules)
 
 
 def find_rules(name: str) -> list[Rule]:
-    """Find the rule of this id, or all of a family such as BAT; upper and lower case are one."""
+    """Return the rule of this id, or all of a family such as BAT. Case does not matter."""
     wanted = name.casefold()
     exact = [rule for rule in RULES.values() if rule.check_id.casefold() == wanted]
     return exact or [rule for rule in RULES.values() if rule.family.casefold() == wanted]
 
 
 def near_names(name: str) -> list[str]:
-    """Find ids that somebody may have meant who wrote `name`; at most six."""
+    """Return at most six ids that resemble `name`."""
     from difflib import get_close_matches
 
     by_name = {check_id.casefold(): check_id for check_id in RULES}
@@ -106,7 +106,7 @@ def near_names(name: str) -> list[str]:
 
 
 def explain(rule: Rule) -> Explanation:
-    """Say all of a rule but the test that shows it."""
+    """Return all texts of a rule except its test."""
     command = rule.command.format("DIR")
     excuses = [_COMPACTED] if rule.is_normal_when_compacted else []
     excused = " ".join([*excuses, rule.excuse] if rule.excuse else excuses)

@@ -1,4 +1,4 @@
-"""What a rule is, and what a check finds: a broken rule with its place and its severity."""
+"""A rule, and a finding: a broken rule with its place and its severity."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """What holds for a log, or what a broker does; build it by name.
+    """A statement that holds for a log, or a broker's behaviour. Build it by name.
 
     Attributes:
         check_id: its name, such as BAT-1.
-        title: what holds.
-        kafka: the classes of Kafka that make it so.
-        test: of this project, the file that shows it, by its last one or two names.
-        severity: of a broken one, where a check does not say otherwise; None: it says what a
-            broker does, and nothing tells of it as broken.
-        broker: what a broker does about a broken one, in general.
-        command: what puts it right, {} for the directory; "" if no command does.
-        fix: what else there is to do, in words.
-        excuse: where it is no finding, or one of another severity.
-        is_normal_when_compacted: compaction leaves it broken as a matter of course.
-        stops_start: where a start is refused because of the file, then because of this.
-        at_start: what the next start does whatever becomes of the file, {} for the log end.
+        title: the statement.
+        kafka: the classes of Kafka that cause it.
+        test: the test file of this project that shows it, by the last two parts of its path, or by
+            one.
+        severity: of a broken rule, unless a check sets another. None for a broker's behaviour,
+            which no finding breaks.
+        broker: a broker's usual reaction to a broken rule.
+        command: the command that fixes it, {} for the directory. "" if no command does.
+        fix: what else to do, in words.
+        excuse: when it is no finding, or a finding of another severity.
+        is_normal_when_compacted: compaction breaks it as a normal effect.
+        stops_start: if a start is refused because of the file, this is the reason.
+        at_start: what the next start does in any case, {} for the log end.
     """
 
     check_id: str
@@ -41,26 +42,25 @@ class Rule(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The part of its name that it shares with others: BAT."""
+        """The family in its name: BAT."""
         return self.check_id.partition("-")[0]
 
     @property
     def number(self) -> tuple[int, str]:
-        """What its family is sorted by."""
+        """The sort key within its family."""
         digits = re.search(r"\d+", self.check_id)
         return (int(digits[0]), self.check_id) if digits else (0, self.check_id)
 
 
-# -- what a check finds: broken rules, each with its place, its gravity, and what a broker does
-#    then
+# -- findings: broken rules, each with its place, its severity, and the broker's reaction.
 #
-# The ids are those of the book of rules (`recovery.rules.catalogue`), which has the severity of
-# each; where it depends on the circumstances a check gives another one. What is normal in the
-# state of a directory (stopped cleanly, crashed, in use) is no finding.
+# The ids are in `recovery.rules.catalogue`, with the severity of each. A check sets another
+# severity if the circumstances require it. Normal states of a directory (stopped cleanly, crashed,
+# in use) are no findings.
 
 
 class Severity(StrEnum):
-    """How grave a broken rule is.
+    """The severity of a broken rule.
 
     ERROR: data is lost, or a broker will misbehave or not start. WARNING: no healthy broker writes
     that, or a person has to judge. NOTE: worth knowing, and harmless.
@@ -72,7 +72,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The greater, the graver."""
+        """The rank of the severity, higher if more severe."""
         return _RANKS[self]
 
 
@@ -80,18 +80,18 @@ _RANKS = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
 
 
 class Finding(NamedTuple):
-    """A broken rule. Positions are half open, in bytes; offsets are inclusive; None is unknown.
+    """A broken rule. Positions are half open, in bytes. Offsets are inclusive. None is unknown.
 
     Attributes:
         check_id: the rule, such as BAT-1.
-        topic, partition: as the directory's name says; "" and None for a log dir.
+        topic, partition: from the directory's name. "" and None for a log dir.
         path: of the file, or the directory.
-        start_pos, end_pos: what of the file is wrong; None: the file as a whole.
-        base_offset, last_offset: what of the log is concerned.
-        expected, found: what the rule demands and what is there, as short text; "" if there is
-            nothing more to say than `message`.
-        broker_action: what a broker does about it at its next start, "" until that is known.
-        fix: the command that puts it right, or a sentence if no command does; "": see the rule.
+        start_pos, end_pos: the wrong bytes of the file. None: the whole file.
+        base_offset, last_offset: the affected offsets of the log.
+        expected, found: what the rule requires and what is on disk, as short text. "" if `message`
+            says everything.
+        broker_action: what a broker does about it at its next start, "" if unknown.
+        fix: the command that fixes it, or a sentence if no command does. "": see the rule.
     """
 
     check_id: str
@@ -111,7 +111,7 @@ class Finding(NamedTuple):
 
     @property
     def offsets_count(self) -> int | None:
-        """How many offsets it concerns; None if it is not known."""
+        """The number of affected offsets. None if unknown."""
         if self.base_offset is None or self.last_offset is None:
             return None
         return self.last_offset - self.base_offset + 1

@@ -1,4 +1,4 @@
-"""The rules of the metadata log, of records within batches, and of files of our own."""
+"""The rules of the metadata log, of records within batches, and of eoctl's own files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the replicas of a partition keep together; nothing on the disk breaks these."""
+"""The rules of how the replicas of a partition stay in sync. No finding on disk breaks them."""
 
 from __future__ import annotations
 

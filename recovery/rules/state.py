@@ -1,4 +1,4 @@
-"""What a broker does with producers and transactions; nothing breaks these."""
+"""The rules of a broker's producer and transaction state. No finding breaks them."""
 
 from __future__ import annotations
 

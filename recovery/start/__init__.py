@@ -1,4 +1,4 @@
-"""What the next start of the broker does to the files, predicted.
+"""The effects of the broker's next start on the files, predicted.
 
 From the entry down: prediction, log_dirs, files, segment_recovery.
 """

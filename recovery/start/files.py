@@ -1,4 +1,4 @@
-"""What a start does to files: steps, and which of them are others afterwards, byte for byte."""
+"""The effects of a start on files: the steps, and the files that change, byte for byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StartAction(StrEnum):
-    """What is done to a file."""
+    """The change of a file by a start."""
 
     DELETES = "deletes"
     TRUNCATES = "truncates"  # to a size
@@ -41,7 +41,7 @@ class StartAction(StrEnum):
 
 
 class StartChange(NamedTuple):
-    """A file that a start changes; `size_bytes` is known afterwards for a `.log` only."""
+    """A file that a start changes. `size_bytes` is the new size, known for a `.log` only."""
 
     path: str
     action: StartAction
@@ -52,7 +52,7 @@ class StartChange(NamedTuple):
 
 
 class RecoverStep(NamedTuple):
-    """A recovery of a segment; `known` are those that are loaded, as they stand then."""
+    """The recovery of a segment. `known` are the segments loaded by then."""
 
     segment: CheckedSegment
     known: tuple[CheckedSegment, ...]
@@ -60,14 +60,14 @@ class RecoverStep(NamedTuple):
 
 
 class SplitStep(NamedTuple):
-    """A split of a segment in others (REC-10)."""
+    """The split of a segment into several (REC-10)."""
 
     source: CheckedSegment
     parts: tuple[CheckedSegment, ...]
 
 
 class RemoveStep(NamedTuple):
-    """A deletion of a segment behind a cut, with its snapshot (REC-6)."""
+    """The removal of a segment after a truncation, with its snapshot (REC-6)."""
 
     files: SegmentFiles
 
@@ -75,16 +75,17 @@ class RemoveStep(NamedTuple):
 LoadStep = RecoverStep | SplitStep | RemoveStep
 
 
-# -- which files of a partition are others after a start, byte for byte: created, gone, or changed
+# -- the files of a partition that a start creates, removes or changes, byte for byte.
 #
-# A start is gone through in memory, in the order of LogLoader and ProducerStateManager: a segment
-# without `.index` is recovered first, then those from the recovery point on; stray snapshots go,
-# and the state is loaded or replayed up to the log end, with snapshots on the way (SNAP-2 to
-# SNAP-10); leader epochs are extended by recovery, cut at both ends, and the leader adds its own
-# (EPOCH-1, EPOCH-6). What is derived is compared with the disk, so that what comes out equal is
-# no change.
+# The start is simulated in memory, in the order of LogLoader and ProducerStateManager. It first
+# recovers segments without `.index`, then segments from the recovery point on. It removes stray
+# snapshots, and loads or replays the state up to the log end, with snapshots in between (SNAP-2 to
+# SNAP-10). Recovery extends the leader epochs, they are truncated at both ends, and the leader adds
+# its own (EPOCH-1, EPOCH-6). Derived files are compared with the disk, so equal files are no
+# change.
 #
-# The state is that after a clean stop: indexes are trimmed, what waited for its deletion is gone.
+# The predicted state is after a clean stop: indexes are trimmed, files waiting for deletion are
+# gone.
 
 
 _SWAP = ".swap"
@@ -92,11 +93,12 @@ _SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 class StartSettings(NamedTuple):
-    """What shapes the files beside the partition itself.
+    """The settings of a start besides the partition itself.
 
     Attributes:
         clock: of the start, for the expiry of producers.
-        leader_epochs: with which the node becomes the leader, in order; none: it need not.
+        leader_epochs: the epochs of the node as leader, in order. Empty if it does not have to
+            lead.
         is_tiered: the topic has remote storage.
     """
 
@@ -106,14 +108,14 @@ class StartSettings(NamedTuple):
 
 
 class StartedLog(NamedTuple):
-    """What a start makes of the log itself.
+    """The effect of a start on the log itself.
 
     Attributes:
-        segments: that stay, by base offset; files may still have their `.swap` names.
-        steps: what is done to segments, in order.
+        segments: remaining segments, by base offset. Files may still have their `.swap` names.
+        steps: the changes of segments, in order.
         blank_indexes: base offsets of segments that get an index of zeros.
-        leftovers: names of files that go.
-        is_emptied: the log starts anew, at `end_offset` (REC-9).
+        leftovers: names of removed files.
+        is_emptied: the log starts again, at `end_offset` (REC-9).
         end_offset: log end offset.
         is_clean: it was stopped cleanly.
     """
@@ -130,16 +132,16 @@ class StartedLog(NamedTuple):
 def changed_files(
     partition: Partition, started: StartedLog, settings: StartSettings, limits: IndexLimits
 ) -> dict[str, StartChange]:
-    """List the files that are others after a start, by path.
+    """Return the files that a start changes, by path.
 
     Args:
         partition: as listed.
-        started: what becomes of its segments.
+        started: the effect on its segments.
         settings: of the start.
         limits: of the topic's indexes.
 
     Raises:
-        AccessError, FormatError, AppendError: the log cannot be read, or not be loaded.
+        AccessError, FormatError, AppendError: the log cannot be read or loaded.
     """
     return _StartFiles(partition, started, settings, limits).run()
 
@@ -149,7 +151,7 @@ def _stem(segment: CheckedSegment) -> str:
 
 
 class _StartFiles:
-    """The directory as it becomes: `_made` are files with new bytes, `_gone` those that go."""
+    """The planned directory: `_made` are files with new bytes, `_gone` are removed files."""
 
     def __init__(
         self,
@@ -166,10 +168,10 @@ class _StartFiles:
         self._disk = {each.name.name: each for each in all_entries(partition.files)}
         self._gone = set(started.leftovers)
         self._made: dict[str, bytes] = {}
-        self._moved: dict[str, str] = {}  # from where; a `.log` may be large
+        self._moved: dict[str, str] = {}  # old names: a `.log` may be large
         self._cut: dict[str, int] = {}
         self._parts: dict[str, int] = {}  # new `.log` files of a split, and their sizes
-        self._sources: set[str] = set()  # what was split
+        self._sources: set[str] = set()  # split segments
         self._grows: set[str] = set()
         log_dir, directory = partition.log_dir, partition.directory
         self._checkpoint = 0 if log_dir is None else log_dir.loaded_from(directory)[1]
@@ -231,7 +233,7 @@ class _StartFiles:
                 self._made.setdefault(f"{_stem(each)}.timeindex", b"")
 
     def _trim_indexes(self, last: CheckedSegment) -> None:
-        """A broker opens and closes the indexes of the last segment: whole entries stay."""
+        """Trim the last segment's indexes to whole entries: a broker opens and closes them."""
         for entry, entry_bytes in (
             (last.files.offset_index, INDEX_ENTRY_BYTES),
             (last.files.time_index, TIME_ENTRY_BYTES),
@@ -242,7 +244,7 @@ class _StartFiles:
                 self._made.setdefault(entry.name.name.removesuffix(_SWAP), kept)
 
     def _recover(self, step: RecoverStep) -> None:
-        """REC-7 and SNAP-9."""
+        """Apply REC-7 and SNAP-9."""
         segment = step.segment
         state, last_snapshot = self._rebuild_state(
             step.known, self._checkpoint, segment.files.base_offset, is_clean=False
@@ -275,7 +277,7 @@ class _StartFiles:
             self._cut[f"{stem}.log"] = 0 if is_emptied else end.valid_bytes
 
     def _split(self, step: SplitStep) -> None:
-        """REC-10."""
+        """Apply REC-10."""
         source = step.source.files
         snapshot = self._snapshots.get(source.base_offset)
         self._remove(source)
@@ -301,7 +303,7 @@ class _StartFiles:
         self._snapshots.pop(files.base_offset, None)
 
     def _start_anew(self, offset: int) -> None:
-        """REC-9 and REC-15: an empty segment at the log start."""
+        """Apply REC-9 and REC-15: an empty segment at the log start."""
         for each in self._started.segments:
             self._remove(each.files)
         self._segments = []
@@ -318,7 +320,7 @@ class _StartFiles:
     # -- producer state
 
     def _drop_strays(self) -> None:
-        """SNAP-5."""
+        """Apply SNAP-5."""
         bases = {each.files.base_offset for each in self._segments}
         strays = sorted(each for each in self._snapshots if each not in bases)
         if strays and strays[-1] >= max(bases):
@@ -334,9 +336,9 @@ class _StartFiles:
         *,
         is_clean: bool,
     ) -> tuple[BulkState, int]:
-        """UnifiedLog.rebuildProducerState: the state, and the offset of its last snapshot."""
+        """Simulate UnifiedLog.rebuildProducerState. Return state and last snapshot's offset."""
         last_bases = [each.files.base_offset for each in segments[-2:]]
-        if is_clean and not self._snapshots:  # taken for the files of a broker before snapshots
+        if is_clean and not self._snapshots:  # like the files of a broker before snapshots existed
             state, last_snapshot = BulkState(), 0
             for offset in (*last_bases, end_offset):
                 state.map_end_offset = offset
@@ -351,7 +353,7 @@ class _StartFiles:
         return state, self._take(state, last_snapshot)
 
     def _reload(self, log_start: int, end_offset: int) -> tuple[BulkState, int]:
-        """ProducerStateManager.truncateAndReload: the newest good snapshot in the range."""
+        """Simulate ProducerStateManager.truncateAndReload: the newest good snapshot in range."""
         for each in list(self._snapshots):
             if each > end_offset or each <= log_start:
                 del self._snapshots[each]
@@ -394,14 +396,15 @@ class _StartFiles:
                     state,
                     start_offset=start,
                     end_offset=end_offset,
-                    # A broker verifies nothing here, but what recovery has cut is gone by now.
+                    # A broker verifies nothing here, but recovery has already removed its truncated
+                    # bytes.
                     verify_crc=name in self._cut,
                 )
-            state.map_end_offset = start  # a load does not follow it, batch by batch
+            state.map_end_offset = start  # a load does not advance it batch by batch
         return last_snapshot
 
     def _take(self, state: BulkState, last_snapshot: int) -> int:
-        """SNAP-1."""
+        """Apply SNAP-1."""
         if state.map_end_offset <= last_snapshot:
             return last_snapshot
         self._snapshots[state.map_end_offset] = state.entries()
@@ -417,7 +420,7 @@ class _StartFiles:
             return None
 
     def _assign(self, epoch: int, offset: int) -> None:
-        """EPOCH-1."""
+        """Apply EPOCH-1."""
         epochs = self._epochs
         if epochs and epochs[-1].epoch == epoch and epochs[-1].start_offset <= offset:
             return
@@ -426,7 +429,7 @@ class _StartFiles:
         epochs.append(LeaderEpochEntry(epoch, offset))
 
     def _settle_epochs(self, end_offset: int) -> None:
-        """EPOCH-6, and the epochs of the leader; one that the file is ahead of empties it."""
+        """Apply EPOCH-6, and assign the leader's epochs, which replace equal or higher epochs."""
         if self._epochs and self._epochs[-1].start_offset >= end_offset:
             self._epochs = [each for each in self._epochs if each.start_offset < end_offset]
         below = [each for each in self._epochs if each.start_offset <= self._checkpoint]
@@ -440,7 +443,7 @@ class _StartFiles:
         elif LEADER_EPOCHS_NAME not in self._disk:
             self._made[LEADER_EPOCHS_NAME] = b""
 
-    # -- what is different
+    # -- changes
 
     def _compare(self) -> dict[str, StartChange]:
         for offset, entries in self._known.items():
@@ -465,13 +468,13 @@ class _StartFiles:
         return changes
 
     def _grow(self) -> None:
-        """The quorum goes on writing, so that snapshots have other names; these are known."""
+        """Mark the files of the quorum, which continues to write. Snapshots get other names."""
         logs = [f"{_stem(each)}.log" for each in self._segments[-1:]]
         for name in (*logs, LEADER_EPOCHS_NAME, QUORUM_STATE_NAME):
             self._grows.add(name)
 
     def _leave_open(self) -> None:
-        """A stop does not close a stray log: its last indexes stay as large as they may become."""
+        """Extend the last indexes of a stray log to full size: a stop does not close the log."""
         for segment in self._segments[-1:]:
             for kind, entry_bytes in (
                 ("index", INDEX_ENTRY_BYTES),
@@ -493,7 +496,7 @@ class _StartFiles:
             return StartAction.SPLITS if name in self._sources else StartAction.REWRITES
         if made is None and source is None:
             if name in self._sources:
-                return StartAction.RENAMES  # to be deleted later
+                return StartAction.RENAMES  # and deletes it later
             if name in self._cut:
                 return StartAction.TRUNCATES
             if name not in self._gone:

@@ -1,10 +1,10 @@
-"""Which files at the top level of a log dir are others after a start, and which partitions appear.
+"""The files at the top level of a log dir that a start changes, and the new partitions.
 
-The checkpoints hold a line for each partition that is loaded; a clean stop leaves its log end as
-recovery point, and so do the high watermarks of partitions that have no other replica. A log start
-has a line only above the first segment, or with remote storage. The order of the lines is no
-difference. What the cluster has given to this node and no log dir has, a start creates. Soon after
-it retention deletes what is too old or too much.
+The checkpoints have a line for each loaded partition. A clean stop stores its log end as recovery
+point, and as high watermark for a partition with no other replica. A log start has a line only
+above the first segment, or with remote storage. The order of the lines is no difference. A start
+creates partitions that the cluster has assigned to this node and no log dir has. Soon after the
+start, retention deletes records that are too old or too many.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _CREATED_FILES = (
 
 
 class StartedOffsets(NamedTuple):
-    """What the checkpoints say of a partition afterwards.
+    """The entries of a partition in the checkpoints after a start.
 
     Attributes:
-        end_offset: log end; None: the log is not loaded.
-        log_start_line: in the log start checkpoint; None: no line.
+        end_offset: log end. None: the log is not loaded.
+        log_start_line: in the log start checkpoint. None: no line.
         is_refused: it keeps the whole broker, or the log dir, from starting.
     """
 
@@ -71,14 +71,14 @@ def changed_log_dirs(
     *,
     gives_ids: bool = True,
 ) -> Iterator[StartChange]:
-    """List what a start, and the clean stop after it, change in log dirs of one node.
+    """Yield the changes of a start, and the clean stop after it, in log dirs of one node.
 
     Args:
-        log_dirs: all of the node.
-        image: of its cluster; without it high watermarks and new partitions are not foretold.
-        started: of every live partition but the metadata log, by path.
-        placed: what a start makes of directories, where it is more than to load them.
-        gives_ids: the release writes a directory.id where there is none.
+        log_dirs: all log dirs of the node.
+        image: of its cluster. Without it high watermarks and new partitions are not predicted.
+        started: of every live partition except the metadata log, by path.
+        placed: the fate of directories, if a start does more than load them.
+        gives_ids: the release writes a directory.id if there is none.
     """
     if any(each.is_refused for each in started.values()):
         return
@@ -137,7 +137,7 @@ def _created(
     started: Mapping[str, StartedOffsets],
     placed: Mapping[str, Placed],
 ) -> list[TopicPartition]:
-    """Find partitions of this node that no log dir has; of several log dirs, those for this one."""
+    """Return partitions of this node that no log dir has and that belong into this log dir."""
     if image is None or log_dir.meta is None:
         return []
     broker = image.brokers.get(log_dir.meta.node_id or 0)
@@ -165,7 +165,7 @@ def _stays(
     started: Mapping[str, StartedOffsets],
     placed: Mapping[str, Placed],
 ) -> bool:
-    """Whether a directory, or one in its place, keeps a start from making its partition anew."""
+    """Return whether a directory, or its replacement, keeps a start from creating its partition."""
     if directory.name.state is DirState.LIVE:
         found = started.get(directory.path)
         return found is not None and found.end_offset is not None
@@ -174,13 +174,13 @@ def _stays(
 
 
 class RetentionCut(NamedTuple):
-    """What retention deletes of one partition in its first run after a start.
+    """The records that retention deletes from one partition in its first run after a start.
 
     Attributes:
-        first_offset, last_offset: of the segments that go.
+        first_offset, last_offset: of the removed segments.
         log_bytes: of their `.log` files.
-        setting: that decides it, with its value: `retention.ms=604800000`.
-        is_topics: the topic has it by itself; else a broker's setting decides.
+        setting: the deciding setting with its value: `retention.ms=604800000`.
+        is_topics: the topic has the setting. Otherwise the broker has it.
     """
 
     topic: str
@@ -195,15 +195,15 @@ class RetentionCut(NamedTuple):
 def retention_cut(
     partition: Partition, image: ClusterImage | None, end_offset: int | None, now_ms: int
 ) -> RetentionCut | None:
-    """Tell what retention deletes right after a start; None: nothing, or it is not known.
+    """Predict what retention deletes right after a start. None: nothing, or unknown.
 
-    It goes from the first segment on by the last entry of its `.timeindex`, else by the time of the
-    file, and by size (UnifiedLog.deleteOldSegments). What lies above the high watermark stays.
+    It begins at the first segment. It goes by the last entry of the `.timeindex`, else by the time
+    of the file, and by size (UnifiedLog.deleteOldSegments). Records above the high watermark stay.
 
     Args:
         partition: as it was checked.
-        image: of its cluster; without it nothing is known.
-        end_offset: that the start takes.
+        image: of its cluster. Without it the result is unknown.
+        end_offset: the log end after the start.
         now_ms: the clock.
     """
     name = partition.directory.name

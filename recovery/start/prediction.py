@@ -1,15 +1,16 @@
-"""What a broker does to a partition directory at its next start, from what a check has read (REC).
+"""The effects of a broker's next start on a partition directory, from the data of a check (REC).
 
-  1  leftovers of deletions and of compaction (REC-3, REC-4)
-  2  a segment without `.index` is recovered, with or without the clean-shutdown marker (REC-5)
-  3  without the marker, every segment from the one with the recovery point on (REC-6, REC-7); when
-     something is cut, later segments go; when one is split, it begins again (REC-10)
-  4  the log end offset, by the last entry of the last `.index` (REC-11)
-  5  a log start beyond it: all segments go (REC-9)
-  6  snapshots that are bad, strays, or above the end; one is written at the end (SNAP-3, SNAP-5)
-Which of the files have other bytes afterwards is worked out only when it is asked for
-(`recovery.start.files`): the segments that are recovered are read once more for it. Else what is
-said of indexes and snapshots is that a start derives them anew, equal or not.
+  1  Leftovers of deletions and of compaction are handled (REC-3, REC-4).
+  2  A segment without `.index` is recovered, with or without the clean-shutdown marker (REC-5).
+  3  Without the marker, every segment from the recovery point on is recovered (REC-6, REC-7). After
+     a truncation, later segments are removed. After a split, recovery begins again (REC-10).
+  4  The log end offset comes from the last entry of the last `.index` (REC-11).
+  5  If the log start is above it, all segments are removed (REC-9).
+  6  Bad and stray snapshots, and snapshots above the end, are removed. A snapshot is written at the
+     end (SNAP-3, SNAP-5).
+Which files change their bytes is computed only on request (`recovery.start.files`), because that
+reads the recovered segments again. Otherwise the prediction is that a start derives indexes and
+snapshots again, equal or not.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 _INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
-# What a broker's reader has an exception for: a length that no batch has.
+# An exception of a broker's reader: a length that no batch has.
 _FRAME_KINDS = frozenset({VerdictKind.CORRUPT, VerdictKind.PREALLOCATED})
 
 DELETES_SOON = "deletes the directory after file.delete.delay.ms"
@@ -71,10 +72,10 @@ _FATES = {
     DirFate.EMPTIED: EMPTIES,
 }
 
-# Without these directories a broker starts.
+# A broker starts without these directories.
 STARTS_WITHOUT = frozenset({SETS_ASIDE, DELETES, REPLACES, EMPTIES})
 
-# What a check has found that keeps a broker from loading the log at all.
+# Findings that keep a broker from loading the log at all.
 NOT_LOADED = frozenset(
     {
         SETS_ASIDE,
@@ -89,15 +90,15 @@ NOT_LOADED = frozenset(
 
 
 class StartPrediction(NamedTuple):
-    """What a start comes to.
+    """The predicted start.
 
     Attributes:
-        end_offset: the log end offset that the broker takes; None if it does not load the log.
-        refusal: why not; "" if it does.
-        changes: by path, in the order in which they are made.
-        recovered_bytes: of `.log` that are walked and verified.
-        recovered_count: how many segments these are.
-        log_start_line: what the log start checkpoint says of it afterwards; None: nothing.
+        end_offset: the log end offset in the broker. None if it does not load the log.
+        refusal: why it does not load the log. "" if it does.
+        changes: by path, in the order of the start.
+        recovered_bytes: verified bytes of `.log`.
+        recovered_count: the number of these segments.
+        log_start_line: the entry in the log start checkpoint after the start. None: no entry.
     """
 
     end_offset: int | None
@@ -116,19 +117,19 @@ def predict_start(
     limits: IndexLimits = IndexLimits(),  # noqa: B008 - a constant
     fate: DirFate | None = None,
 ) -> StartPrediction:
-    """Predict what a start does.
+    """Predict the effects of a start.
 
-    Without `settings` it reads swap files, the end of the log, and segments whose offsets
-    contradict each other.
+    Without `settings` it reads swap files, the end of the log, and segments with contradicting
+    offsets.
 
     Args:
         partition: the directory.
-        checked: what a check found in it; without checksums the result is a guess as to what they
-            would have told.
-        version: the release that starts; None: CHECKED.
-        settings: to tell the files that have other bytes afterwards, and no others.
+        checked: the data of its check. If the check skipped checksums, the result is a guess.
+        version: the release that starts. None: CHECKED.
+        settings: to predict exactly the files whose bytes change.
         limits: of the topic's indexes.
-        fate: what a start makes of the directory among those of its node; None: it loads it.
+        fate: how a start treats the directory, given the other directories of its node. None: it
+            loads it.
 
     Raises:
         AccessError: a file that has to be read again cannot be read.
@@ -156,7 +157,7 @@ def predict_start(
 
 
 def _foreign_names(partition: Partition) -> str:
-    """Return why the names of files keep a broker from loading a directory; "" if they do not."""
+    """Return why file names keep a broker from loading a directory, "" if they do not."""
     is_metadata = partition.topic == METADATA_TOPIC
     foreign = [
         entry.path
@@ -184,7 +185,7 @@ class _Predictor:
         self._checked = checked
         self._changes: dict[str, StartChange] = {}
         self._segments = list(checked.segments)
-        self._outcomes: dict[int, SegmentOutcome] = {}  # of segments that are recovered, by base
+        self._outcomes: dict[int, SegmentOutcome] = {}  # of recovered segments, by base
         self._steps: list[LoadStep] = []
         self._recovered_bytes = 0
         self._without_index: set[int] = set()
@@ -202,7 +203,7 @@ class _Predictor:
         self._log_start_offset = start
 
     def predict(self) -> StartPrediction:
-        """Go through the start."""
+        """Simulate the start."""
         self._pass_leftovers()
         self._gone = {
             Path(each.path).name
@@ -246,7 +247,7 @@ class _Predictor:
         )
 
     def _log_start_line(self) -> int | None:
-        """Only a log start above the first segment has a line, and one in remote storage."""
+        """Return the log start for the checkpoint: only if above the first segment, or remote."""
         first_base = self._segments[0].files.base_offset if self._segments else None
         if first_base is None:
             return None
@@ -269,7 +270,7 @@ class _Predictor:
         )
         try:
             return changed_files(self._partition, started, self._settings, self._limits)
-        except (AccessError, AppendError, FormatError, OSError):  # the check tells of it
+        except (AccessError, AppendError, FormatError, OSError):  # the check reports it
             return self._changes
 
     def _change(self, path: str, action: StartAction, size_bytes: int | None = None) -> None:
@@ -282,8 +283,8 @@ class _Predictor:
                 self._change(entry.path, StartAction.DELETES)
 
     def _refused_read(self, end_offset: int) -> str:
-        """Tell why what is read for the producers' state cannot be: from a snapshot on (SNAP-6)."""
-        # A segment that is recovered begins with the state at its base (SNAP-9).
+        """Return why the producers' state cannot be read, from a snapshot on (SNAP-6)."""
+        # The recovery of a segment begins with the state at its base (SNAP-9).
         below = min([end_offset, *self._outcomes])
         offsets = [
             entry.name.offset or 0
@@ -331,10 +332,10 @@ class _Predictor:
             self._complete_swap(swaps)
 
     def _pass_index_swaps(self, swaps: list[FileEntry]) -> list[FileEntry]:
-        """What 2.8 does first: it verifies each new `.log`, and makes indexes of its own.
+        """Apply the first step of 2.8: it verifies each new `.log`, and builds its own indexes.
 
-        An index without the `.log` stays as it is, and that of its segment is deleted. Returns the
-        files of which the new segments are.
+        An index without the `.log` stays as it is, and the index of its segment is deleted. Returns
+        the files of the new segments.
         """
         logs = {each.name.offset for each in swaps if each.name.kind is FileKind.LOG}
         taken = []
@@ -348,7 +349,7 @@ class _Predictor:
         return taken
 
     def _complete_swap(self, swaps: list[FileEntry]) -> None:
-        """REC-4: what the new segments replace goes, then they get their names."""
+        """Apply REC-4: remove the replaced segments, then rename the new segments."""
         logs = [each for each in swaps if each.name.kind is FileKind.LOG]
         if logs:
             start = min(each.name.offset or 0 for each in logs)
@@ -357,7 +358,7 @@ class _Predictor:
             for segment in self._segments:
                 if start <= segment.files.base_offset < end:
                     self._delete(segment)
-                elif segment.files.base_offset not in bases:  # else it is written over
+                elif segment.files.base_offset not in bases:  # otherwise it is overwritten
                     kept.append(segment)
             self._segments = kept + [self._swapped(each, swaps) for each in logs]
             self._segments.sort(key=lambda each: each.files.base_offset)
@@ -374,7 +375,7 @@ class _Predictor:
             self._change(entry.path, StartAction.DELETES if is_orphan else StartAction.RENAMES)
 
     def _swapped(self, log: FileEntry, swaps: list[FileEntry]) -> CheckedSegment:
-        """Read a new segment, which no check has seen."""
+        """Read a new segment, which no check has read."""
         base_offset = log.name.offset or 0
         files = SegmentFiles(
             base_offset=base_offset,
@@ -398,7 +399,7 @@ class _Predictor:
             is_doubtful=True,
         )
         if not releases.is_before(self._version, releases.SWAPS_BY_NAME):
-            # It is looked for its end, which makes an index of full size where there is none.
+            # The broker reads it to find its end, which creates a full-size index if there is none.
             self._refusal = self._refusal or _broken_frame(found)
             if found.files.offset_index is None:
                 self._blank_indexes.add(base_offset)
@@ -407,7 +408,7 @@ class _Predictor:
     # -- recovery
 
     def _lacks_index(self, segment: CheckedSegment) -> bool:
-        """REC-5: no `.index`, or a `.txnindex` with an entry below the base offset."""
+        """Apply REC-5: no `.index`, or a `.txnindex` with an entry below the base offset."""
         files = segment.files
         if files.base_offset in self._without_index:
             return True
@@ -419,9 +420,9 @@ class _Predictor:
         return any(each.last_offset < files.base_offset for each in aborted)
 
     def _load_segments(self) -> str:
-        """Load the segments in order; returns why the broker ends, "" if it does not.
+        """Load the segments in order. Return why the start fails, "" if it does not.
 
-        Nothing catches an exception of a recovery here (LogLoader.loadSegmentFiles).
+        A broker does not catch exceptions of a recovery here (LogLoader.loadSegmentFiles).
         """
         place = 0
         while place < len(self._segments):
@@ -441,7 +442,7 @@ class _Predictor:
         return ""
 
     def _recover_from_point(self) -> str:
-        """Recover from the recovery point on; returns why the broker ends, "" if it does not."""
+        """Recover from the recovery point on. Return why the start fails, "" if it does not."""
         while self._segments:
             first = first_recovered([each.files for each in self._segments], self._recovery_point)
             for place in range(first, len(self._segments)):
@@ -452,7 +453,7 @@ class _Predictor:
                     return outcome.reason
                 if outcome.fate is Fate.SPLIT:
                     self._split(segment, outcome)
-                    break  # and all over again
+                    break  # and begin again
                 if self._is_cut(segment) and not was_cut:
                     for each in self._segments[place + 1 :]:
                         self._delete(each)
@@ -468,7 +469,7 @@ class _Predictor:
         return outcome is not None and outcome.fate in {Fate.CUT, Fate.EMPTIED}
 
     def _recover(self, segment: CheckedSegment, known: Sequence[CheckedSegment]) -> SegmentOutcome:
-        """Recover one segment, which may be the second time; `known`: those that are loaded."""
+        """Recover one segment, perhaps for the second time. `known` are the loaded segments."""
         files, base_offset = segment.files, segment.files.base_offset
         outcome = self._outcomes.get(base_offset)
         if outcome is None:
@@ -486,7 +487,7 @@ class _Predictor:
         return outcome
 
     def _split(self, source: CheckedSegment, outcome: SegmentOutcome) -> None:
-        """REC-10: the parts take the place of the segment, and of any with their base offset."""
+        """Apply REC-10: the parts replace the segment, and any segment with their base offset."""
         parts = outcome.parts
         del self._outcomes[source.files.base_offset]
         bases = {each.files.base_offset for each in parts}
@@ -506,7 +507,7 @@ class _Predictor:
     # -- the end
 
     def _end_offset(self) -> int:
-        """REC-11: by the last index entry; a recovered segment has an index that is right."""
+        """Return the log end by the last index entry (REC-11). A recovered index is right."""
         if not self._segments:
             return self._log_start_offset
         last = self._segments[-1]
@@ -514,7 +515,7 @@ class _Predictor:
         if base_offset in self._outcomes:
             return self._outcomes[base_offset].end_offset
         if last.range_bytes is not None:
-            return last.end_offset  # of a split, which has an index
+            return last.end_offset  # of a split segment, which has an index
         entries = self._partition.index_entries(last.files)
         start_pos = end_pos = 0
         indexed_offset = base_offset
@@ -530,7 +531,7 @@ class _Predictor:
                 end_pos = batch.pos + batch.header.batch_bytes
             stops = [each for each in scan.verdicts if each.start_pos >= end_pos]
         if any(each.kind in _FRAME_KINDS for each in stops):
-            # No batch has such a length; the reader raises, and nobody catches that.
+            # No batch has such a length. The reader raises, and nobody catches the exception.
             self._refusal = f"{last.files.log.path}: {stops[0].reason}: refuses to start"
         return base_offset if indexed_offset >= most else end_offset
 
@@ -548,7 +549,7 @@ class _Predictor:
             ):
                 self._change(entry.path, StartAction.DELETES)
             elif offset > first_recovered_base and offset not in {*bases, end_offset}:
-                # Recovery forgets what is above a segment's base, and takes its own (SNAP-9).
+                # Recovery drops state above a segment's base, and takes its own snapshots (SNAP-9).
                 self._change(entry.path, StartAction.DELETES)
             elif offset not in bases:
                 strays.append((offset, entry))
@@ -558,7 +559,7 @@ class _Predictor:
 
 
 def _broken_frame(segment: CheckedSegment) -> str:
-    """Tell why a broker's reader has an exception in a `.log`; "" if it has none."""
+    """Return why a broker's reader fails in a `.log`, "" if it does not."""
     path = segment.files.log.path
     end_pos = 0
     with open_start_segment(segment) as opened:
@@ -572,7 +573,7 @@ def _broken_frame(segment: CheckedSegment) -> str:
 
 
 def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:
-    """Give a segment the indexes that get their names for it."""
+    """Return a segment with the indexes that are renamed for it."""
     of_segment = {each.name.kind: each for each in swaps if each.name.offset == files.base_offset}
     return files._replace(
         offset_index=of_segment.get(FileKind.INDEX, files.offset_index),
@@ -584,9 +585,9 @@ def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:
 def action_on(
     path: str, check_id: str, prediction: StartPrediction, *, becomes_leader: bool = False
 ) -> str:
-    """Tell in words what a start does about a finding; "nothing" if it passes over it.
+    """Return in words what a start does about a finding, "nothing" if it ignores it.
 
-    `becomes_leader`: it adds its epoch to those in the file, and what contradicts it goes.
+    `becomes_leader`: it adds its epoch to the file, and contradicting epochs are removed.
     """
     change = prediction.changes.get(path)
     rule = rule_of(check_id)

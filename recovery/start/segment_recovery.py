@@ -1,12 +1,14 @@
-"""What a broker's recovery makes of one segment: its exceptions are outcomes, too (REC-7, REC-10).
+"""The outcome of a broker's recovery of one segment, including exceptions (REC-7, REC-10).
 
-  KEPT     all of it is good
-  CUT      it ends before the first bytes that are no good batch
-  EMPTIED  an index does not take an offset: the broker empties the segment (InvalidOffsetException)
-  SPLIT    offsets are too far from the base offset: the broker makes several segments of it
-  FATAL    the broker ends: the offsets do not fit the name, or an index is full
+    KEPT     all of it is good
+    CUT      it is truncated before the first bytes that are no good batch
+    EMPTIED  an index does not take an offset, and the broker empties the segment
+             (InvalidOffsetException)
+    SPLIT    offsets are too far from the base offset, and the broker splits the segment
+    FATAL    the start fails, because the offsets do not fit the name, or an index is full
 
-For a log without a contradiction the check knows the outcome. A segment with one is read again.
+For a log without a contradiction the check knows the outcome. A contradicting segment is read
+again.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ class IndexLimits(NamedTuple):
 
 
 class SegmentOutcome(NamedTuple):
-    """What a recovery makes of a segment.
+    """The effect of a recovery on a segment.
 
     Attributes:
-        valid_bytes: size of the `.log` afterwards.
-        end_offset: behind the last batch; the base offset without a batch.
-        reason: why it is emptied, or why the broker ends; "" else.
-        parts: the segments that a split makes, in the order of the file.
+        valid_bytes: size of the `.log` after it.
+        end_offset: one above the last batch, else the base offset.
+        reason: why it is emptied, or why the start fails. Otherwise "".
+        parts: the segments after a split, in the order of the file.
     """
 
     fate: Fate
@@ -73,7 +75,7 @@ def open_start_segment(checked: CheckedSegment) -> Segment:
 
 
 def recovery_job(checked: CheckedSegment, limits: IndexLimits, *, is_last: bool) -> SegmentJob:
-    """Return the pass over a segment that a broker's recovery makes."""
+    """Return the pass of a broker's recovery over a segment."""
     return SegmentJob(
         path=checked.files.log.path,
         base_offset=checked.files.base_offset,
@@ -86,10 +88,10 @@ def recovery_job(checked: CheckedSegment, limits: IndexLimits, *, is_last: bool)
 
 
 def recover_segment(checked: CheckedSegment, limits: IndexLimits) -> SegmentOutcome:
-    """Tell the outcome of the recovery of a segment.
+    """Return the outcome of the recovery of a segment.
 
     Raises:
-        AccessError: it has to be read again, and cannot be.
+        AccessError: it has to be read again, but cannot be.
     """
     base_offset, log_bytes, stop = checked.files.base_offset, checked.log_bytes, checked.stop
     may_be_full = log_bytes // limits.interval_bytes >= limits.max_bytes // TIME_ENTRY.itemsize - 1
@@ -131,7 +133,7 @@ def _read_again(checked: CheckedSegment, limits: IndexLimits) -> SegmentOutcome:
 
 
 def _split(checked: CheckedSegment) -> SegmentOutcome:
-    """Split a segment as LocalLog.splitOverflowedSegment does, if it can be split."""
+    """Split a segment as LocalLog.splitOverflowedSegment does, if possible."""
     path, base_offset = checked.files.log.path, checked.files.base_offset
     batches = _batches_of(checked)
     base, last = batches["base_offset"], batches["last_offset"]
@@ -191,7 +193,7 @@ def _most(base_offset: int) -> int:
 
 
 def _batches_of(checked: CheckedSegment) -> dict[str, NDArray[np.int64]]:
-    """Read where batches begin and end, up to where a broker's reader stops."""
+    """Return the batch positions and offsets up to where a broker's reader stops."""
     with open_start_segment(checked) as segment:
         tables = list(segment.scan_tables(verify_crc=False, resume=False))
     return {

@@ -1,6 +1,4 @@
-"""What a piece of log says.
-
-Of producers, sequences and transactions, in a form that adds up over pieces.
+"""Mergeable summaries of pieces of a log: producers, sequences and transactions.
 
 From the entry down: codec, partition, segment, summary, settled_epochs, producer_summary,
 sequence_ranges.

@@ -1,4 +1,4 @@
-"""Summaries as bytes, to be sent between processes or kept for the next run."""
+"""Summaries as bytes, to send between processes or to keep for the next run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COLUMN_DTYPES = [
         *FINGERPRINT_DTYPES,
     )
 ]
-# Made once: an array keeps its type, and that of a structure is larger than a small column.
+# Built once: an array keeps its type, and the type of a structure is larger than a small column.
 NATIVE_DTYPES = [each.newbyteorder("=") for each in COLUMN_DTYPES]
 COMPRESSION_LEVEL = 1  # columns of small numbers shrink a lot at any level
 
@@ -53,7 +53,7 @@ Row = TypeVar("Row")
 
 
 class _PackedPiece(NamedTuple):
-    """Fields of `PieceSummary`, as they are sent."""
+    """The fields of `PieceSummary` as bytes."""
 
     summary: bytes
     findings: tuple[ReadFinding, ...]
@@ -66,7 +66,7 @@ class _PackedPiece(NamedTuple):
 
 
 class _PackedPartition(NamedTuple):
-    """Fields of `PartitionSummary` that are sent."""
+    """The fields of `PartitionSummary` that are sent."""
 
     summary: bytes
     findings: tuple[ReadFinding, ...]
@@ -76,7 +76,7 @@ class _PackedPartition(NamedTuple):
 
 
 class _PackedRun(NamedTuple):
-    """Fields of `JoinedRun`, as they are sent."""
+    """The fields of `JoinedRun` as bytes."""
 
     splits: tuple[Split, ...]
     summary: bytes
@@ -118,7 +118,7 @@ def _packed(columns: Iterable[NDArray[Any]]) -> Iterator[bytes]:
 
 
 def pack_piece(piece: PieceSummary) -> bytes:
-    """Encode what was found in a split."""
+    """Encode the summary of a split."""
     from msgpack import packb
 
     timeline = None if piece.timeline is None else pack_timeline(piece.timeline)
@@ -127,7 +127,7 @@ def pack_piece(piece: PieceSummary) -> bytes:
 
 
 def unpack_piece(data: bytes) -> PieceSummary:
-    """Decode what `pack_piece` made. Raises as `unpack_summary`."""
+    """Decode the output of `pack_piece`. Raises the errors of `unpack_summary`."""
     packed = _packed_row(_PackedPiece, data)
     timeline = None if packed.timeline is None else unpack_timeline(packed.timeline)
     whole = {"summary": unpack_summary(packed.summary), "timeline": timeline}
@@ -135,19 +135,19 @@ def unpack_piece(data: bytes) -> PieceSummary:
 
 
 def pack_split(split: Split) -> bytes:
-    """Encode where a piece lies."""
+    """Encode the place of a piece."""
     from msgpack import packb
 
     return bytes(packb(split, use_bin_type=True, unicode_errors="surrogateescape"))
 
 
 def unpack_split(data: bytes) -> Split:
-    """Decode what `pack_split` made. Raises as `unpack_summary`."""
+    """Decode the output of `pack_split`. Raises the errors of `unpack_summary`."""
     return _packed_row(Split, data)
 
 
 def pack_run(run: JoinedRun) -> bytes:
-    """Encode what was found in neighbouring segments."""
+    """Encode the summary of neighbouring segments."""
     from msgpack import packb
 
     timeline = None if run.timeline is None else pack_timeline(run.timeline)
@@ -156,7 +156,7 @@ def pack_run(run: JoinedRun) -> bytes:
 
 
 def unpack_run(data: bytes) -> JoinedRun:
-    """Decode what `pack_run` made. Raises as `unpack_summary`."""
+    """Decode the output of `pack_run`. Raises the errors of `unpack_summary`."""
     packed = _packed_row(_PackedRun, data)
     timeline = None if packed.timeline is None else unpack_timeline(packed.timeline)
     whole = {"summary": unpack_summary(packed.summary), "timeline": timeline}
@@ -164,7 +164,7 @@ def unpack_run(data: bytes) -> JoinedRun:
 
 
 def pack_partition(found: PartitionSummary) -> bytes:
-    """Encode what was found in a partition directory; not what its log dir says of it."""
+    """Encode the summary of a partition directory, without the facts from its log dir."""
     from msgpack import packb
 
     timeline = None
@@ -176,7 +176,7 @@ def pack_partition(found: PartitionSummary) -> bytes:
 
 
 def unpack_partition(data: bytes) -> PartitionSummary:
-    """Decode what `pack_partition` made. Raises as `unpack_summary`."""
+    """Decode the output of `pack_partition`. Raises the errors of `unpack_summary`."""
     packed = _packed_row(_PackedPartition, data)
     timeline = None if packed.timeline is None else unpack_timeline(packed.timeline).timeline
     return PartitionSummary(
@@ -198,11 +198,11 @@ def _packed_row(kind: type[Row], data: bytes) -> Row:
 
 
 def unpack_summary(data: bytes) -> Summary:
-    """Decode what `pack_summary` made.
+    """Decode the output of `pack_summary`.
 
     Raises:
-        UnsupportedError: another version made it.
-        CorruptError: nothing of that kind.
+        UnsupportedError: another version wrote it.
+        CorruptError: it is no summary.
     """
     from msgpack import unpackb
 
@@ -247,12 +247,12 @@ def _unpacked(
     )
 
 
-# -- what was found in many directories, so that few of them are in memory at a time
+# -- the summaries of many directories, with few of them in memory at a time
 #
-# A summary grows with the producer ids of its directory: unpacked it takes five times what it
-# takes packed and more. So what may be large is held packed, and unpacked when its directory's
-# turn has come. Up to `HELD_BYTES` are kept in memory, the rest in a file that has no name (or
-# loses it at once), so that nothing stays behind, not even of a killed process.
+# A summary grows with the producer ids of its directory. Unpacked it takes at least five times its
+# packed size. So large summaries are kept packed, and unpacked in the turn of their directory. Up
+# to `HELD_BYTES` are kept in memory. The rest goes to a file whose name is removed at once, so that
+# even a killed process leaves no file.
 
 
 HELD_BYTES = 64 << 20  # packed, in memory
@@ -260,45 +260,45 @@ NEXT_STEP = "TMPDIR=DIR on a file system with more space"
 
 
 class HeldSummary(Protocol):
-    """What was found in a directory."""
+    """The summary of a directory."""
 
     def unpacked(self) -> PartitionSummary:
-        """Return it; it is made anew each time where it is held packed."""
+        """Return the summary. A packed summary is unpacked each time."""
 
     def packed(self) -> bytes:
-        """Return what `pack_partition` makes of it."""
+        """Return the output of `pack_partition`."""
 
 
 class LoadedSummary:
-    """One that is in memory as it is."""
+    """A summary in memory, unpacked."""
 
     def __init__(self, found: PartitionSummary) -> None:
         self._found = found
 
     def unpacked(self) -> PartitionSummary:
-        """Return it."""
+        """Return the summary."""
         return self._found
 
     def packed(self) -> bytes:
-        """Pack it."""
+        """Pack the summary."""
         return pack_partition(self._found)
 
 
 class Shelf:
-    """Packed summaries: the first ones in memory, others in a file.
+    """Packed summaries: the first in memory, others in a file.
 
     Attributes:
         in_memory_bytes, in_file_bytes: so far.
     """
 
     def __init__(self, memory_bytes: int | None = None) -> None:
-        """`memory_bytes`: that may be in memory; None: HELD_BYTES."""
+        """Keep at most `memory_bytes` in memory. None: HELD_BYTES."""
         self._memory_bytes = HELD_BYTES if memory_bytes is None else memory_bytes
         self.in_memory_bytes = self.in_file_bytes = 0
         self._file: IO[bytes] | None = None
 
     def put(self, packed: bytes | bytearray) -> HeldSummary:
-        """Take one. Raises AccessError: it cannot be written."""
+        """Add a summary. Raises AccessError if it cannot be written."""
         if self.in_memory_bytes + len(packed) <= self._memory_bytes:
             self.in_memory_bytes += len(packed)
             return _InMemory(bytes(packed))
@@ -333,12 +333,12 @@ class Shelf:
 
 
 def _new_file() -> IO[bytes]:
-    # Not buffered: what is left in a buffer after an error would be tried again at the end.
+    # Unbuffered: after an error, Python would write the rest of a buffer again at the end.
     return tempfile.TemporaryFile(prefix="eoctl-", buffering=0)
 
 
 class _InMemory:
-    """A packed one."""
+    """A packed summary in memory."""
 
     def __init__(self, packed: bytes) -> None:
         self._packed = packed
@@ -351,7 +351,7 @@ class _InMemory:
 
 
 class _InFile:
-    """One in the file of a shelf."""
+    """A summary in the file of a shelf."""
 
     def __init__(self, shelf: Shelf, start_pos: int, size_bytes: int) -> None:
         self._shelf = shelf

@@ -1,4 +1,4 @@
-"""From the summaries of splits to that of a partition directory."""
+"""Join the summaries of splits to the summary of a partition directory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class ReadPiece(NamedTuple):
-    """A split, and what was found in it."""
+    """A split and its summary."""
 
     split: Split
     piece: PieceSummary
 
 
 class FoundDamage(NamedTuple):
-    """What is bad in a partition directory; fields as of `PartitionSummary`."""
+    """The damage of a partition directory. Fields as in `PartitionSummary`."""
 
     findings: tuple[ReadFinding, ...]
     findings_count: int
@@ -42,28 +42,28 @@ class FoundDamage(NamedTuple):
 
     @property
     def is_corrupt(self) -> bool:
-        """There is damage."""
+        """Return whether there is damage."""
         return any(each.is_corrupt for each in self.findings)
 
     @property
     def has_wrong_end(self) -> bool:
-        """There are bytes behind its last batch though it was closed."""
+        """Return whether bytes follow the last batch of a closed log."""
         return any(is_wrong_end(each.kind, self.stopped) for each in self.findings)
 
     @property
     def is_unreadable(self) -> bool:
-        """The operating system refused a part, or it is not there."""
+        """Return whether a part is unreadable or absent."""
         return any(each.is_unreadable or each.is_missing for each in self.findings)
 
 
 class PartitionSummary(NamedTuple):
-    """What was found in a partition directory.
+    """The summary of a partition directory.
 
     Attributes:
-        findings: the first bad stretches, in log order; also of files that have gone meanwhile.
+        findings: the first bad stretches, in log order, including removed files.
         findings_count: all bad stretches.
-        stopped: how its broker left it; known from `against` on.
-        timeline: None where none was wanted.
+        stopped: how its broker stopped. Known after `against`.
+        timeline: None if not requested.
         span: the offsets of its good batches.
     """
 
@@ -76,13 +76,13 @@ class PartitionSummary(NamedTuple):
 
     @property
     def damage(self) -> FoundDamage:
-        """Return what is bad in it."""
+        """Return the damage of the directory."""
         return FoundDamage(self.findings, self.findings_count, self.stopped)
 
     def against(
         self, known: Acknowledged, directory: str, segments: Sequence[SegmentPlace]
     ) -> PartitionSummary:
-        """Add the acknowledged offsets of a directory that are not in what was found."""
+        """Add the acknowledged offsets of a directory that the summary lacks."""
         missing = _missing_from(self.span, self.findings, known, directory, segments)
         found = [not_there(directory, each) for each in missing]
         return self._replace(
@@ -99,9 +99,9 @@ def _missing_from(
     directory: str,
     segments: Sequence[SegmentPlace],
 ) -> tuple[Missing, ...]:
-    """Return the acknowledged offsets of a directory that are not in what was found.
+    """Return the acknowledged offsets of a directory that the summary lacks.
 
-    Nothing is said of the end of a log whose last segment could not be read.
+    If the last segment could not be read, the end of the log is left out.
     """
     if any(each.is_unreadable and each.path == segments[-1].path for each in findings):
         span = span._replace(end_offset=known.end_offset)
@@ -113,7 +113,7 @@ def _missing_from(
 
 
 def _bounded(finding: ReadFinding, ends: Mapping[str, int | None]) -> ReadFinding:
-    """Let damage at the end of a segment reach up to the next segment, no further."""
+    """Limit damage at the end of a segment to the offsets before the next segment."""
     end = ends.get(finding.path)
     is_open = finding.last_offset is None and end is not None
     return finding._replace(last_offset=end - 1) if is_open and end is not None else finding
@@ -130,10 +130,10 @@ def absent_from(pieces: Sequence[ReadPiece], known: Acknowledged) -> list[ReadFi
 
 
 def absent_in(place: SegmentPlace, piece: PieceSummary, known: Acknowledged) -> list[ReadFinding]:
-    """Return the acknowledged offsets between the begin of a whole segment and the next segment.
+    """Return absent acknowledged offsets between the start of a whole segment and the next segment.
 
-    All segments of a directory together give what `absent_from` gives, if the topic was never
-    compacted: then the batches of other segments explain no gap.
+    All segments of a directory together give the result of `absent_from`, if the topic was never
+    compacted. Then the batches of other segments explain no gap.
     """
     base, end, span = place.base_offset, place.end_offset, piece.span
     first = min(known.bases, default=base)
@@ -142,7 +142,7 @@ def absent_in(place: SegmentPlace, piece: PieceSummary, known: Acknowledged) -> 
     log_end = own_end
     if end is not None:
         gaps = (*gaps, (own_end, end - 1)) if own_end < end else gaps
-        log_end = max(end, *known.bases, known.end_offset or 0)  # the last segment says more of it
+        log_end = max(end, *known.bases, known.end_offset or 0)  # the last segment has more of it
     whole = span._replace(first_offset=first, begin_offset=first, end_offset=log_end, gaps=gaps)
     missing = _missing_from(whole, piece.findings, known, place.directory, [place])
     within = (each.within(0 if base == first else base, end) for each in missing)
@@ -150,13 +150,13 @@ def absent_in(place: SegmentPlace, piece: PieceSummary, known: Acknowledged) -> 
 
 
 class JoinedRun(NamedTuple):
-    """Neighbouring segments of a directory, joined: what pieces and runs of them are joined to.
+    """Neighbouring segments of a directory, joined. Pieces and runs can be joined to it.
 
     Attributes:
         splits: a whole segment each, in log order.
         findings, findings_count: as of a partition.
-        timeline: of its batches; None where none was wanted.
-        needs_floor: a timeline of it had to know where the batches before it end.
+        timeline: of its batches. None if not requested.
+        needs_floor: its timeline needs the end of the batches before it.
         span: the offsets of its good batches.
     """
 
@@ -173,14 +173,14 @@ def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) ->
     """Join the splits of one directory, in any order.
 
     Args:
-        pieces: all of them, each once.
-        read: reads a split again, where a seam cannot be resolved without its batches.
+        pieces: all pieces, each once.
+        read: reads a split again if a seam cannot be resolved without its batches.
     """
     return partition_of(join_pieces(pieces, read))
 
 
 def join_pieces(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> JoinedRun:
-    """Join the splits of neighbouring segments, in any order; all of each of them."""
+    """Join all splits of neighbouring segments, in any order."""
     ordered = sorted(pieces, key=lambda each: (each.split.place.base_offset, each.split.start_pos))
     groups = groupby(ordered, key=lambda each: each.split.place.path)
     return join_runs((_run_of(join_segment([*group], read)) for _, group in groups), read)
@@ -222,12 +222,12 @@ def join_runs(runs: Iterable[JoinedRun], read: ReadSplit = read_split) -> Joined
 
 
 def _joined(spans: Sequence[OffsetSpan], splits: Sequence[Split]) -> OffsetSpan:
-    """Join spans of one directory; all of its splits know how far the cleaner has come."""
+    """Join spans of one directory. Each of its splits knows the cleaner's position."""
     return joined(spans, splits[0].place.cleaned_offset if splits else None)
 
 
 def partition_of(run: JoinedRun) -> PartitionSummary:
-    """Return what a run of all segments of a directory says."""
+    """Return the summary from a run of all segments of a directory."""
     timeline = None
     if run.timeline is not None:
         wanted = run.splits[0].timeline
@@ -254,7 +254,7 @@ def _run_of(segment: ReadPiece) -> JoinedRun:
 
 
 def _rereading(run: JoinedRun, read: ReadSplit) -> Callable[[Before], Summary | None]:
-    """Return how segments are read again behind others, one after the other."""
+    """Return a function that reads segments again in order, after earlier segments."""
     known = {each.path for each in run.findings if _is_lost(each)}
     first, *others = (each._replace(timeline=None) for each in run.splits)
 
@@ -287,9 +287,9 @@ def _again(split: Split, read: ReadSplit, before: Before) -> Summary | None:
 def _joined_timelines(
     before: ReadTimeline | None, run: JoinedRun, read: ReadSplit
 ) -> tuple[ReadTimeline | None, bool]:
-    """Add that of a run, which is read again if its first offsets were not known.
+    """Add the timeline of a run. Read the run again if its first offsets are unknown.
 
-    Returns the timeline, and whether it lacked what is before all of it.
+    Returns the timeline, and whether it lacks the offsets before the whole run.
     """
     found = run.timeline
     if before is None or found is None:
@@ -305,7 +305,7 @@ def _joined_timelines(
 def _join_timelines(
     before: ReadTimeline | None, segment: ReadPiece, read: ReadSplit
 ) -> ReadTimeline | None:
-    """Add that of a segment, which is read again if its first offsets were not known."""
+    """Add the timeline of a segment. Read the segment again if its first offsets are unknown."""
     split, found = segment.split, segment.piece.timeline
     if before is None or found is None or split.timeline is None:
         return found
@@ -320,12 +320,12 @@ def _join_timelines(
 def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> ReadPiece:
     """Join the splits of one segment, in order.
 
-    What a scan makes of damage depends on what is around it. So a segment with damage, or whose
-    pieces do not fit to each other, is read again as a whole.
+    The result of a scan over damage depends on the bytes around it. So a segment with damage, or
+    with pieces that do not fit, is read again as a whole.
     """
     first, last = pieces[0].split, pieces[-1].split
     if not _is_whole(pieces):
-        # Who read them found other cuts: the files changed meanwhile, or could not be read once.
+        # The readers split it differently: the files changed meanwhile, or could not be read once.
         whole = first._replace(start_pos=0, end_pos=first.place.file_bytes, is_last=True)
         return ReadPiece(whole, read(whole, None))
     if len(pieces) == 1:
@@ -357,14 +357,14 @@ def _joined_timeline(pieces: Sequence[PieceSummary]) -> ReadTimeline | None:
 
 
 def _is_whole(pieces: Sequence[ReadPiece]) -> bool:
-    """Tell whether the pieces are all of their segment, each where the one before ends."""
+    """Return whether the pieces are a whole segment, without gaps or overlaps."""
     splits = [each.split for each in pieces]
     meets = all(left.end_pos == right.start_pos for left, right in pairwise(splits))
     return meets and splits[0].start_pos == 0 and splits[-1].is_last
 
 
 def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
-    """Tell whether one scan over all of them finds what they have found."""
+    """Return whether one scan over all pieces would give the same result."""
     top_offset = highest_epoch = -1
     for place, (split, piece) in enumerate(pieces):
         extent, epoch = piece.summary.extent, piece.lowest_leader_epoch
@@ -376,7 +376,7 @@ def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
         highest_epoch = max(highest_epoch, piece.highest_leader_epoch)
         is_last = place == len(pieces) - 1
         if is_last and piece.findings:
-            # What is said of a torn end depends on the batch before it.
+            # A verdict on a torn end depends on the batch before it.
             is_bad = any(each.is_corrupt or each.is_unreadable for each in piece.findings)
             return not is_bad and piece.summary.counts.batches > 0
         if piece.findings or (not is_last and piece.walked_end_pos != split.end_pos):

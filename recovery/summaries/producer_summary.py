@@ -1,11 +1,11 @@
-"""What a piece of log says of each producer id: counts, epochs, transactions; and how pieces join.
+"""The counts, epochs and transactions of each producer id in a piece of log.
 
-What a marker ends may lie in the piece before, and what ends a batch in the piece behind. So a
-piece keeps, per producer id, the batches before its first marker (`head`), what that marker is, and
-the batches behind its last marker (`tail`); everything between is final. It is counted as if
-nothing were before the piece; a join corrects that at the seam. Rules: RC-5 (a batch has the
-outcome of its producer's next marker), TXN-1, TXN-2 (a transaction opens with the first batch
-behind a marker; a marker without open transaction completes nothing), PRD-3 (epochs never fall).
+A marker may end batches of the previous piece, and a marker of the next piece may end batches of
+this piece. So a piece keeps per producer id the batches before its first marker (`head`), its kind,
+and the batches after its last marker (`tail`). Everything in between is final. The counts assume
+that nothing is before the piece. A join corrects them at the seam. Rules: RC-5 (a batch has the
+outcome of its producer's next marker), PRD-3 (epochs never fall), TXN-1 and TXN-2. A transaction
+opens with the first batch after a marker, and a marker without open transaction completes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
 
 
-# Transactional batches of one producer in a row. All is 0 if there are none.
+# Consecutive transactional batches of one producer. All is 0 if there are none.
 PART_DTYPE = np.dtype(
     [
         ("batches", "<i8"),
@@ -51,7 +51,7 @@ PRODUCER_DTYPE = np.dtype(
         ("records", "<i8"),
         ("bytes", "<i8"),
         ("transactional_batches", "<i8"),
-        # transactions that ended here, and what was in them
+        # transactions that ended here, and their batches
         ("committed_transactions", "<i8"),
         ("aborted_transactions", "<i8"),
         ("committed_batches", "<i8"),
@@ -60,9 +60,9 @@ PRODUCER_DTYPE = np.dtype(
         ("aborted_records", "<i8"),
         ("empty_markers", "<i8"),  # TXO-2
         ("epoch_regressions", "<i8"),
-        ("late_batches", "<i8"),  # regressions that follow a marker: data behind the end
-        ("duplicate_batches", "<i8"),  # PRD-2; filled in by who follows sequences
-        # first and last of data batches and markers
+        ("late_batches", "<i8"),  # regressions after a marker: data after the end
+        ("duplicate_batches", "<i8"),  # PRD-2, filled in by the caller that follows sequences
+        # first and last data batch or marker
         ("first_offset", "<i8"),
         ("first_epoch", "<i2"),
         ("first_is_marker", "?"),
@@ -70,7 +70,7 @@ PRODUCER_DTYPE = np.dtype(
         ("last_epoch", "<i2"),
         ("last_is_marker", "?"),
         ("last_timestamp_ms", "<i8"),
-        ("first_data_epoch", "<i2"),  # -1 if there is no data
+        ("first_data_epoch", "<i2"),  # -1 without data
         ("head", PART_DTYPE),
         ("first_marker", MARKER_DTYPE),
         ("tail", PART_DTYPE),
@@ -101,17 +101,17 @@ class ProducerEvents(NamedTuple):
 
 
 class Regressions(NamedTuple):
-    """Batches and markers with a lower epoch than the one before of the same producer (PRD-3)."""
+    """Batches and markers with a lower epoch than before, of the same producer (PRD-3)."""
 
     offset: Ints
     producer_id: Ints
     expected: NDArray[np.int16]
     found: NDArray[np.int16]
-    is_late: Flags  # data behind a marker with a higher epoch
+    is_late: Flags  # data after a marker with a higher epoch
 
 
 class ProducersFound(NamedTuple):
-    """Producers of a piece, and what was met on the way."""
+    """Producers of a piece, with regressions and ended epochs."""
 
     rows: Rows
     regressions: Regressions
@@ -124,7 +124,7 @@ def no_producers() -> Rows:
 
 
 def pending(rows: Rows) -> Rows:
-    """Return what is open at the end, a PART_DTYPE row per producer."""
+    """Return the open batches at the end, a PART_DTYPE row per producer."""
     has_marker = rows["first_marker"]["kind"] != NO_MARKER
     return np.where(has_marker, rows["tail"], rows["head"])
 
@@ -194,7 +194,7 @@ def _no_ended() -> EndedEpochs:
 
 
 def _count_transactions(grouped: ProducerEvents, rows: Rows) -> EndedEpochs:
-    """Fill in what rows say of transactions, from events grouped by producer."""
+    """Fill in the transaction columns of rows, from events grouped by producer."""
     is_marker = grouped.marker != NO_MARKER
     wanted = np.flatnonzero(is_marker | grouped.is_transactional)
     if not len(wanted):
@@ -222,7 +222,7 @@ def _count_transactions(grouped: ProducerEvents, rows: Rows) -> EndedEpochs:
     has_last = last >= firsts
     rows["last_marker"][owner[has_last]] = markers[last[has_last]]
     is_end = (parts["batches"] > 0) & (kind != NO_MARKER)
-    ends_at = np.flatnonzero(is_end)  # ascending by producer: the last one of each stays
+    ends_at = np.flatnonzero(is_end)  # ascending by producer: the last end of each stays
     rows["last_end"][slot[ends_at]] = markers[ends_at]
     rows["last_end_data_timestamp_ms"][slot[ends_at]] = parts["last_timestamp_ms"][ends_at]
     is_unique = is_end & (markers["epoch"] > parts["epoch"])
@@ -230,7 +230,7 @@ def _count_transactions(grouped: ProducerEvents, rows: Rows) -> EndedEpochs:
 
 
 def _parts(events: ProducerEvents, starts: Ints, lasts: Ints) -> Rows:
-    """Sum up batches [start, last]; empty where the last one is before the start."""
+    """Sum up batches [start, last]. Empty if the last is before the start."""
     parts = np.zeros(len(starts), PART_DTYPE)
     has = np.flatnonzero(lasts >= starts)
     first, last = starts[has], lasts[has]
@@ -246,7 +246,7 @@ def _parts(events: ProducerEvents, starts: Ints, lasts: Ints) -> Rows:
 
 
 def _add_ended(rows: Rows, slot: Ints, parts: Rows, kind: NDArray[np.int8]) -> None:
-    """Count what markers ended: `parts`, of the producers in `slot`, by markers of a kind."""
+    """Count `parts` as ended by markers of a kind, for the producers in `slot`."""
     is_transaction = parts["batches"] > 0
     for name, value in (("committed", COMMIT), ("aborted", ABORT)):
         ended = np.flatnonzero(is_transaction & (kind == value))
@@ -258,7 +258,7 @@ def _add_ended(rows: Rows, slot: Ints, parts: Rows, kind: NDArray[np.int8]) -> N
 
 
 def join_producers(left: Rows, right: Rows) -> ProducersFound:
-    """Join the producers of two neighbouring pieces; the rest is what the seam adds to both."""
+    """Join the producers of two neighbouring pieces. Return also what the seam adds."""
     if not len(left) or not len(right):
         rows: Rows = left if len(left) else right
         return ProducersFound(rows, _no_regressions(), _no_ended())
@@ -308,14 +308,14 @@ def _seam_regressions(before: Rows, after: Rows) -> Regressions:
 
 
 def _join_transactions(before: Rows, after: Rows, joined: Rows) -> EndedEpochs:
-    """Resolve what is open at the seam, for producers that both pieces have."""
+    """Resolve the open batches at the seam, for producers in both pieces."""
     opened = pending(before)
     marker = after["first_marker"]
     has_left = before["first_marker"]["kind"] != NO_MARKER
     has_right = marker["kind"] != NO_MARKER
     is_ended = (opened["batches"] > 0) & has_right
     kind = np.where(is_ended, marker["kind"], NO_MARKER)
-    # With batches of its own in the head, the right piece has counted the transaction already.
+    # With batches of its own in the head, the right piece has already counted the transaction.
     is_counted = after["head"]["batches"] > 0
     _add_ended(joined, np.arange(len(joined)), opened, kind)
     for name, value in (("committed", COMMIT), ("aborted", ABORT)):
@@ -335,7 +335,7 @@ def _join_transactions(before: Rows, after: Rows, joined: Rows) -> EndedEpochs:
 
 
 def _join_ends(before: Rows, after: Rows, joined: Rows, at_seam: Rows) -> None:
-    """Tell the last transaction that ended: in the right piece, at the seam, else in the left."""
+    """Set the last transaction that ended: in the right piece, at the seam, else in the left."""
     has_right = after["last_end"]["kind"] != NO_MARKER
     has_seam = ~has_right & (at_seam["batches"] > 0)
     for name, seam in (
@@ -347,7 +347,7 @@ def _join_ends(before: Rows, after: Rows, joined: Rows, at_seam: Rows) -> None:
 
 
 def _put_together(first: Rows, second: Rows) -> Rows:
-    """Join two rows of batches, the second behind the first."""
+    """Join two rows of batches. The second follows the first."""
     joined: Rows = np.where(first["batches"] > 0, first, second)
     both = (first["batches"] > 0) & (second["batches"] > 0)
     for name in ("batches", "records"):

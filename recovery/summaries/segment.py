@@ -1,7 +1,7 @@
-"""Read one segment, or a piece of one: from a `.log` to a `Summary`.
+"""Read a segment, or a piece of a segment, into a `Summary`.
 
-Nothing in a file makes this fail: damage is counted and told. Only a file that cannot be opened at
-all is an error.
+No content of a file makes this fail: damage is counted and reported. Only a file that cannot be
+opened is an error.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from storage.places.splits import Split, TimelineStart
 
 OffsetRange = tuple[int, int]
-MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted
+MAX_FINDINGS_COUNT = 1000  # kept findings of one piece (all are counted)
 _NOTHING = ReadTimeline(no_timeline(), floor_offset=-1, needs_floor=False)
 
 
 class PieceSummary(NamedTuple):
-    """What was found in a piece of a segment.
+    """The summary of a piece of a segment.
 
     Attributes:
         summary: of its batches.
-        findings: bad stretches, and batches whose content does not decode, by position; of very
-            many the first.
+        findings: bad stretches, and batches whose content does not decode, by position. Only the
+            first of very many.
         findings_count: all of them.
         walked_end_pos: end of the last batch: where the next piece must begin.
-        lowest_leader_epoch, highest_leader_epoch: of its batches; -1 if none has one.
-        timeline: of its batches; None where none was wanted.
+        lowest_leader_epoch, highest_leader_epoch: of its batches. -1 if none has one.
+        timeline: of its batches. None if not requested.
         span: the offsets of its good batches.
     """
 
@@ -80,8 +80,8 @@ def summarize_split(
 
     Args:
         split: what to read.
-        before: what `merge` gives to read it again.
-        offsets: only batches with a base offset from the first one on and below the second count.
+        before: from `merge`, to read the split again.
+        offsets: only batches count whose base offset is at or above the first and below the second.
         opener: of the segment.
 
     Raises:
@@ -92,7 +92,7 @@ def summarize_split(
 
 
 class _Reading:
-    """Hands the batches of one scan to a Summarizer, with markers and all that is wrong."""
+    """A pass that gives the batches of one scan to a Summarizer, with markers and errors."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Reading:
         self._notes = self._reader.findings
         self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
         self._top_offset = -1 if before is None else before.top_offset
-        # Where the first batch begins, as far as that is known.
+        # The offset where the first batch begins, if known.
         self._floor_offset = None if split.start_pos else split.place.base_offset
         self._walked_end_pos = split.start_pos
         self._epochs = (-1, -1)
@@ -116,7 +116,7 @@ class _Reading:
             self._timeline = _PieceTimeline(segment, self._reader.scan, split.timeline)
 
     def run(self) -> PieceSummary:
-        """Read all, and return what was found."""
+        """Read all batches, and return the summary."""
         for block in self._reader.blocks():
             self._take_block(block)
         self._notes.finish()
@@ -154,7 +154,7 @@ class _Reading:
         failures: dict[int, FormatError | AccessError],
         records_count: NDArray[np.int64],
     ) -> None:
-        """Count the records of old formats, and tell of what cannot be had."""
+        """Count the records of old formats, and note unreadable batches."""
         records_count[block.table.magic < MAGIC_V2] = 1
         floor = self._floor_offset
         for row in np.flatnonzero(block.table.crc_ok).tolist():
@@ -197,9 +197,9 @@ class _Reading:
         self._summarizer.add(rows if self._offsets is None else _within(rows, self._offsets))
 
     def _misplaced(self, block: Block) -> NDArray[np.bool_]:
-        """Tell which batches are not behind all before them, or have an offset that is wrong.
+        """Return which batches are not above all earlier batches, or have a wrong offset.
 
-        Such a batch may be a second copy of one at the same offset.
+        Such a batch may be a duplicate at the same offset.
         """
         table = block.table
         is_doubtful = ~table.crc_ok | block.rows_at(block.doubtful)
@@ -210,7 +210,7 @@ class _Reading:
 
 
 class _PieceTimeline:
-    """Hands the good batches of one scan to a timeline, as the check of a directory does."""
+    """A pass that gives the good batches of one scan to a timeline, like a check of a directory."""
 
     def __init__(self, segment: Segment, scan: BulkScan, wanted: TimelineStart) -> None:
         assert segment.base_offset is not None
@@ -254,7 +254,7 @@ def _within(rows: SummaryRows, offsets: OffsetRange) -> SummaryRows:
 def read_split(
     split: Split, before: Before | None = None, offsets: OffsetRange | None = None
 ) -> PieceSummary:
-    """Do what `summarize_split` does; a file that does not open is damage, one that is gone not."""
+    """Summarize a split. An unreadable file is damage, a removed file is not."""
     try:
         return summarize_split(split, before, offsets)
     except AccessError as exc:

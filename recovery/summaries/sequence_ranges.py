@@ -1,15 +1,15 @@
-"""Which sequence numbers a piece of log holds, per producer id and epoch; and which twice.
+"""The sequence numbers in a piece of log, per producer id and epoch, and their repetitions.
 
-A batch holds the sequences [base_sequence, base_sequence + last_offset_delta], which wrap from
-2^31-1 to 0. To tell a producer's next lap from a repetition, places are used instead: 64-bit
-numbers that count on where sequences wrap. The place of a batch follows from the batch before it of
-the same producer and epoch: it is the one, of all with its sequence, that is nearest to the end of
-that batch (up to 2^30 behind it or ahead of it). So the places of two pieces differ by whole laps
-only, and a seam is resolved with nothing but the first and the last batch of each side.
+A batch has the sequences [base_sequence, base_sequence + last_offset_delta], which wrap from 2^31-1
+to 0. Places distinguish a producer's next lap from a repetition: 64-bit numbers that continue where
+sequences wrap. The place of a batch follows from the previous batch of the same producer and epoch.
+Of all places with its sequence, it is the nearest to the end of that batch (up to 2^30 before or
+after it). So the places of two pieces differ only by whole laps, and the first and the last batch
+of each side resolve a seam.
 
-All is done in columns. Where two values (producer and epoch, place) must be compared, both are
-replaced by their common rank in order of producer, epoch and place; ranges are then plain integer
-intervals, those of different producers never touch, and set operations are sums over cells.
+All operations are in columns. To compare two values (producer and epoch, place), both are replaced
+by their common rank in order of producer, epoch and place. Ranges are then plain integer intervals,
+ranges of different producers never touch, and set operations are sums over cells.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HALF_LAP = LAP // 2
 
 
 class SequencedBatches(NamedTuple):
-    """Batches in log order that have a producer id and a sequence; one row each.
+    """Batches with a producer id and a sequence, in log order, one row each.
 
     `sequences_count` is last_offset_delta + 1, in 1..2^31.
     """
@@ -41,12 +41,12 @@ class SequencedBatches(NamedTuple):
 
 
 class SequenceRanges(NamedTuple):
-    """What a piece of log covers. Places are half open, and relative to the piece.
+    """The sequence ranges of a piece of log. Places are half open, and relative to the piece.
 
-    A row per producer id and epoch, in that order: the place of its first batch, and the one
-    behind its last batch. Then a row per range, as long as possible, by group and start; `group`
-    is the row of its producer and epoch, `base_offset` the least of the batches that begin where
-    the range begins (-1 at sequence 0, where no gap can be before it).
+    The first columns have a row per producer id and epoch: the place of its first batch, and the
+    place after its last batch. The others have a row per range, as long as possible, by group and
+    start. `group` is the row of its producer and epoch. `base_offset` is the lowest of the batches
+    at the start of the range (-1 at sequence 0, where no gap can precede it).
     """
 
     producer_id: NDArray[np.int64]
@@ -63,21 +63,21 @@ RANGES_DTYPES = (np.int64, np.int16, np.int64, np.int64, np.int32, np.int64, np.
 
 
 def no_ranges() -> SequenceRanges:
-    """Return what an empty piece covers."""
+    """Return the ranges of an empty piece."""
     return SequenceRanges._make(np.empty(0, dtype) for dtype in RANGES_DTYPES)
 
 
 class Covered(NamedTuple):
-    """Result of `cover`: the ranges, and for each batch whether it repeats an earlier one."""
+    """The ranges after `cover`, and for each batch whether it repeats an earlier batch."""
 
     ranges: SequenceRanges
     is_repeated: NDArray[np.bool_]
 
 
 def cover(batches: SequencedBatches, before: SequenceRanges | None = None) -> Covered:
-    """Add batches to what is covered `before` them; ranges that touch become one.
+    """Add batches to the ranges `before` them. Join adjacent ranges.
 
-    A batch is repeated if one of its sequences is in an earlier batch of its producer and epoch.
+    A batch is repeated if an earlier batch of its producer and epoch has one of its sequences.
     """
     own, order, placed = _place(batches)
     is_repeated = np.zeros(len(order), np.bool_)
@@ -98,9 +98,9 @@ def cover(batches: SequencedBatches, before: SequenceRanges | None = None) -> Co
 
 
 def join(left: SequenceRanges, right: SequenceRanges) -> tuple[SequenceRanges, bool]:
-    """Join what two neighbouring pieces cover; tells whether something is in both.
+    """Join the ranges of two neighbouring pieces. Return also whether they overlap.
 
-    Then some batches of the right piece repeat some of the left; `cover` tells which.
+    If so, some batches of the right piece repeat some of the left. `cover` finds them.
     """
     if not len(left.producer_id):
         return right, False
@@ -116,7 +116,7 @@ class _Placed(NamedTuple):
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     base_offset: NDArray[np.int64]
-    goes_back: bool  # some batch begins before the end of the one before it
+    goes_back: bool  # a batch begins before the end of the previous batch
 
 
 def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64], _Placed]:
@@ -126,7 +126,7 @@ def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64]
     count = batches.sequences_count[order]
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (producer_id[1:] != producer_id[:-1]) | (epoch[1:] != epoch[:-1])
-    jump = np.zeros(len(order), np.int64)  # from the end of the batch before
+    jump = np.zeros(len(order), np.int64)  # from the end of the previous batch
     jump[1:] = _nearest(base[1:] - base[:-1] - count[:-1])
     jump[is_first] = 0
     step = jump.copy()
@@ -139,7 +139,7 @@ def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64]
     end = start + count
     base_offset = np.where(base == 0, -1, batches.base_offset[order])
     lasts = np.append(firsts[1:], len(order))[: len(firsts)] - 1
-    # Ranges as they are if no batch goes back: a new one where a batch does not continue.
+    # Without decreasing batches, a range begins at each batch that does not continue the previous.
     opens = np.flatnonzero(is_first | (jump != 0))
     closes = np.append(opens[1:], len(order))[: len(opens)] - 1
     ranges = SequenceRanges(
@@ -166,19 +166,19 @@ def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64]
 
 
 def _nearest(distance: Any) -> Any:
-    """Bring a distance between sequences into [-2^30, 2^30) by whole laps."""
+    """Reduce a distance between sequences to [-2^30, 2^30) by whole laps."""
     return (distance + HALF_LAP) % LAP - HALF_LAP
 
 
 class _Aligned(NamedTuple):
-    """Two neighbouring pieces with common groups (of `merged`) and places (of the left one)."""
+    """Two neighbouring pieces with common groups (of `merged`) and places (of the left piece)."""
 
     merged: SequenceRanges  # without ranges
     left: SequenceRanges
     left_group: NDArray[np.int64]  # group of `merged` by group of `left`
     right: SequenceRanges
     right_group: NDArray[np.int64]
-    right_shift: NDArray[np.int64]  # by group of `right`: whole laps, to be added to its places
+    right_shift: NDArray[np.int64]  # by group of `right`: whole laps to add to its places
 
 
 def _align(left: SequenceRanges, right: SequenceRanges) -> _Aligned:
@@ -238,11 +238,11 @@ def _union(aligned: _Aligned) -> tuple[SequenceRanges, bool]:
 
 
 class _Cells(NamedTuple):
-    """All that the left piece and some given ranges touch, cut at every begin and end.
+    """The cells that the left piece and some given ranges touch, split at every start and end.
 
     Attributes:
-        group, place: of each cell's begin.
-        first, end: first cell of each given range, and the cell behind its last one.
+        group, place: of each cell's start.
+        first, end: first cell of each given range, and the cell after its last.
         left_first: first cell of each range of the left piece.
         coverage: of each cell, whether (1) or not (0) the left piece covers it.
     """
@@ -279,7 +279,7 @@ def _covered_cells(
 def _rank(
     group: NDArray[Any], place: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Replace (group, place) by its rank; returns the ranks, and group and place by rank."""
+    """Replace (group, place) by its rank. Return the ranks, and group and place by rank."""
     order = np.lexsort((place, group))
     is_new = np.ones(len(order), np.bool_)
     is_new[1:] = (np.diff(group[order]) != 0) | (np.diff(place[order]) != 0)
@@ -290,7 +290,7 @@ def _rank(
 
 
 def _coverage(first: NDArray[Any], end: NDArray[Any], cells_count: int) -> NDArray[Any]:
-    """How many of the ranges [first, end) cover each cell."""
+    """Return how many of the ranges [first, end) cover each cell."""
     steps = np.bincount(first, minlength=cells_count) - np.bincount(end, minlength=cells_count)
     return np.cumsum(steps)
 
@@ -305,8 +305,8 @@ def _ranges_of_cells(
 ) -> SequenceRanges:
     """Turn covered cells into ranges. The last cell of a group is never covered.
 
-    `first` and `base_offset` are those of the ranges that cover them: one of these begins where a
-    new range begins.
+    `first` and `base_offset` are of the covering ranges: one of them begins where a new range
+    begins.
     """
     before = np.concatenate(([False], is_covered[:-1]))
     opens = np.flatnonzero(is_covered & ~before)
@@ -331,10 +331,10 @@ def _with_ranges(groups: SequenceRanges, placed: _Placed) -> SequenceRanges:
 
 
 def _repeats(placed: _Placed) -> NDArray[np.bool_]:
-    """Tell for each batch whether one before it in the same group has one of its places.
+    """Return for each batch whether an earlier batch in the same group has one of its places.
 
-    First the earliest batch that covers each cell (minimum over ranges, painted in powers of two),
-    then the earliest of all cells of a batch, the same way back.
+    First find the earliest batch that covers each cell (minimum over ranges, painted in powers of
+    two). Then find the earliest of all cells of a batch, in the reverse way.
     """
     ranks, _, cells = _rank(
         np.concatenate((placed.group, placed.group)), np.concatenate((placed.start, placed.end))

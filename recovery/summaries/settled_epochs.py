@@ -1,10 +1,10 @@
-"""Producer epochs whose sequences are simply 0 to n-1, in few bytes each.
+"""Producer epochs whose sequences are exactly 0 to n-1, in few bytes each.
 
 With transaction version 2 every transaction is a new epoch (TXN-7), whose first batch has sequence
-0. A partition may have millions of them, and all but the last are over: an epoch never comes back,
-unless something is wrong. So they are kept as runs of consecutive epochs with the same number of
-sequences, 8 bytes each, instead of the 46 of `SequenceRanges`; when one of them does come back, it
-is turned into that form again.
+0. A partition may have millions of them, and all but the last have ended: an epoch returns only
+after an error. So they are kept as runs of consecutive epochs with the same number of sequences. A
+run takes 8 bytes instead of the 46 of `SequenceRanges`. If an epoch does return, it is converted to
+that form again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SettledEpochs(NamedTuple):
 
     Attributes:
         producer_id: ascending.
-        run_end: for each producer, the row behind its last run.
-        first_epoch, epochs_count, sequences_count: of each run; every epoch of it holds the
-            sequences 0 to sequences_count-1.
+        run_end: for each producer, the row after its last run.
+        first_epoch, epochs_count, sequences_count: of each run. Every epoch of it has the sequences
+            0 to sequences_count-1.
     """
 
     producer_id: Ints
@@ -50,7 +50,7 @@ SETTLED_DTYPES = (np.int64, np.int64, np.int16, np.uint16, np.uint32)
 
 
 class EpochRows(NamedTuple):
-    """Single epochs, a row each, by producer id and epoch; each pair once."""
+    """Single epochs, one row each, by producer id and epoch, each pair once."""
 
     producer_id: Ints
     epoch: Ints
@@ -58,7 +58,7 @@ class EpochRows(NamedTuple):
 
 
 def no_settled() -> SettledEpochs:
-    """Return none."""
+    """Return an empty SettledEpochs."""
     return SettledEpochs._make(np.empty(0, dtype) for dtype in SETTLED_DTYPES)
 
 
@@ -100,14 +100,14 @@ def expand(settled: SettledEpochs) -> EpochRows:
 
 
 class Sequences(NamedTuple):
-    """Which sequences a piece of log holds; settled are all epochs that can be."""
+    """The sequences of a piece of log. All epochs that can be settled are."""
 
     ranges: SequenceRanges = no_ranges()
     settled: SettledEpochs = no_settled()
 
 
 def _is_simple(ranges: SequenceRanges) -> Flags:
-    """Tell for each group whether it is one range from sequence 0 on, in the order of the log."""
+    """Return for each group whether it is one range from sequence 0 on, in the order of the log."""
     count = len(ranges.producer_id)
     ranges_count = np.bincount(ranges.group, minlength=count)
     end = np.zeros(count, np.int64)
@@ -141,7 +141,7 @@ def _take(ranges: SequenceRanges, wanted: Flags) -> SequenceRanges:
 
 
 def settle(ranges: SequenceRanges, only: Flags | None = None) -> tuple[SequenceRanges, EpochRows]:
-    """Take the simple groups out (of those in `only`); returns what is left, and them."""
+    """Separate the simple groups, within `only`. Return the rest, and the simple groups."""
     is_simple = _is_simple(ranges)
     if only is not None:
         is_simple &= only
@@ -156,7 +156,7 @@ def settle(ranges: SequenceRanges, only: Flags | None = None) -> tuple[SequenceR
 
 
 def unsettled(rows: EpochRows) -> SequenceRanges:
-    """Return settled epochs in the other form."""
+    """Return settled epochs as ranges."""
     count = len(rows.producer_id)
     zeros = np.zeros(count, np.int64)
     return SequenceRanges(
@@ -172,7 +172,7 @@ def unsettled(rows: EpochRows) -> SequenceRanges:
 
 
 def pick(rows: EpochRows, producer_id: Ints, epoch: Ints) -> Flags:
-    """Tell which of the rows have one of the pairs."""
+    """Return which of the rows have one of the pairs."""
     both_ids = np.concatenate((rows.producer_id, producer_id))
     both_epochs = np.concatenate((rows.epoch, epoch))
     order = np.lexsort((both_epochs, both_ids))
@@ -184,7 +184,7 @@ def pick(rows: EpochRows, producer_id: Ints, epoch: Ints) -> Flags:
 
 
 def merge_rows(*parts: EpochRows) -> EpochRows:
-    """Put rows of different pairs in order."""
+    """Merge rows of different pairs, in order."""
     ids, epochs, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((epochs, ids))
     return EpochRows(ids[order], epochs[order], counts[order])
@@ -196,10 +196,10 @@ def rows_where(rows: EpochRows, wanted: Flags) -> EpochRows:
 
 
 def join_sequences(left: Sequences, right: Sequences) -> tuple[Sequences, bool]:
-    """Join what two neighbouring pieces hold; tells whether something is in both."""
+    """Join the sequences of two neighbouring pieces. Return also whether they overlap."""
     left_rows, right_rows = expand(left.settled), expand(right.settled)
     left_ranges, right_ranges = left.ranges, right.ranges
-    # Only what both pieces have has to be joined range by range.
+    # Only epochs in both pieces have to be joined range by range.
     in_left = pick(left_rows, *_pairs(right_ranges, right_rows))
     in_right = pick(right_rows, *_pairs(left_ranges, left_rows))
     if in_left.any():
@@ -220,10 +220,10 @@ def _pairs(ranges: SequenceRanges, rows: EpochRows) -> tuple[Ints, Ints]:
 
 
 class SequenceTracker:
-    """Adds batches to what is held already, block by block.
+    """A tracker that adds batches to the known sequences, block by block.
 
-    Ranges are kept in the open form for the highest epoch of each producer and for what is not
-    simple: that is all that a healthy log will touch again.
+    The highest epoch of each producer, and all epochs that are not simple, stay as ranges. A
+    healthy log touches no others again.
     """
 
     def __init__(self, before: Sequences | None = None) -> None:
@@ -234,7 +234,7 @@ class SequenceTracker:
         self._bring_back(_is_highest(rows.producer_id))
 
     def add(self, batches: SequencedBatches) -> Flags:
-        """Tell which of the batches repeat a sequence of an earlier one."""
+        """Return which of the batches repeat a sequence of an earlier batch."""
         if not len(batches.producer_id):
             return np.empty(0, np.bool_)
         highest = np.flatnonzero(_is_highest(self._live.producer_id))
@@ -254,7 +254,7 @@ class SequenceTracker:
         return is_repeated
 
     def finish(self) -> Sequences:
-        """Return all that is held."""
+        """Return all sequences."""
         ranges, fresh = settle(self._live)
         return Sequences(ranges, compress(merge_rows(self._rows(), fresh)))
 
@@ -272,7 +272,7 @@ class SequenceTracker:
 
 
 def _is_highest(producer_id: Ints) -> Flags:
-    """Tell which rows, ordered by producer and epoch, are the last of their producer."""
+    """Return which rows, ordered by producer and epoch, are the last of their producer."""
     is_last = np.ones(len(producer_id), np.bool_)
     is_last[:-1] = producer_id[1:] != producer_id[:-1]
     return is_last

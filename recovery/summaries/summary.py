@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint64]
 
 
-# -- a fingerprint of a piece of log, by ranges of offsets, to compare replicas of one partition
+# -- a fingerprint of a piece of log, by ranges of offsets, to compare replicas of one partition.
 #
-# A replica is a copy batch for batch: offsets, leader epochs and checksums are equal. Each batch
-# is hashed, and the hashes of all batches whose base offset lies in one bucket of 2^width_bits
-# offsets are added up: a sum does not care in how many pieces the log was read. There are at most
-# MAX_BUCKETS buckets, so that two copies which differ can be compared closely where they do.
+# A replica is a copy batch for batch: offsets, leader epochs and checksums are equal. Each batch is
+# hashed. The hashes of all batches whose base offset is in one bucket of 2^width_bits offsets are
+# added. A sum does not depend on the pieces that were read. There are at most MAX_BUCKETS buckets,
+# so that two different replicas can be compared closely where they differ.
 
 
 MAX_BUCKETS = 256
 
 
 class Fingerprint(NamedTuple):
-    """Sums of hashes by bucket; `bucket` ascends, buckets without batches are left out."""
+    """Sums of hashes by bucket. `bucket` ascends, without empty buckets."""
 
     width_bits: int
     bucket: Ints
@@ -53,7 +53,7 @@ class Fingerprint(NamedTuple):
 
 
 def no_fingerprint() -> Fingerprint:
-    """Return that of an empty piece."""
+    """Return the fingerprint of an empty piece."""
     return Fingerprint(
         width_bits=0,
         bucket=np.empty(0, np.int64),
@@ -63,7 +63,7 @@ def no_fingerprint() -> Fingerprint:
 
 
 def fingerprint(table: HeaderTable, width_bits: int = 0) -> Fingerprint:
-    """Return that of some batches, in buckets of at least 2^width_bits offsets."""
+    """Return the fingerprint of batches, in buckets of at least 2^width_bits offsets."""
     if not table.row_count:
         return no_fingerprint()
     counts = np.ones(table.row_count, np.int64)
@@ -71,7 +71,7 @@ def fingerprint(table: HeaderTable, width_bits: int = 0) -> Fingerprint:
 
 
 def hash_batches(table: HeaderTable) -> Words:
-    """Hash what replicas have in common: offsets, leader epoch, size, and all under the CRC."""
+    """Hash the common data of replicas: offsets, leader epoch, size, and bytes under the CRC."""
     mixed = _mix(_u64(table.base_offset))
     mixed = _mix(mixed ^ (table.crc.astype(np.uint64) << np.uint64(32)) ^ _u64(table.batch_bytes))
     last, epoch = _u64(table.last_offset), _u64(table.partition_leader_epoch)
@@ -91,7 +91,7 @@ def _mix(values: Words) -> Words:
 
 
 def _summed(width_bits: int, bucket: Ints, hashes: Words, counts: Ints) -> Fingerprint:
-    """Add up what is in one bucket, and widen the buckets as long as there are too many."""
+    """Sum up each bucket, and widen the buckets until they are few enough."""
     if (np.diff(bucket) < 0).any():
         order = np.argsort(bucket, kind="stable")
         bucket, hashes, counts = bucket[order], hashes[order], counts[order]
@@ -99,7 +99,7 @@ def _summed(width_bits: int, bucket: Ints, hashes: Words, counts: Ints) -> Finge
         starts = np.flatnonzero(np.diff(bucket, prepend=bucket[:1] - 1))
         if len(starts) <= MAX_BUCKETS:
             break
-        # What is certainly needed at once: a step halves the number of buckets at most.
+        # Widen by the certain minimum at once: a step at most halves the number of buckets.
         step = ((len(starts) - 1) // MAX_BUCKETS).bit_length()
         bucket, width_bits = bucket >> step, width_bits + step
     return Fingerprint(
@@ -111,7 +111,7 @@ def _summed(width_bits: int, bucket: Ints, hashes: Words, counts: Ints) -> Finge
 
 
 def join_fingerprints(left: Fingerprint, right: Fingerprint) -> Fingerprint:
-    """Join those of two pieces."""
+    """Join the fingerprints of two pieces."""
     if not len(left.bucket) or not len(right.bucket):
         return left if len(left.bucket) else right
     width_bits = max(left.width_bits, right.width_bits)
@@ -124,7 +124,7 @@ def join_fingerprints(left: Fingerprint, right: Fingerprint) -> Fingerprint:
 
 
 def widened(each: Fingerprint, width_bits: int) -> Fingerprint:
-    """Return the same in wider buckets."""
+    """Return the same fingerprint in wider buckets."""
     if not len(each.bucket):
         return each._replace(width_bits=width_bits)
     step = width_bits - each.width_bits
@@ -145,11 +145,11 @@ else:
 
 MAX_VIOLATIONS_COUNT = 1000
 EPOCH_FELL, LATE_DATA, DUPLICATE = 0, 1, 2
-# What they are called, and the rule: data behind a marker is a fall of the epoch too.
+# Names of violations, and the rule: data after a marker is a decreasing epoch as well.
 NAMES = ("epoch-regression", "data-after-marker", "duplicate")
 CHECK_IDS = ("PRD-3", "PRD-3", "PRD-2")
 
-# Expected and found: of an epoch; of a duplicate its epoch and base sequence.
+# Expected and found: of an epoch, or of a duplicate its epoch and base sequence.
 VIOLATION_DTYPE = np.dtype(
     [
         ("offset", "<i8"),
@@ -163,12 +163,12 @@ VIOLATION_DTYPE = np.dtype(
 
 
 def no_violations() -> Violations:
-    """Return none."""
+    """Return no violations."""
     return np.empty(0, VIOLATION_DTYPE)
 
 
 def regression_violations(found: Regressions) -> Violations:
-    """Return those of epochs that fall."""
+    """Return the violations of decreasing epochs."""
     rows = np.zeros(len(found.offset), VIOLATION_DTYPE)
     rows["offset"] = rows["last_offset"] = found.offset
     rows["kind"] = np.where(found.is_late, LATE_DATA, EPOCH_FELL)
@@ -178,7 +178,7 @@ def regression_violations(found: Regressions) -> Violations:
 
 
 def duplicate_violations(table: HeaderTable, repeated: NDArray[np.int64]) -> Violations:
-    """Return those of batches whose sequences an earlier one has."""
+    """Return the violations of batches whose sequences an earlier batch has."""
     rows = np.zeros(len(repeated), VIOLATION_DTYPE)
     rows["offset"] = table.base_offset[repeated]
     rows["last_offset"] = table.last_offset[repeated]
@@ -190,7 +190,7 @@ def duplicate_violations(table: HeaderTable, repeated: NDArray[np.int64]) -> Vio
 
 
 def join_violations(*parts: Violations) -> Violations:
-    """Put those of several pieces in order, and keep the first ones."""
+    """Merge the violations of several pieces in order, and keep the first."""
     parts = tuple(part for part in parts if len(part))
     if not parts:
         return no_violations()
@@ -200,9 +200,9 @@ def join_violations(*parts: Violations) -> Violations:
 
 # -- sequences that are missing in a piece of log, by producer id and epoch (PRD-1)
 #
-# A gap lies between sequences of one producer and epoch; or before the first one, which should be
-# 0, if an earlier epoch of that producer is in the log. Compaction of whole batches leaves gaps
-# too, and a producer that was forgotten (expired, or its batches removed) may go on with any
+# A gap is between sequences of one producer and epoch. It can also be before the first sequence,
+# which should be 0 if the log has an earlier epoch of that producer. Compaction of whole batches
+# leaves gaps as well. A forgotten producer (expired, or with removed batches) may continue with any
 # sequence.
 
 
@@ -210,9 +210,9 @@ class Gaps(NamedTuple):
     """Gaps as columns, by producer id, epoch and place.
 
     Attributes:
-        first_sequence, missing_count: of what is missing.
-        next_offset: base offset of the batch behind the gap; -1 if it has sequence 0.
-        before_offset: of a batch of the producer before the gap; -1: there is none.
+        first_sequence, missing_count: of the missing sequences.
+        next_offset: base offset of the batch after the gap. -1 if it has sequence 0.
+        before_offset: of a batch of the producer before the gap. -1 if there is none.
     """
 
     producer_id: Ints
@@ -228,8 +228,8 @@ def find_gaps(
 ) -> Gaps:
     """Return the gaps of a piece, by its sequence ranges and its rows of producers.
 
-    Settled epochs have none. If the piece `is_from_start` of a log, to which nothing was appended
-    before, the first sequence of each producer should be 0.
+    Settled epochs have none. If the piece `is_from_start` of a log without earlier appends, the
+    first sequence of each producer should be 0.
     """
     if not len(ranges.group):
         return Gaps._make(np.empty(0, np.int64) for _ in Gaps._fields)
@@ -238,7 +238,7 @@ def find_gaps(
     place = np.searchsorted(producers["producer_id"], ranges.producer_id)
     is_later = producers["first_data_epoch"][place] != ranges.producer_epoch
     gap_start = np.roll(ranges.end, 1)
-    # Nothing is missing before the first batch of the first epoch: what was before it is unknown.
+    # Before the first batch of the first epoch nothing is missing: earlier batches are unknown.
     gap_start[is_first] = np.where(
         is_later[ranges.group[is_first]] | is_from_start,
         np.minimum(ranges.start[is_first], 0),
@@ -257,48 +257,47 @@ def find_gaps(
     )
 
 
-# -- the mergeable summary of a contiguous piece of a partition's log
+# -- the mergeable summary of a contiguous piece of a partition's log.
 #
-# What is counted (all of it over batches with a right checksum)
-#   batches                 v2 batches and outer messages of v0 and v1
-#   records                 as the headers of v2 say; inside of v0 and v1 wrappers they are counted
-#   bytes                   of the batches, headers included
-#   control_batches         markers, and KRaft's own control batches
-#   transactional_batches   data batches of transactions (a marker is a control batch)
-# and of the rest: corrupt_batches, batches of believable length that give no records (LostRecords).
+# Counts over all batches with a right checksum:
+#   `batches`               v2 batches and outer messages of v0 and v1.
+#   `records`               from the headers of v2, counted inside of v0 and v1 wrappers.
+#   `bytes`                 of the batches, headers included.
+#   `control_batches`       markers, and KRaft's own control batches.
+#   `transactional_batches` data batches of transactions (a marker is a control batch).
+# Of the rest: corrupt_batches, batches of plausible length without records (LostRecords).
 #
-# By producer id              see `producer_summary`: transactions, epochs that fall (PRD-3), data
-#                             behind a marker, markers without data (TXO-2)
-# By producer id and epoch    see `sequence_ranges`, `settled_epochs`: sequences that are missing
-#                             (PRD-1) and batches whose sequence an
-#                               earlier one has at another offset
-#                             (PRD-2, duplicate_batches); none in the topics that coordinators write
-#                             (PROD-12)
-# By ranges of offsets        see `fingerprint`
+# By producer id. See `producer_summary`: transactions, decreasing epochs (PRD-3), data after a
+# marker, markers without data (TXO-2).
 #
-# All that is in the files counts, also below the log start offset and above the high watermark.
+# By producer id and epoch. See `sequence_ranges`, `settled_epochs`: missing sequences (PRD-1), and
+# batches whose sequence an earlier batch has at another offset (PRD-2, duplicate_batches). None in
+# the topics that coordinators write (PROD-12).
 #
-# A piece is summarized as if nothing were before it; `merge` resolves the seam. The summary of
-# the whole is the merged one of any pieces, byte for byte, in any order of merging. Its size
-# grows with producers, with open transactions, with violations and with gaps in sequences; not
-# with batches, nor (but for 8 bytes at most) with transactions that have ended. Two things cannot
-# be told without the batches: which of the right piece repeat sequences of the left one, and
-# which of them stand at offsets that the left one has passed. Then, which damage or duplicates
-# bring about, the right piece is read again.
+# By ranges of offsets. See `fingerprint`.
+#
+# Everything in the files counts, also below the log start offset and above the high watermark.
+#
+# A summary assumes that nothing is before its piece. `merge` resolves the seam. The merged summary
+# of any pieces equals the summary of the whole, byte for byte, in any order of merging. Its size
+# grows with producers, open transactions, violations and gaps in sequences. It does not grow with
+# batches, or (except for at most 8 bytes) with ended transactions. Two facts need the batches:
+# which of the right piece repeat sequences of the left, and which are at offsets that the left has
+# passed. In these cases, after damage or duplicates, the right piece is read again.
 
 
 NO_OFFSET = -1
 
 
 class SummaryRows(NamedTuple):
-    """Batches of a piece in log order, with what their headers do not say.
+    """Batches of a piece in log order, with facts that are not in their headers.
 
     Attributes:
         table: the headers.
-        marker: NO_MARKER, COMMIT or ABORT, by the record of a control batch.
-        records_count: of legacy messages too.
-        is_misplaced: the offset cannot be right, so that nothing can be said of duplicates.
-        is_lost: the checksum is right, and nobody can take the records (LostRecords).
+        marker: NO_MARKER, COMMIT or ABORT, from the record of a control batch.
+        records_count: of legacy messages as well.
+        is_misplaced: the offset cannot be right, so duplicates are unknown.
+        is_lost: the checksum is right, but the records are unreadable (LostRecords).
     """
 
     table: HeaderTable
@@ -324,17 +323,17 @@ class Counts(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where the batches of a piece lie; -1 is unknown.
+    """The offsets of the batches of a piece. -1 is unknown.
 
-    `first_offset` is the base offset of the first batch and `top_offset` the highest last offset of
-    all whose offset can be right.
+    `first_offset` is the base offset of the first batch. `top_offset` is the highest last offset of
+    all batches whose offset can be right.
     """
 
     first_offset: int = NO_OFFSET
     top_offset: int = NO_OFFSET
 
     def then(self, other: Extent) -> Extent:
-        """Return that of both pieces, `other` behind this one."""
+        """Return the extent of both pieces. `other` follows this piece."""
         if other.first_offset < 0 or self.first_offset < 0:
             return self if other.first_offset < 0 else other
         return Extent(self.first_offset, max(self.top_offset, other.top_offset))
@@ -343,7 +342,7 @@ class Extent(NamedTuple):
 class Summary(NamedTuple):
     """A contiguous piece of a partition's log.
 
-    `duplicate_batches` is None where the right piece would have had to be read again and could not.
+    `duplicate_batches` is None if the right piece had to be read again and could not be read.
     `producers` are rows of PRODUCER_DTYPE, `ended` of ENDED_DTYPE.
     """
 
@@ -357,7 +356,7 @@ class Summary(NamedTuple):
     fingerprint: Fingerprint = no_fingerprint()
 
     def gaps(self, *, is_from_start: bool = False) -> Gaps:
-        """Return the sequences that are missing (PRD-1); `is_from_start` as of `find_gaps`."""
+        """Return the missing sequences (PRD-1). For `is_from_start` see `find_gaps`."""
         return find_gaps(self.sequences.ranges, self.producers, is_from_start=is_from_start)
 
     def figures(self) -> dict[str, int | None]:
@@ -379,16 +378,16 @@ class Summary(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What a piece must know of all before it to tell its duplicates."""
+    """The facts about all earlier pieces that a piece needs to find its duplicates."""
 
     sequences: Sequences
     top_offset: int
 
 
 class Piece(NamedTuple):
-    """A summary, and how to read the piece again; None: it cannot be read any more.
+    """A summary, and a function that reads its piece again, or returns None if it cannot.
 
-    The summary that is read again has the sequences of all before it among its own.
+    The new summary includes the sequences of all earlier pieces.
     """
 
     summary: Summary
@@ -409,9 +408,9 @@ def merge(left: Piece, right: Piece) -> Piece:
 
 
 def merge_again(pieces: Iterable[Piece], before: Before) -> Summary | None:
-    """Read neighbouring pieces again, behind all that is before them, and join them.
+    """Read neighbouring pieces again, after all earlier pieces, and join them.
 
-    None if the first one cannot be read any more; its summary is not looked at.
+    None if the first piece cannot be read again. The first summary is not used.
     """
     whole: Summary | None = None
     for piece in pieces:
@@ -463,12 +462,12 @@ def _merge(left: Summary, piece: Piece, top_offset: int) -> Summary:
 
 
 class Summarizer:
-    """Summarizes the batches of one piece, given in blocks of any size.
+    """A builder of the summary of one piece, from blocks of any size.
 
     Args:
         has_sequences: sequence rules hold in this topic.
-        before: of the pieces before this one, for a piece that is read again. Batches at offsets
-            that are passed already must be given as misplaced.
+        before: the earlier pieces, if the piece is read again. Batches at passed offsets must be
+            given as misplaced.
     """
 
     def __init__(self, *, has_sequences: bool = True, before: Before | None = None) -> None:
@@ -479,15 +478,15 @@ class Summarizer:
         self._waiting_rows_count = 0
 
     def add(self, rows: SummaryRows) -> None:
-        """Take the next batches. Small blocks are put together: joining costs by producer."""
+        """Take the next batches. Joins small blocks first: each join costs time per producer."""
         self._waiting.append(rows)
         self._waiting_rows_count += rows.table.row_count
-        # As many as there are producers, or a million of them would be joined again and again.
+        # At least as many rows as producers: otherwise it would join a million of them each time.
         if self._waiting_rows_count >= max(MAX_BLOCK_ROWS, len(self._whole.producers)):
             self._take_waiting()
 
     def finish(self) -> Summary:
-        """Return the summary of all that was added."""
+        """Return the summary of all batches."""
         self._take_waiting()
         return self._whole._replace(sequences=self._tracker.finish())
 

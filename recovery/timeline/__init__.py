@@ -1,6 +1,6 @@
-"""What happened in a partition, by time and by offset: how much, transactions, producers.
+"""The history of a partition, by time and by offset: volume, transactions, producers.
 
-Made of the headers that a check, or an audit, reads anyway; pieces of a log add up.
+It comes from the headers that a check or an audit reads anyway. Pieces of a log add up.
 
 From the entry down: piece, spans.
 """

@@ -1,4 +1,4 @@
-"""The timeline of a contiguous piece of log: kept, joined with its neighbour, and as bytes."""
+"""The timeline of a contiguous piece of log: its contents, its join, and its bytes."""
 
 from __future__ import annotations
 
@@ -52,16 +52,15 @@ if TYPE_CHECKING:
     Rows = NDArray[Any]
 
 
-# -- what is kept of a contiguous piece of a partition's log, and how two neighbours are joined
+# -- the contents for a contiguous piece of a partition's log, and the join of two neighbours.
 #
-# The time of a batch is the greatest timestamp in it. Batches with a right checksum count, all
-# that are in the files: below the log start and above the high watermark, too; of transactions
-# only what does not end below the log start that was given. Headers are all that is looked at: a
-# compressed message of v0 or v1 counts as one record.
+# The time of a batch is the greatest timestamp in it. All batches with a right checksum count, also
+# below the log start and above the high watermark. Transactions that end below the given log start
+# do not count. Only headers are read: a compressed message of v0 or v1 counts as one record.
 #
-# Bins by time and by offset have the same columns of a batch, so that each axis can be told in
-# terms of the other. Where timestamps go back is seen in the bins by offset: a bin with a time
-# below one that an earlier bin has had.
+# Bins by time and by offset have the same columns of a batch, so each axis can be expressed in
+# terms of the other. Decreasing timestamps show in the bins by offset: a bin has a lower time than
+# an earlier bin.
 
 
 VOLUME_SUMS = ("batches", "records", "bytes")
@@ -91,18 +90,18 @@ EPOCH_DTYPE = np.dtype(
         ("pos", "<i8"),
     ]
 )
-WAITING_ROWS = 8_192  # short tables are put together: each costs some hundred calls of numpy
+WAITING_ROWS = 8_192  # short tables are joined: each costs some hundred calls of numpy
 
 
 class Timeline(NamedTuple):
     """A contiguous piece of a partition's log.
 
     Attributes:
-        by_time, by_offset: bins of VOLUME; batches without a time are in neither bin by time.
-        segments: rows of SEGMENT_DTYPE in log order; those without a batch are left out.
-        epochs: rows of EPOCH_DTYPE: where the leader epoch changes, in log order; what is joined
-            begins with that of its first batch.
-        last_epoch: of the last batch; -1: none.
+        by_time, by_offset: bins of VOLUME. Batches without a time are in no bin by time.
+        segments: rows of SEGMENT_DTYPE in log order, without segments that have no batch.
+        epochs: rows of EPOCH_DTYPE: where the leader epoch changes, in log order. The first row of
+            a right piece is its first batch's epoch.
+        last_epoch: of the last batch. -1: none.
         producers: rows of `producers.PRODUCER_DTYPE`.
     """
 
@@ -116,7 +115,7 @@ class Timeline(NamedTuple):
 
 
 def no_timeline() -> Timeline:
-    """Return that of nothing."""
+    """Return an empty timeline."""
     return Timeline(
         by_time=no_bins(VOLUME),
         by_offset=no_bins(VOLUME),
@@ -129,7 +128,7 @@ def no_timeline() -> Timeline:
 
 
 def join_timelines(left: Timeline, right: Timeline, volume: Layout = VOLUME) -> Timeline:
-    """Join two neighbours; the whole is the same in any order of joining."""
+    """Join two neighbours. The whole is the same in any order of joining."""
     return Timeline(
         by_time=join_bins(volume, left.by_time, right.by_time),
         by_offset=join_bins(volume, left.by_offset, right.by_offset),
@@ -150,7 +149,7 @@ def join_all(pieces: Iterable[Timeline]) -> Timeline:
 
 
 def with_fewer_bins(timeline: Timeline, max_bins: int) -> Timeline:
-    """Return a timeline for a smaller picture: of very many there is not room for all bins."""
+    """Return a timeline for a smaller picture, which does not have room for all bins."""
     return timeline._replace(
         by_time=widened(VOLUME, timeline.by_time, max_bins),
         by_offset=widened(VOLUME, timeline.by_offset, max_bins),
@@ -176,7 +175,7 @@ def _join_segments(left: Rows, right: Rows) -> Rows:
 
 
 def _earlier(one: int, other: int) -> int:
-    """The smaller of two times, of which -1 is none."""
+    """Return the smaller of two times. -1 is no time."""
     if one < 0 or other < 0:
         return max(one, other)
     return min(one, other)
@@ -188,14 +187,14 @@ def _join_epochs(left: Timeline, right: Timeline) -> Rows:
 
 
 class TimelineBuilder:
-    """Takes the good batches of a piece of log, in blocks of any size."""
+    """A builder that takes the good batches of a piece of log, in blocks of any size."""
 
     def __init__(self, log_start_offset: int = 0, max_bins: int = VOLUME.max_bins) -> None:
         """Begin.
 
         Args:
-            log_start_offset: batches that end below it are of no transaction.
-            max_bins: by time, and by offset; as `with_fewer_bins` would have it, in one step.
+            log_start_offset: batches that end below it belong to no transaction.
+            max_bins: by time, and by offset, as in `with_fewer_bins`, but in one step.
         """
         self._log_start_offset = log_start_offset
         self._volume = VOLUME._replace(max_bins=min(max_bins, VOLUME.max_bins))
@@ -209,8 +208,8 @@ class TimelineBuilder:
 
         Args:
             table: their headers.
-            marker: what control batches are: COMMIT or ABORT, NO_MARKER for all other rows.
-            segment: base offset of the segment that they lie in.
+            marker: COMMIT or ABORT for control batches, NO_MARKER for all other rows.
+            segment: base offset of their segment.
         """
         if segment != self._segment or self._waiting_count >= WAITING_ROWS:
             self._flush()
@@ -221,7 +220,7 @@ class TimelineBuilder:
             self._flush()
 
     def finish(self) -> Timeline:
-        """Return what all of it comes to."""
+        """Return the timeline of all batches."""
         self._flush()
         return self._whole
 
@@ -235,7 +234,7 @@ class TimelineBuilder:
             table = type(table)._make(map(np.concatenate, tables))
             marker = np.concatenate([each for _, each in waiting])
         if table.row_count:
-            # Bins are at least as wide as they are already: narrower ones would only be joined.
+            # Bins are at least as wide as now: narrower bins would only be joined.
             widths = self._whole.by_time.width_bits, self._whole.by_offset.width_bits
             place = self._segment, self._log_start_offset
             found = _timeline_of(table, marker, place, widths, self._volume)
@@ -276,7 +275,7 @@ def _timeline_of(
 
 
 def _segment_of(table: HeaderTable, segment: int, by_time: Ints, by_offset: Ints) -> Rows:
-    """Sum up the values of the bins, of which there are fewer."""
+    """Sum up the values of the bins, which are fewer than the batches."""
     row = np.zeros(1, SEGMENT_DTYPE)
     row["base_offset"] = segment
     sums = by_offset[:, : len(VOLUME_SUMS)].sum(axis=0)
@@ -328,10 +327,10 @@ def _spans_of(
     )
 
 
-# -- timelines as bytes, to be sent between processes or kept for the next run
+# -- timelines as bytes, to send between processes or to keep for the next run
 
 
-# What is in the bytes, in their order: rows, then bins with the layout of their values.
+# The order of the contents: rows, then bins with the layout of their values.
 ROW_DTYPES = (SEGMENT_DTYPE, EPOCH_DTYPE, PRODUCER_DTYPE, EDGE_DTYPE, SPAN_DTYPE, ENDED_DTYPE)
 LAYOUTS = (VOLUME, VOLUME, COMMITTED)
 COLUMN_NAMES = {
@@ -342,7 +341,7 @@ COMPRESSION_LEVEL = 1
 
 
 def pack_timeline(read: ReadTimeline) -> bytes:
-    """Encode a timeline. Equal ones give equal bytes."""
+    """Encode a timeline. Equal timelines give equal bytes."""
     from msgpack import packb
 
     timeline, spans = read.timeline, read.timeline.spans
@@ -364,7 +363,7 @@ def _packed_bins(bins: Bins) -> list[Any]:
 
 
 def unpack_timeline(data: bytes) -> ReadTimeline:
-    """Decode what `pack_timeline` made. Raises CorruptError: it is nothing of that kind."""
+    """Decode the output of `pack_timeline`. Raises CorruptError if it is no timeline."""
     from msgpack import unpackb
 
     try:
@@ -398,19 +397,18 @@ def _bins_of(layout: Layout, width_bits: int, key: bytes, values: bytes) -> Bins
     return Bins(width_bits, keys, table.reshape(len(keys), layout.columns))
 
 
-# -- the timeline of a part of a log that is read by itself, and what it must know of what is
-#    before
+# -- the timeline of a separately read part of a log, and what it needs from the part before.
 #
-# A batch whose offset cannot be right is taken for one behind the batch before it. Where a part
-# begins with such a batch, the part before knows that offset: then it is read once more.
+# A batch whose offset cannot be right is placed after the previous batch. If a part begins with
+# such a batch, the previous part has that offset. Then the part is read again.
 
 
 class ReadTimeline(NamedTuple):
-    """What a part of a log says.
+    """The timeline of a part of a log.
 
     Attributes:
-        floor_offset: one above its last batch with a right offset; -1: it has none.
-        needs_floor: it begins with batches whose offsets only what is before can tell.
+        floor_offset: one above its last batch with a right offset. -1: it has none.
+        needs_floor: it begins with batches whose offsets depend on the part before.
     """
 
     timeline: Timeline
@@ -428,11 +426,11 @@ def join_read(left: ReadTimeline, right: ReadTimeline) -> ReadTimeline:
 
 
 class PlacedOffsets:
-    """Puts offsets that cannot be right in their place, table by table.
+    """A corrector of offsets that cannot be right, table by table.
 
     Attributes:
-        floor_offset: one above the last batch with a right offset so far; -1: there was none.
-        was_needed: it was asked for when there was none.
+        floor_offset: one above the last batch with a right offset so far. -1: there is none.
+        was_needed: it was needed when there was none.
     """
 
     def __init__(self, floor_offset: int = -1) -> None:
@@ -440,7 +438,7 @@ class PlacedOffsets:
         self.was_needed = False
 
     def put_right(self, table: HeaderTable, doubtful: AbstractSet[int]) -> HeaderTable:
-        """Return a table of good batches with offsets to go by; `doubtful`: positions."""
+        """Return a table of good batches with usable offsets. `doubtful`: positions."""
         is_placed = np.ones(table.row_count, np.bool_)
         if doubtful and table.row_count:
             is_placed = ~np.isin(table.pos, list(doubtful))
@@ -452,7 +450,7 @@ class PlacedOffsets:
 
 
 class TimelineReading:
-    """Takes the batches of a part of a log in their order."""
+    """A reading that takes the batches of a part of a log in order."""
 
     def __init__(
         self,
@@ -466,8 +464,8 @@ class TimelineReading:
 
         Args:
             log_start_offset: see `TimelineBuilder`.
-            floor_offset: as `ReadTimeline` has it of all before, where that is known.
-            is_built: False: only offsets are put right, and the timeline stays empty.
+            floor_offset: as in `ReadTimeline` of all earlier parts, if known.
+            is_built: False: only correct offsets, and leave the timeline empty.
             max_bins: see `TimelineBuilder`.
         """
         self._builder = TimelineBuilder(log_start_offset, max_bins)
@@ -481,12 +479,12 @@ class TimelineReading:
         segment: int,
         doubtful: AbstractSet[int],
     ) -> HeaderTable:
-        """Take batches with right checksums; returns them with offsets to go by.
+        """Take batches with right checksums. Return them with usable offsets.
 
         Args:
             table: their headers.
             kinds: see `marker_kinds`.
-            segment: base offset of the segment that they lie in.
+            segment: base offset of their segment.
             doubtful: positions of batches whose offset cannot be right.
         """
         table = self._placed.put_right(table, doubtful)
@@ -495,22 +493,22 @@ class TimelineReading:
         return table
 
     def finish(self) -> ReadTimeline:
-        """Return what all of it comes to."""
+        """Return the timeline of all batches."""
         placed = self._placed
         return ReadTimeline(self._builder.finish(), placed.floor_offset, placed.was_needed)
 
 
 def marker_kinds(count: int, markers: MarkerColumns) -> NDArray[np.int8]:
-    """Return of each of `count` batches COMMIT or ABORT, NO_MARKER where it is no end marker."""
+    """Return COMMIT or ABORT for each of `count` batches, NO_MARKER if it is no end marker."""
     kinds = np.full(count, NO_MARKER, np.int8)
     kinds[markers.row] = np.where(markers.is_commit, COMMIT, ABORT)
     return kinds
 
 
 def kind_by_key(segment: Segment, batch: ScannedBatch) -> int:
-    """Tell by its key alone what a control batch is that a broker cannot read as a marker.
+    """Return the kind of a control batch from its key alone, if a broker cannot read the marker.
 
-    A consumer goes by it.
+    A consumer uses the key alone.
     """
     try:
         is_commit = marker_is_commit(segment, batch)

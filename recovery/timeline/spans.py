@@ -1,9 +1,8 @@
-"""What happened in a piece of log, in bins: sums, producers, transactions.
+"""The history of a piece of log in bins: sums, producers, transactions.
 
-A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole
-are as narrow as they can be with at most so many of them, whatever pieces it is put together
-from: a piece has no more bins than the whole at the same width, so none is wider than the
-whole's.
+A bin has all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole are
+as narrow as the limit of their number allows, however it was joined. A piece has no more bins than
+the whole at the same width, so no bin is wider than the bins of the whole.
 """
 
 from __future__ import annotations
@@ -28,15 +27,16 @@ if TYPE_CHECKING:
     Rows = Any  # NDArray of structured rows: as such, type checkers need seconds for each module
 
 
-# -- which transactions of a partition ended how, in two bits each
+# -- the outcomes of a partition's transactions, in two bits each.
 #
-# Kept to see whether other partitions ended the same transaction otherwise. That can be said of a
-# transaction whose marker has a higher epoch than its data (version 2 always, before that only
-# when the coordinator fenced the producer, TXN-7): no other transaction has that epoch.
+# They show whether other partitions ended the same transaction differently. This is possible for a
+# transaction whose marker has a higher epoch than its data: no other transaction has that epoch.
+# Version 2 always has such markers, older versions only if the coordinator fenced the producer
+# (TXN-7).
 
 
 WORD_BITS = 64
-# A row for 64 epochs of one producer; bit k is epoch 64 * word + k. By producer id and word.
+# A row for 64 epochs of one producer. Bit k is epoch 64 * word + k. By producer id and word.
 ENDED_DTYPE = np.dtype(
     [("producer_id", "<i8"), ("word", "<i2"), ("committed", "<u8"), ("aborted", "<u8")]
 )
@@ -45,7 +45,7 @@ ENDED_DTYPE = np.dtype(
 class EndedEpochs(NamedTuple):
     """Transactions that a marker of a higher epoch ended: such an epoch ends one transaction only.
 
-    One row each; `epoch` is the marker's.
+    One row each. `epoch` is the marker's.
     """
 
     producer_id: NDArray[np.int64]
@@ -54,12 +54,12 @@ class EndedEpochs(NamedTuple):
 
 
 def no_ended_rows() -> EndedRows:
-    """Return the rows of a piece where no such transaction ended."""
+    """Return the rows of a piece in which no such transaction ended."""
     return np.empty(0, ENDED_DTYPE)
 
 
 def ended_rows(ended: EndedEpochs) -> EndedRows:
-    """Pack transactions that ended."""
+    """Pack ended transactions."""
     rows = np.zeros(len(ended.epoch), ENDED_DTYPE)
     rows["producer_id"] = ended.producer_id
     rows["word"] = ended.epoch // WORD_BITS
@@ -70,7 +70,7 @@ def ended_rows(ended: EndedEpochs) -> EndedRows:
 
 
 def join_ended(*parts: EndedRows) -> EndedRows:
-    """Put the transactions of several pieces together."""
+    """Join the ended transactions of several pieces."""
     parts = tuple(part for part in parts if len(part))
     if len(parts) <= 1:
         return parts[0] if parts else no_ended_rows()
@@ -91,7 +91,7 @@ def _united(rows: EndedRows) -> EndedRows:
 
 
 def epochs_of(words: NDArray[np.uint64], rows: EndedRows) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return row and epoch of each bit that is set in `words`, a word for each of the rows."""
+    """Return row and epoch of each bit that is set in `words`, one word per row."""
     bits = (words[:, None] >> np.arange(WORD_BITS, dtype=np.uint64)) & np.uint64(1)
     place, bit = np.nonzero(bits)
     return place, rows["word"][place].astype(np.int64) * WORD_BITS + bit
@@ -101,11 +101,11 @@ def epochs_of(words: NDArray[np.uint64], rows: EndedRows) -> tuple[NDArray[Any],
 
 
 MAX_KEY_BITS = 63
-MARKED_BINS = 8  # times as many as may be there: looked at before anything is sorted
+MARKED_BINS = 8  # limit of bins before a sort, in multiples of the allowed number
 
 
 class Layout(NamedTuple):
-    """What of the rows is kept: sums, smallest and greatest values, each a number of columns."""
+    """The columns of bins: sums, smallest and greatest values, each a number of columns."""
 
     sums: int
     lows: int
@@ -114,12 +114,12 @@ class Layout(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """How many columns a row has beside its key."""
+        """The number of columns of a row besides its key."""
         return self.sums + self.lows + self.highs
 
 
 class Bins(NamedTuple):
-    """Bins that hold anything, by key; `values` has a row for each and the columns of a Layout."""
+    """Non-empty bins, by key. `values` has a row per bin and the columns of a Layout."""
 
     width_bits: int
     key: Ints
@@ -127,12 +127,12 @@ class Bins(NamedTuple):
 
 
 def no_bins(layout: Layout) -> Bins:
-    """Return those of nothing."""
+    """Return empty bins."""
     return Bins(0, np.empty(0, np.int64), np.empty((0, layout.columns), np.int64))
 
 
 def bin_rows(layout: Layout, key: Ints, columns: Sequence[Ints], width_bits: int = 0) -> Bins:
-    """Put rows into bins; `key` and `columns` have a value for each row.
+    """Put rows into bins. `key` and `columns` have a value per row.
 
     Args:
         layout: of `columns`, in its order.
@@ -147,10 +147,10 @@ def bin_rows(layout: Layout, key: Ints, columns: Sequence[Ints], width_bits: int
 
 
 def _certain_width(key: Ints, max_bins: int, width_bits: int) -> int:
-    """Return a width that the bins have at least; most often it is theirs.
+    """Return a lower bound for the width of the bins, most often their exact width.
 
-    It takes one mark for each row in a short table, where sorting keys that are out of order, and
-    summing up bins of no use, takes much longer.
+    It takes one mark per row in a short table. Sorting unordered keys and summing up useless bins
+    would take much longer.
     """
     if len(key) <= max_bins:
         return width_bits
@@ -162,7 +162,7 @@ def _certain_width(key: Ints, max_bins: int, width_bits: int) -> int:
     is_used = np.zeros((high >> wide) - (low >> wide) + 1, np.bool_)
     is_used[bins] = True
     if np.count_nonzero(is_used) <= max_bins:
-        return width_bits  # what is far from all else makes it wide: narrower ones may do
+        return width_bits  # distant keys make this width too wide: a narrower width may do
     used = np.flatnonzero(is_used) + (low >> wide)
     while len(used) > max_bins and wide < MAX_KEY_BITS:
         used >>= 1
@@ -172,7 +172,7 @@ def _certain_width(key: Ints, max_bins: int, width_bits: int) -> int:
 
 
 def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
-    """Join those of two pieces."""
+    """Join the bins of two pieces."""
     if not len(left.key) or not len(right.key):
         return left if len(left.key) else right
     width_bits = max(left.width_bits, right.width_bits)
@@ -182,7 +182,7 @@ def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
 
 
 def widened(layout: Layout, bins: Bins, max_bins: int) -> Bins:
-    """Return the same in fewer bins."""
+    """Return the same contents in fewer bins."""
     if len(bins.key) <= max_bins:
         return bins
     fewer = layout._replace(max_bins=max_bins)
@@ -192,12 +192,12 @@ def widened(layout: Layout, bins: Bins, max_bins: int) -> Bins:
 def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:
     if (key[1:] < key[:-1]).any():
         order = group_rows(key)
-        # Some columns are given twice: a time is the least and the greatest of its row.
+        # Some columns occur twice: a time is the least and the greatest of its row.
         sorted_columns = {id(each): each[order] for each in {id(c): c for c in columns}.values()}
         key, columns = key[order], [sorted_columns[id(each)] for each in columns]
     key, columns = _runs(layout, key, columns)
     while len(key) > layout.max_bins and width_bits < MAX_KEY_BITS:  # below 0 and above stay two
-        # What is certainly needed at once: a step halves the number of bins at most.
+        # Widen by the certain minimum at once: a step at most halves the number of bins.
         step = min(((len(key) - 1) // layout.max_bins).bit_length(), MAX_KEY_BITS - width_bits)
         width_bits += step
         key, columns = _runs(layout, key >> step, columns)
@@ -205,7 +205,7 @@ def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints])
 
 
 def _runs(layout: Layout, key: Ints, columns: Sequence[Ints]) -> tuple[Ints, Sequence[Ints]]:
-    """Put neighbours with one key together."""
+    """Join neighbours with the same key."""
     is_first = np.ones(len(key), np.bool_)
     np.not_equal(key[1:], key[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)
@@ -220,10 +220,11 @@ def _runs(layout: Layout, key: Ints, columns: Sequence[Ints]) -> tuple[Ints, Seq
     return key[starts], summed
 
 
-# -- what each producer id has written in a piece of log: from where to where, and how much
+# -- the range and volume that each producer id has written in a piece of log.
 #
-# `irregular` counts batches whose sequence does not follow that of the batch before of the same
-# producer, or whose epoch is lower: where there is none, no batch repeats another one's sequences.
+# The column `irregular` counts batches whose sequence does not follow the previous batch of the
+# same producer, or whose epoch is lower. Without any, no batch repeats the sequences of another
+# batch.
 
 
 PRODUCER_DTYPE = np.dtype(
@@ -248,12 +249,12 @@ _SUMS = ("batches", "records", "bytes", "transactional_batches", "irregular")
 
 
 def no_producers() -> Rows:
-    """Return those of nothing."""
+    """Return no producers."""
     return np.empty(0, PRODUCER_DTYPE)
 
 
 def find_producers(table: HeaderTable, records: Ints) -> Rows:
-    """Sum up the data batches of a table by producer id; `records`: of each batch."""
+    """Sum up the data batches of a table by producer id. `records` has a value per batch."""
     is_data = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK == 0)
     is_data &= table.producer_id >= 0
     rows = np.flatnonzero(is_data)
@@ -273,7 +274,7 @@ def find_producers(table: HeaderTable, records: Ints) -> Rows:
     following = table.last_offset - table.base_offset
     following += table.base_sequence
     following += 1
-    following &= MAX_SEQUENCE  # behind the last one 0 comes
+    following &= MAX_SEQUENCE  # 0 follows the last sequence
     following, sequence = following[rows], table.base_sequence[rows]
     is_transactional = table.attributes & TRANSACTIONAL_MASK != 0
     for name, values in (
@@ -305,7 +306,7 @@ def _irregular(
 
 
 def united_ids(left: Ints, right: Ints) -> Ints:
-    """Return the ids of both, each once; both ascend."""
+    """Return the ids of both, each once. Both ascend."""
     if np.array_equal(left, right):
         return left
     ids = np.sort(np.concatenate((left, right)))
@@ -313,7 +314,7 @@ def united_ids(left: Ints, right: Ints) -> Ints:
 
 
 def join_producers(left: Rows, right: Rows) -> Rows:
-    """Join those of two neighbouring pieces."""
+    """Join the producers of two neighbouring pieces."""
     if not len(left) or not len(right):
         return left if len(left) else right
     ids = united_ids(left["producer_id"], right["producer_id"])
@@ -339,16 +340,15 @@ def join_producers(left: Rows, right: Rows) -> Rows:
     return joined
 
 
-# -- transactions of a piece of log: all that were aborted, or are open, by themselves; others
-#    summed
+# -- transactions of a piece of log: each aborted or open one, and sums of the others.
 #
-# A transaction is what a producer has written up to its next end marker (RC-5, TXN-1). What a
-# piece begins with may belong to a transaction of the piece before: of each producer the batches
-# up to its first marker (`head`) and those behind its last one (`tail`) are kept apart until the
-# neighbours are known. Between them all is final.
+# A transaction is everything that a producer writes up to its next end marker (RC-5, TXN-1). The
+# first batches of a piece may belong to a transaction of the previous piece. So for each producer
+# the batches up to its first marker (`head`) and after its last (`tail`) are kept separately until
+# the neighbours are known. Everything in between is final.
 #
-# Committed transactions are summed up by their first offset in at most MAX_COMMITTED bins: while
-# they are fewer, each has a bin of its own, and is there whole.
+# Committed transactions are summed up by their first offset in at most MAX_COMMITTED bins. While
+# they are fewer, each has a bin of its own with all its data.
 
 
 MAX_COMMITTED = 2000
@@ -360,7 +360,7 @@ _PART = [
     ("last_offset", "<i8"),
     ("first_timestamp_ms", "<i8"),
     ("last_timestamp_ms", "<i8"),
-    ("segment", "<i8"),  # where the first batch lies: base offset, and position
+    ("segment", "<i8"),  # place of the first batch: base offset, and position
     ("pos", "<i8"),
     ("epoch", "<i2"),  # of the last batch
 ]
@@ -368,11 +368,11 @@ PART_DTYPE = np.dtype(_PART)
 MARKER_DTYPE = np.dtype(
     [("kind", "i1"), ("epoch", "<i2"), ("offset", "<i8"), ("timestamp_ms", "<i8")]
 )
-# `batches` is 0 where a marker ended nothing; `marker.kind` NO_MARKER where there is none.
+# `batches` is 0 if a marker ended nothing. `marker.kind` is NO_MARKER if there is none.
 SPAN_DTYPE = np.dtype([("producer_id", "<i8"), ("data", PART_DTYPE), ("marker", MARKER_DTYPE)])
 EDGE_DTYPE = np.dtype([*SPAN_DTYPE.descr, ("tail", PART_DTYPE)])
 
-# Of a bin of committed transactions.
+# Columns of a bin of committed transactions.
 COMMITTED_SUMS = ("transactions", "batches", "records", "bytes")
 COMMITTED_LOWS = ("first_offset", "first_timestamp_ms", "producer_id", "epoch", "segment", "pos")
 COMMITTED_HIGHS = ("marker_offset", "marker_timestamp_ms", "last_producer_id", "last_epoch")
@@ -387,10 +387,10 @@ class Spans(NamedTuple):
 
     Attributes:
         edges: rows of EDGE_DTYPE by producer id: the head with the marker that ends it, and the
-            tail, which is empty as long as there was no marker.
+            tail, which is empty until the first marker.
         aborted: rows of SPAN_DTYPE, by the offset of the marker.
         committed: bins by first offset.
-        ended: rows of ENDED_DTYPE: how those ended, committed ones too, whose epoch is no other's.
+        ended: rows of ENDED_DTYPE: the outcomes of all transactions with an epoch of their own.
     """
 
     edges: Rows
@@ -400,7 +400,7 @@ class Spans(NamedTuple):
 
 
 class SpanEvents(NamedTuple):
-    """Transactional data batches and end markers in log order; `marker` is NO_MARKER for data."""
+    """Transactional data batches and end markers in log order. `marker` is NO_MARKER for data."""
 
     producer_id: Ints
     epoch: NDArray[np.int16]
@@ -415,7 +415,7 @@ class SpanEvents(NamedTuple):
 
 
 def no_spans() -> Spans:
-    """Return those of nothing."""
+    """Return no transactions."""
     return Spans(
         edges=np.empty(0, EDGE_DTYPE),
         aborted=np.empty(0, SPAN_DTYPE),
@@ -460,7 +460,7 @@ def find_spans(events: SpanEvents) -> Spans:
 
 
 def _parts(events: SpanEvents, starts: Ints, lasts: Ints) -> Rows:
-    """Sum up batches [start, last]; empty where the last one is before the start."""
+    """Sum up batches [start, last]. Empty if the last is before the start."""
     parts = np.zeros(len(starts), PART_DTYPE)
     has = np.flatnonzero(lasts >= starts)
     first, last = starts[has], lasts[has]
@@ -479,7 +479,7 @@ def _parts(events: SpanEvents, starts: Ints, lasts: Ints) -> Rows:
 
 
 class _Settled(NamedTuple):
-    """Spans that markers have ended, by how they did; see `Spans`."""
+    """Spans that markers have ended, by outcome. See `Spans`."""
 
     aborted: Rows
     committed: Bins
@@ -487,7 +487,7 @@ class _Settled(NamedTuple):
 
 
 def _settled(spans: Rows) -> _Settled:
-    """Part them; a marker that ends nothing is no transaction."""
+    """Split spans by outcome. A marker that ends nothing is no transaction."""
     spans = spans[spans["data"]["batches"] > 0]
     is_commit = spans["marker"]["kind"] == COMMIT
     raised = spans[spans["marker"]["epoch"] > spans["data"]["epoch"]]
@@ -518,8 +518,8 @@ def _committed_bins(spans: Rows) -> Bins:
 
 
 def join_spans(left: Spans, right: Spans) -> Spans:
-    """Join those of two neighbouring pieces."""
-    if not len(left.edges) or not len(right.edges):  # then it has no transactional producers
+    """Join the transactions of two neighbouring pieces."""
+    if not len(left.edges) or not len(right.edges):  # no transactional producers in one piece
         return left if len(left.edges) else right
     ids = united_ids(left.edges["producer_id"], right.edges["producer_id"])
     has_left, before = _spread(left.edges, ids)
@@ -528,10 +528,10 @@ def join_spans(left: Spans, right: Spans) -> Spans:
     both = np.flatnonzero(has_left & has_right)
     before, after = before[both], after[both]
     joined = before.copy()
-    is_marked = before["marker"]["kind"] != NO_MARKER  # what is open at the seam is the tail
+    is_marked = before["marker"]["kind"] != NO_MARKER  # the tail is open at the seam
     ends = after["marker"]["kind"] != NO_MARKER
     opened = _put_together(np.where(is_marked, before["tail"], before["data"]), after["data"])
-    # No marker before the seam: the head goes on.
+    # Without a marker before the seam, the head continues.
     grows = ~is_marked
     joined["data"][grows] = opened[grows]
     joined["marker"][grows] = after["marker"][grows]
@@ -574,7 +574,7 @@ def _put_together(first: Rows, second: Rows) -> Rows:
 
 
 class EndedSpans(NamedTuple):
-    """The transactions of a whole log: nothing is before it.
+    """The transactions of a whole log, with nothing before it.
 
     Attributes:
         open: rows of SPAN_DTYPE without a marker, by first offset.
@@ -588,9 +588,9 @@ class EndedSpans(NamedTuple):
 
 
 def settle(spans: Spans) -> EndedSpans:
-    """Take what the log begins with for its beginning."""
+    """Settle the spans at the beginning: nothing is before the log."""
     edges = spans.edges
-    if not len(edges):  # nobody has written in a transaction
+    if not len(edges):  # no producer has written in a transaction
         return EndedSpans(
             open=np.empty(0, SPAN_DTYPE),
             aborted=spans.aborted,

@@ -1,6 +1,4 @@
-"""What became of each transaction.
-
-Committed, aborted, open or unknown, and what readers are given of it.
+"""The outcome of each transaction (committed, aborted, open or unknown), and what readers get.
 
 From the entry down: abort, view, isolation, open_transactions, outcomes, unknown_ends, events.
 """

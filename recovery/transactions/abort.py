@@ -1,4 +1,4 @@
-"""Plan the marker that ends an open transaction (TXO-1), and may it be committed from outside."""
+"""Plan the marker that ends an open transaction (TXO-1), and judge a commit from outside."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from storage.formats.transaction_state import TransactionState
 
 
-# -- what a coordinator would append to a partition, as the files of a plan
+# -- the batches that a coordinator would append to a partition, as the files of a plan.
 #
-# It goes into new segments: a log may be rolled at any time (ROLL-1), so the `.log` that is there
-# keeps every byte, and undo is to take the new files away. Beside each new one stand the files of
-# a clean stop: both indexes, `.txnindex` with what was aborted (TXN-6), the snapshot at its end.
+# They go into new segments, since a log may be rolled at any time (ROLL-1). The existing `.log`
+# keeps every byte, and undo removes the new files. Each new `.log` has the files of a clean stop:
+# both indexes, `.txnindex` with aborted transactions (TXN-6), the snapshot at its end.
 
 
 class _FilesStore(PlannedStore):
-    """Keeps what would be written.
+    """A store that keeps the planned contents.
 
     Attributes:
-        contents: by file name, in the order in which a writer makes the files.
+        contents: by file name, in the order in which a writer creates the files.
     """
 
     def __init__(self, directory: str) -> None:
@@ -83,18 +83,18 @@ class _FilesStore(PlannedStore):
 
 
 class PlannedAppends:
-    """The end of one partition directory, and what is appended there. Reads only.
+    """The end of one partition directory, and the batches to append there. Reads only.
 
     Args:
         directory: of the partition.
-        tail: its end; closed, or as it will be when its recovery was carried out.
+        tail: its end, closed or as after its recovery.
         config: the topic's settings.
-        leader_epoch: what batches are stamped with.
-        now_ms: the clock, which stands still: copies of a partition get the same bytes.
+        leader_epoch: of the batches.
+        now_ms: the clock, which stands still: all replicas of a partition get the same bytes.
         expiration_ms: producer.id.expiration.ms.
 
     Attributes:
-        writer: takes the batches; the first one opens a segment, unless the last one is empty.
+        writer: takes the batches. The first batch opens a segment, unless the last is empty.
     """
 
     def __init__(
@@ -126,14 +126,14 @@ class PlannedAppends:
 
     @property
     def last_stable_offset(self) -> int:
-        """Behind what was appended, with everything replicated."""
+        """The last stable offset after the appended batches, with everything replicated."""
         first_undecided = self.writer.producers.first_undecided_offset
         return self.writer.end_offset if first_undecided is None else first_undecided
 
     def steps(self, reason: str) -> list[list[Step]]:
-        """Close it, and give the files that are made or replaced: a list for each new segment.
+        """Close the log, and return the new or replaced files: a list per new segment.
 
-        In each the `.log` comes before what is derived from it. One that has the planned content
+        In each list the `.log` comes before its derived files. A `.log` with the planned content
         already is left out.
         """
         self.writer.close()
@@ -148,39 +148,39 @@ class PlannedAppends:
 
 
 def _is_there(step: Step) -> bool:
-    """Whether a file has the planned content already."""
+    """Return whether a file has the planned content already."""
     if step.before is None or step.before.file_bytes != step.after_bytes:
         return False
     return Path(step.path).read_bytes() == step.content
 
 
 def with_recovery(recovery: Iterable[Step], appended: Iterable[Step]) -> Iterator[Step]:
-    """Put the steps of a recovery before those of what is appended; a file is changed once."""
+    """Yield the steps of a recovery before the appended files. Each file changes once."""
     appended = list(appended)
     touched = {each.path for each in appended}
     yield from (each for each in recovery if each.path not in touched)
     yield from appended
 
 
-# -- plan the ABORT markers that end open transactions of one partition (TXO-1)
+# -- plan the ABORT markers that end open transactions of one partition (TXO-1).
 #
-# A marker is the one that a coordinator would have written: with the epoch of the data and the
-# epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's
-# own tool has it. All go into one new segment, as long as there is room (`PlannedAppends`).
+# A marker is the same as from a coordinator. It has the epoch of the data. It has the coordinator
+# epoch of the producer's last marker here (0 without one), as in Kafka's own tool. All markers go
+# into one new segment if there is room (`PlannedAppends`).
 
 
 REASON = "a segment with the ABORT marker"
 
 
 class PlannedMarkers(NamedTuple):
-    """What some markers change.
+    """The changes of some markers.
 
     Attributes:
-        steps: files that are made or replaced, the `.log` before what is derived from it.
-        offsets: where each marker is.
+        steps: new or replaced files, the `.log` before its derived files.
+        offsets: of the markers.
         batches: of all markers, as bytes.
-        stable_offsets: the last stable offset before the first marker, and behind each of them,
-            with everything replicated.
+        stable_offsets: the last stable offset before the first marker, and after each marker, with
+            everything replicated.
     """
 
     steps: tuple[Step, ...]
@@ -193,11 +193,11 @@ class OpenData(NamedTuple):
     """The data of an open transaction in one partition.
 
     Attributes:
-        base_sequence: of the first batch; None: a coordinator wrote it, such as group offsets,
-            without sequences.
-        is_dense: each batch goes on where the one before it ends, by the sequences.
-        is_from_start: the first sequence is 0, or follows the producer's last one before. Else the
-            first batches may be missing.
+        base_sequence: of the first batch. None: a coordinator wrote it without sequences, such as
+            group offsets.
+        is_dense: each batch continues the previous batch, by the sequences.
+        is_from_start: the first sequence is 0, or follows the producer's last sequence before.
+            Otherwise the first batches may be missing.
     """
 
     batches_count: int
@@ -218,21 +218,21 @@ def plan_markers(
     leader_epoch: int,
     expiration_ms: int = DEFAULT_EXPIRATION_MS,
 ) -> PlannedMarkers:
-    """Plan the ABORT markers of transactions at the end of a log, one after the other. Reads only.
+    """Plan the ABORT markers of transactions at the end of a log, in order. Reads only.
 
     Args:
         directory: of the partition.
-        tail: its end; closed, or as it will be when its recovery was carried out.
+        tail: its end, closed or as after its recovery.
         config: the topic's settings.
-        found: what is to be ended, in this order.
+        found: the transactions to end, in this order.
         now_ms: the markers' time.
-        leader_epoch: what the markers' batches are stamped with.
+        leader_epoch: of the markers' batches.
         expiration_ms: producer.id.expiration.ms.
 
     Raises:
         RefusedError: one of the transactions is not open at this end of the log.
         AppendError: a leader would refuse a marker.
-        AccessError: a file cannot be looked at.
+        AccessError: a file cannot be examined.
     """
     planned = PlannedAppends(
         directory,
@@ -277,11 +277,11 @@ def _end(
 
 
 def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> None:
-    """Refuse a marker that a coordinator with what it knows could not have written.
+    """Refuse a marker that a coordinator with this state could not have written.
 
     Raises:
-        RefusedError: the partition knows a higher epoch than the coordinator: its log has lost
-            records.
+        RefusedError: the partition has a higher epoch than the coordinator: the coordinator's log
+            has lost records.
     """
     lost = "its log has lost what it knew"
     known = found.coordinator_producer_epoch
@@ -305,7 +305,7 @@ def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> 
 
 
 def count_open(partition: Partition, producer_id: int, first_offset: int) -> OpenData | None:
-    """Count the data of an open transaction; None if a part of it cannot be read."""
+    """Count the data of an open transaction. None if a part of it cannot be read."""
     batches = records = log_bytes = epoch = 0
     base_sequence: int | None = None
     next_sequence, is_dense = 0, True
@@ -349,7 +349,7 @@ def _sequences_before(
 ) -> set[int]:
     """Return the sequences that may follow the producer's last batch before a transaction.
 
-    Only a batch of the same epoch counts. Where the log has none any more, snapshots tell.
+    Only a batch of the same epoch counts. If the log has none, snapshots are used.
     """
     last: set[int] = set()
     for files in partition.segments:
@@ -379,7 +379,7 @@ def _sequences_before(
 def price_of(
     partition: Partition, found: Sequence[OpenTransactionReport], planned: PlannedMarkers
 ) -> dict[str, Any]:
-    """What the markers cost, as names and JSON values; None is unknown."""
+    """Return the cost of the markers, as names and JSON values. None is unknown."""
     aborted = [count_open(partition, each.producer_id, each.first_offset) for each in found]
     counted = [each for each in aborted if each is not None]
     is_known = len(counted) == len(aborted)
@@ -404,7 +404,7 @@ def sources_of(
     log: CoordinatorLog | None,
     found: Sequence[OpenTransactionReport],
 ) -> list[PlanSource]:
-    """The `.log` files that the plan depends on and does not touch."""
+    """Return the `.log` files that the plan depends on and does not change."""
     touched = {each.path for each in steps}
     paths = []
     if partition.segments:
@@ -416,19 +416,19 @@ def sources_of(
     return [source_of(each) for each in dict.fromkeys(paths) if each not in touched]
 
 
-# -- may a transaction be committed from outside, by what its coordinator has of it?
+# -- whether a transaction may be committed from outside, by its coordinator's state.
 #
-# Somebody else has decided: a checkpoint that holds the transaction as prepared, by its
-# transactional id, producer id and epoch. Its coordinator answers as it would answer the producer
-# (`end`): the same rules of fencing, for both versions of transactions. What it can not say is
-# whether all the data is there; that is looked up in the partitions that its newest record lists.
+# Another system has decided: a checkpoint has the transaction as prepared, by its transactional id,
+# producer id and epoch. Its coordinator answers as it would answer the producer (`end`): the same
+# rules of fencing, for both versions of transactions. It does not know whether all the data exists.
+# That is looked up in the partitions in its newest record.
 
 
 _ABORTED = frozenset({PREPARE_ABORT, COMPLETE_ABORT})
 
 
 class Committable(NamedTuple):
-    """A transaction that somebody has decided to commit."""
+    """A transaction that another system has decided to commit."""
 
     transactional_id: str
     producer_id: int
@@ -436,27 +436,27 @@ class Committable(NamedTuple):
 
     @property
     def producer(self) -> ProducerIdAndEpoch:
-        """Whose data it is."""
+        """The producer of the data."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
 
 class CommitProgress(StrEnum):
-    """How far its coordinator has come with the commit."""
+    """The progress of the coordinator with the commit."""
 
-    ONGOING = "ongoing"  # nothing is decided
+    ONGOING = "ongoing"  # no decision
     DECIDED = "decided"  # PrepareCommit: markers may be missing
     DONE = "done"
 
 
 class CoordinatorAnswer(NamedTuple):
-    """What a coordinator says; with a `refusal` there is no progress."""
+    """The answer of a coordinator. With a `refusal` there is no progress."""
 
     progress: CommitProgress | None
     refusal: str = ""
 
 
 def ask_coordinator(wanted: Committable, state: TransactionState) -> CoordinatorAnswer:
-    """Tell whether the newest record of an id lets a transaction be committed."""
+    """Return whether the newest record of an id allows a commit of the transaction."""
     metadata = Metadata(state)
     version = client_version(state)
     try:
@@ -473,7 +473,7 @@ def ask_coordinator(wanted: Committable, state: TransactionState) -> Coordinator
 
 
 def client_version(state: TransactionState) -> int:
-    """The transaction version of the producer, as it began the transaction."""
+    """Return the producer's transaction version when it began the transaction."""
     return EPOCH_BUMP_VERSION if state.client_transaction_version >= EPOCH_BUMP_VERSION else 0
 
 
@@ -504,12 +504,12 @@ def _why(wanted: Committable, metadata: Metadata) -> str:
 
 
 def late_ms(state: TransactionState, last_ran_ms: int) -> int:
-    """How long a coordinator went on running behind the end of a transaction's time.
+    """Return how long a coordinator continued to run after a transaction's timeout.
 
-    Its coordinator looks every ten seconds, and aborts what has gone on for too long.
+    A coordinator checks every ten seconds, and aborts transactions over their timeout.
 
     Returns:
-        0 if it had no reason to abort it; what may come late in a busy broker does not count.
+        0 if it had no reason to abort it. A delay that a busy broker may have does not count.
     """
     if state.status is not ONGOING or state.timeout_ms == NO_TIMEOUT_MS:
         return 0

@@ -1,9 +1,9 @@
 """The events of transactions in a log: their data batches and end markers, in log order.
 
-Whoever asks what became of transactions goes over them here. Markers count if their batch has a
-right checksum and its record decodes; the key alone says what a marker is, as for a consumer
-(`storage.log.decoded_records`). Everything here walks headers; of all records only those of control
-batches are decoded.
+All code about outcomes of transactions iterates over these events. Markers count if their batch has
+a right checksum and its record decodes. The key alone decides the kind of a marker, as in a
+consumer (`storage.log.decoded_records`). The code reads headers, and decodes only the records of
+control batches.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 Named = TypeVar("Named")
 
-MARKER_BYTES = 100  # an end marker is smaller: 78 bytes today
+MARKER_BYTES = 100  # an end marker is smaller: 78 bytes
 
 
 class Stretch(NamedTuple):
     """Offsets between two good batches that no good batch has.
 
     Attributes:
-        start_offset: the first one.
-        end_offset: of the good batch behind it; INT64_MAX: none follows.
-        is_damaged: bytes are there, or a file that cannot be read; False: nothing is there.
+        start_offset: the first such offset.
+        end_offset: of the next good batch. INT64_MAX if none follows.
+        is_damaged: it has damaged bytes or an unreadable file. False: nothing is there.
     """
 
     start_offset: int
@@ -56,9 +56,9 @@ class Stretch(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Ends of transactions that no marker tells of, as columns, by offset.
+    """Ends of transactions without a readable marker, as columns, by offset.
 
-    `offset` is the start of a stretch; `kind` is COMMIT or ABORT if that is shown, else UNKNOWN.
+    `offset` is the start of a stretch. `kind` is COMMIT or ABORT if known, else UNKNOWN.
     """
 
     producer_id: NDArray[np.int64]
@@ -68,18 +68,18 @@ class Ends(NamedTuple):
 
     @classmethod
     def none(cls) -> Ends:
-        """Return those of a log in which every end is told of."""
+        """Return the ends of a log with all its markers."""
         dtypes = (np.int64, np.int16, np.int64, np.int8)
         return cls._make(np.empty(0, dtype) for dtype in dtypes)
 
 
 class Continuation(NamedTuple):
-    """What a walk over events takes over from the walk over what lies before.
+    """The state that a walk over events takes from the walk before.
 
     Attributes:
-        end_offset: one above the last good batch; -1: nothing is known of what lies before.
-        is_damaged: damage lies behind that batch.
-        is_torn: the segment ends as a crash leaves it: damage if another one follows.
+        end_offset: one above the last good batch. -1: the events before are unknown.
+        is_damaged: damage follows that batch.
+        is_torn: the segment ends as after a crash: damage if another segment follows.
     """
 
     end_offset: int = -1
@@ -109,7 +109,7 @@ class EventBlock(NamedTuple):
 
 
 def is_data_of_transaction(table: HeaderTable) -> Flags:
-    """Tell which rows are transactional data batches with a producer and a right checksum."""
+    """Return which rows are transactional data batches with a producer and a right checksum."""
     kind = table.attributes & (CONTROL_MASK | TRANSACTIONAL_MASK)
     is_data: Flags = (kind == TRANSACTIONAL_MASK) & (table.magic >= MAGIC_V2)
     is_data &= (table.producer_id >= 0) & table.crc_ok
@@ -117,7 +117,7 @@ def is_data_of_transaction(table: HeaderTable) -> Flags:
 
 
 def is_control_of_producer(table: HeaderTable) -> Flags:
-    """Tell which rows may hold an end marker; an empty control batch has no effect (PROD-9)."""
+    """Return which rows may have an end marker. An empty control batch has no effect (PROD-9)."""
     is_control: Flags = (table.attributes & CONTROL_MASK) != 0
     is_control &= (table.magic >= MAGIC_V2) & (table.producer_id >= 0)
     is_control &= (table.records_count > 0) & table.crc_ok
@@ -125,7 +125,7 @@ def is_control_of_producer(table: HeaderTable) -> Flags:
 
 
 def _no_matter(batch: ScannedBatch, error: FormatError | AccessError) -> None:
-    """Take no notice: who reads the records of that stretch tells of it."""
+    """Ignore the error: the reader of the records reports it."""
 
 
 def read_marker_kinds(
@@ -134,13 +134,13 @@ def read_marker_kinds(
     window: BulkWindow | None = None,
     on_error: OnError = _no_matter,
 ) -> Kinds:
-    """Say what the control batches of a table are: COMMIT, ABORT, or NO_MARKER for anything else.
+    """Return the kinds of the control batches of a table: COMMIT, ABORT, or NO_MARKER otherwise.
 
     Args:
-        segment: where they are.
+        segment: of the batches.
         table: control batches only.
-        window: holds them all, if they are healthy.
-        on_error: told of those that do not decode.
+        window: has all of them, if they are healthy.
+        on_error: called for batches that do not decode.
     """
     kinds = np.zeros(table.row_count, np.int8)
     is_known = np.zeros(table.row_count, np.bool_)
@@ -149,7 +149,7 @@ def read_marker_kinds(
         part = rows_of(table, done, table.row_count)
         records = decode_records(*window.controls(part))
         count = records.batch_count
-        # Ordinary ones: a single record with a key of a known type.
+        # Ordinary batches: a single record with a key of a known type.
         batch = np.flatnonzero(records.is_whole & (part.records_count[:count] == 1))
         at = np.searchsorted(records.batch_row, batch)
         has_key = records.key_bytes[at] >= KEY_BYTES
@@ -174,21 +174,21 @@ def read_marker_kinds(
 
 
 class _Stretches:
-    """Finds the stretches of a log, table by table."""
+    """A collector of the stretches of a log, table by table."""
 
     def __init__(self, scan: BulkScan, before: Continuation, base_offset: int) -> None:
-        self._base_offset = base_offset  # of the segment; -1: the scan does not begin with it
+        self._base_offset = base_offset  # of the segment. -1: the scan does not begin with it
         self.found: list[Stretch] = []
-        self.damaged: list[Stretch] = []  # stretches without a marker, too
+        self.damaged: list[Stretch] = []  # including stretches without a marker
         self.end_offset = before.end_offset
         self.is_damaged, self.is_torn = before.is_damaged, before.is_torn
         self._scan = scan
         self._seen_count = 0
         self._end_pos = scan.start_pos  # of the last good batch
-        self._bad: list[tuple[int, int, int, int, bool]] = []  # what lies behind it
+        self._bad: list[tuple[int, int, int, int, bool]] = []  # bad batches after it
 
     def take_window(self, table: HeaderTable) -> None:
-        """Take healthy batches that lie one behind the other."""
+        """Take adjacent healthy batches."""
         base, last = table.base_offset, table.last_offset
         self._went_on(int(base[0]), int(table.pos[0]), int(table.magic[0]))
         for row in np.flatnonzero(base[1:] > last[:-1] + 1).tolist():
@@ -198,7 +198,7 @@ class _Stretches:
         self._end_pos = table.end_pos
 
     def take_singles(self, table: HeaderTable, is_placed: Flags) -> None:
-        """Take batches that needed a closer look; `is_placed`: with an offset that can be right."""
+        """Take batches read one by one. `is_placed`: with an offset that can be right."""
         columns = (table.pos, table.batch_bytes, table.base_offset, table.last_offset)
         rows = zip(*(each.tolist() for each in columns), strict=True)
         for row, (pos, size, base, last) in enumerate(rows):
@@ -210,7 +210,7 @@ class _Stretches:
                 self._bad.append((pos, pos + size, base, last, bool(table.crc_ok[row])))
 
     def finish(self) -> None:
-        """Note damage behind the last good batch."""
+        """Note damage after the last good batch."""
         self._look_at_verdicts(INT64_MAX)
         self.is_damaged |= bool(self._bad)
 
@@ -225,7 +225,7 @@ class _Stretches:
             self._seen_count += 1
 
     def _went_on(self, base_offset: int, pos: int, magic: int) -> None:
-        """Meet the next good batch."""
+        """Take the next good batch."""
         self._look_at_verdicts(pos)
         start, is_damaged = self.end_offset, self.is_damaged or self.is_torn or bool(self._bad)
         if is_damaged and base_offset > (first := self._base_offset if start < 0 else start) >= 0:
@@ -235,9 +235,9 @@ class _Stretches:
         self._bad, self.is_damaged, self.is_torn = [], False, False
 
     def _is_data(self, end_offset: int, end_pos: int) -> bool:
-        """Tell whether a stretch consists of damaged batches that cannot be end markers.
+        """Return whether a stretch consists of damaged batches that cannot be end markers.
 
-        Their frames lead from one to the next, in bytes and in offsets, up to the good batch.
+        Their frames are adjacent in bytes and in offsets, up to the good batch.
         """
         offset, pos = self.end_offset, self._end_pos
         for start_pos, stop_pos, base, last, is_read in self._bad:
@@ -249,10 +249,10 @@ class _Stretches:
 
 
 class EventWalk:
-    """Iterable of EventBlock over a stretch of a segment; never raises for bad bytes.
+    """Iterable of EventBlock over a stretch of a segment. Never raises for bad bytes.
 
     Attributes:
-        end_offset: one above the last good batch that was passed; -1 if there was none.
+        end_offset: one above the last good batch passed. -1 if there was none.
     """
 
     def __init__(
@@ -270,10 +270,10 @@ class EventWalk:
         Args:
             segment: the segment.
             start_pos: where to begin.
-            end_pos: where to end; None: at the end of the file.
-            before: what lies before; None: not known.
-            ends: given among the events, each where its stretch lies.
-            ledger: takes the good batches; None: their offsets are not wanted.
+            end_pos: where to end. None: at the end of the file.
+            before: the state before. None if unknown.
+            ends: yielded among the events, each at its stretch.
+            ledger: takes the good batches. None: their offsets are not needed.
         """
         self.end_offset = -1
         self._ledger = ledger
@@ -295,7 +295,7 @@ class EventWalk:
         if first < 0:
             first = segment.base_offset if not start_pos else -1
         self._begin_offset = first
-        self._ends_from = first  # those of lower offsets were given; -1: known with the first batch
+        self._ends_from = first  # lower offsets were yielded; -1: until the first batch
 
     def __iter__(self) -> Iterator[EventBlock]:
         for each in blocks(self._scan):
@@ -304,22 +304,22 @@ class EventWalk:
 
     @property
     def valid_bytes(self) -> int:
-        """End of the last whole batch before any break of the chain: where to walk on later."""
+        """The end of the last whole batch before any break: where a later walk continues."""
         return self._scan.valid_bytes
 
     @property
     def stretches(self) -> list[Stretch]:
-        """Offsets before the last good batch so far that no good batch has."""
+        """The offsets before the last good batch so far that no good batch has."""
         return self._stretches.found
 
     @property
     def damaged(self) -> list[Stretch]:
-        """Damaged stretches before the last good batch so far, with or without a marker."""
+        """The damaged stretches before the last good batch so far, with or without a marker."""
         return self._stretches.damaged
 
     @property
     def behind(self) -> Continuation:
-        """What the walk over what follows takes over."""
+        """The state for the walk over the following events."""
         found = self._stretches
         return Continuation(found.end_offset, found.is_damaged, found.is_torn)
 
@@ -360,10 +360,10 @@ class EventWalk:
         return EventBlock(found, marker)
 
     def _stale_markers(self, table: HeaderTable) -> list[int]:
-        """Return where there are copies of markers of before: they end nothing here.
+        """Return the positions of copies of earlier markers: they end nothing here.
 
-        A marker in its place whose offset is wrong is none; where it would belong there is another
-        batch, or it would belong to another segment.
+        A marker at its own place with a wrong offset is no copy. A copy has another batch at its
+        own place, or belongs to another segment.
         """
         doubtful = np.isin(table.pos, list(self._doubtful.positions))
         rows = np.flatnonzero(doubtful & is_control_of_producer(table))
@@ -375,7 +375,7 @@ class EventWalk:
         ]
 
     def _has_before(self, table: HeaderTable, row: int) -> bool:
-        """Tell whether a batch lies in the segment before its place, too."""
+        """Return whether an equal batch is in the segment before this position."""
         offset, crc = table.base_offset[row], table.crc[row]
         end_pos = int(table.pos[row])
         for part in self._segment.scan_tables(verify_crc=False, end_pos=end_pos):
@@ -384,7 +384,7 @@ class EventWalk:
         return False
 
     def _with_ends(self, table: HeaderTable, is_placed: Flags, events: EventBlock) -> EventBlock:
-        """Put the ends that lie before the last batch of a table among its events."""
+        """Merge the ends before the last batch of a table into its events."""
         if self._ends_from < 0:
             self._ends_from = int(table.base_offset[is_placed.argmax()])
         offset = self._ends.offset
@@ -428,21 +428,21 @@ def _rows_of_ends(ends: Ends, rows: NDArray[np.int64], pos: NDArray[np.int64]) -
 
 
 def ends_behind(ends: Ends, end_offset: int) -> EventBlock:
-    """Return the ends that lie behind the last good batch of a log, as events."""
+    """Return the ends after the last good batch of a log, as events."""
     rows = np.flatnonzero(ends.offset >= end_offset)
     pos = np.full(len(rows), INT64_MAX)
     return EventBlock(_rows_of_ends(ends, rows, pos), ends.kind[rows])
 
 
 class LogEvents(Generic[Named]):
-    """Iterable of EventBlock over the segments of a log, those from the log start on.
+    """Iterable of EventBlock over the segments of a log, from the log start on.
 
     Attributes:
-        end_offset: one above the last good batch that was passed; -1 if there was none.
+        end_offset: one above the last good batch passed. -1 if there was none.
         problems: of segments that could not be opened.
-        stretches: offsets that no good batch has; complete after the iteration.
+        stretches: offsets that no good batch has. Complete after the iteration.
         damaged: damaged stretches up to the last good batch, with or without a marker.
-        spans: the offsets of each segment by its base offset, if they are wanted.
+        spans: the offsets of each segment by its base offset, if requested.
     """
 
     def __init__(
@@ -454,7 +454,7 @@ class LogEvents(Generic[Named]):
         ends: Ends | None = None,
         has_spans: bool = False,
     ) -> None:
-        """`opener` opens what names a segment; all are given in order. `ends`: as `EventWalk`."""
+        """Open each name in `segments` with `opener`, in order. For `ends` see `EventWalk`."""
         self.end_offset = -1
         self.damaged: list[Stretch] = []
         self.spans: dict[int, OffsetSpan] = {}

@@ -1,4 +1,4 @@
-"""Which records a reader is given, and what it believes about aborted transactions."""
+"""The records that a reader gets, and its source of aborted transactions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Isolation(StrEnum):
-    """What a consumer may be given."""
+    """The isolation level of a consumer."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class AbortedSource(StrEnum):
-    """Where the list of aborted transactions comes from."""
+    """The source of the list of aborted transactions."""
 
     LOG = "log"
     TXNINDEX = "txnindex"

@@ -1,17 +1,19 @@
-"""The open transactions of a partition, and what is to be said of each (TXO-1).
+"""The open transactions of a partition, and a verdict on each (TXO-1).
 
-Open is what a broker has as open after its next start: from snapshots and what follows them
-(SNAP-6, SNAP-9). The verdict comes from the coordinator's newest record for the producer id:
+A transaction is open if a broker has it as open after its next start: from snapshots and the log
+after them (SNAP-6, SNAP-9). The verdict comes from the coordinator's newest record for the producer
+id:
 
-  ongoing   the coordinator lists the partition: it will write the marker
-  overdue   likewise, but the producer has been silent longer than any transaction may last: where
-            the coordinator runs it should have aborted it
-  hanging   that long, and the coordinator does not list the partition, so nobody will ever end it
-  unlisted  the coordinator does not list it, but it is younger than that
-  unknown   the coordinator's partition was not given, or not read whole
+    ongoing   the coordinator lists the partition and will write the marker
+    overdue   likewise, but the producer has been silent longer than any transaction may last.
+              A running coordinator should have aborted it
+    hanging   silent that long, and the coordinator does not list the partition, so nobody
+              will ever end it
+    unlisted  the coordinator does not list it, but it is younger
+    unknown   the coordinator's partition was not given, or not read whole
 
-A transaction is late when its producer was last heard of `transaction.max.timeout.ms` and five
-minutes ago (ProducerStateManager.LATE_TRANSACTION_BUFFER_MS).
+A transaction is late if its producer has been silent for `transaction.max.timeout.ms` and five
+minutes (ProducerStateManager.LATE_TRANSACTION_BUFFER_MS).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _LISTING = frozenset(
 
 
 class TransactionVerdict(StrEnum):
-    """What is to be said of an open transaction."""
+    """The verdict on an open transaction."""
 
     ONGOING = "ongoing"
     OVERDUE = "overdue"
@@ -55,16 +57,16 @@ class OpenTransactionReport(NamedTuple):
 
     Attributes:
         producer_epoch: of its data.
-        transactional_id: None: unknown.
-        last_offset: of the last data batch of the producer, -1 if there is none any more.
-        age_ms: since that batch, by its own timestamp; None if it has none.
-        coordinator_epoch: of the producer's last marker here; -1: it had none.
-        coordinator_partition: of `__transaction_state`; None: unknown.
-        coordinator_status, coordinator_producer_epoch: by the newest record of the id, the epoch
-            if that record is of this producer id; None: no such record.
-        holds_last_stable_offset: it is the oldest one here.
+        transactional_id: None if unknown.
+        last_offset: of the last data batch of the producer. -1 if it is absent.
+        age_ms: since that batch, by its own timestamp. None if it has none.
+        coordinator_epoch: of the producer's last marker here. -1: it had none.
+        coordinator_partition: of `__transaction_state`. None if unknown.
+        coordinator_status, coordinator_producer_epoch: by the newest record of the id. The epoch
+            only if that record is of this producer id. None: no such record.
+        holds_last_stable_offset: it is the oldest open transaction here.
         held_offsets_count: from its first offset to the log end.
-        reason: why the verdict is what it is.
+        reason: for the verdict.
     """
 
     topic: str
@@ -95,17 +97,17 @@ def find_open(
     now_ms: int,
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS,
 ) -> tuple[list[OpenTransactionReport], RecoveredState]:
-    """Find the open transactions of a partition, by first offset; and the state they are from.
+    """Find the open transactions of a partition, by first offset. Return also the recovered state.
 
     Args:
         partition: as listed.
-        coordinators: of its cluster; None: nothing was given. They must have been read before the
-            partition is: a transaction that has ended meanwhile would look forgotten otherwise.
+        coordinators: of its cluster. None: not given. Read them before the partition. Otherwise a
+            transaction that ended meanwhile would look forgotten.
         now_ms: the clock.
         max_timeout_ms: the broker's transaction.max.timeout.ms.
 
     Raises:
-        AccessError, FormatError, AppendError, RefusedError: as `recover_state`.
+        AccessError, FormatError, AppendError, RefusedError: as in `recover_state`.
     """
     state = recover_state(partition, Clock(now_ms))
     judge = _Judge(coordinators, now_ms, max_timeout_ms)
@@ -130,7 +132,7 @@ class _Judge:
         self, partition: Partition, entry: ProducerEntry, end_offset: int, *, is_oldest: bool
     ) -> OpenTransactionReport:
         producer_id, first_offset = entry.producer_id, entry.current_txn_first_offset
-        # As Kafka's own finder: what has no timestamp counts as old.
+        # As in Kafka's own finder: data without a timestamp counts as old.
         silent_ms = self._now_ms - entry.timestamp_ms
         is_late = silent_ms > self._late_ms
         log = self._coordinators
@@ -185,7 +187,7 @@ def _what_is_missing(log: CoordinatorLog | None, owner: IdRecord | None) -> str:
 
 
 def _listed(partition: Partition, producer_id: int, owner: IdRecord | None) -> tuple[bool, str]:
-    """Tell whether a coordinator will end a transaction, and why (not)."""
+    """Return whether a coordinator will end a transaction, and the reason."""
     if owner is None:
         return False, "no coordinator has a record of the producer id"
     state = owner.state
@@ -201,7 +203,7 @@ def _listed(partition: Partition, producer_id: int, owner: IdRecord | None) -> t
 
 
 def abort_command(found: OpenTransactionReport) -> str:
-    """Return the call of Kafka's own tool that ends a transaction while the brokers run."""
+    """Return the command of Kafka's own tool that ends a transaction on running brokers."""
     return (
         "kafka-transactions.sh --bootstrap-server HOST:PORT abort"
         f" --topic {found.topic} --partition {found.partition}"
@@ -209,12 +211,12 @@ def abort_command(found: OpenTransactionReport) -> str:
     )
 
 
-# -- transactions whose outcome is decided and not yet everywhere: PrepareX as the newest record
+# -- decided transactions that have not ended everywhere: PrepareX as the newest record.
 #
-# The coordinator writes PrepareCommit or PrepareAbort with all partitions of a transaction, then
-# has a marker written to each of them, then writes CompleteX. Stopped in between it goes on when
-# it is loaded again. Here each listed partition is looked up: is its marker there, is the data
-# still open, is there neither, or was the partition not given at all.
+# The coordinator writes PrepareCommit or PrepareAbort with all partitions of a transaction. Then it
+# has a marker written to each of them, then writes CompleteX. If it stops in between, it continues
+# after it is loaded again. Each listed partition is looked up: it has the marker, open data,
+# neither, or it was not given.
 
 
 _PREPARED = frozenset({TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT})
@@ -222,10 +224,10 @@ TopicNumber = tuple[str, int]
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction that its coordinator has not completed; partitions are `topic-N`.
+    """A transaction that its coordinator has not completed. Partitions are `topic-N`.
 
-    `without_marker` were given and have neither open data of it nor a marker: either nothing of the
-    transaction reached them, or it is lost.
+    The partitions `without_marker` were given and have neither its open data nor a marker: either
+    nothing of the transaction reached them, or it is lost.
     """
 
     transactional_id: str
@@ -248,10 +250,10 @@ class _LastMarker(NamedTuple):
 
 
 class PreparedSearch:
-    """Looks up the partitions of prepared transactions, as they are read one after the other.
+    """A search in the partitions of prepared transactions, as they are read one by one.
 
     Attributes:
-        listed: the partitions that are needed for it.
+        listed: the partitions to read for it.
     """
 
     def __init__(self, log: CoordinatorLog) -> None:
@@ -268,11 +270,11 @@ class PreparedSearch:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to look up."""
+        """Return whether there is anything to look up."""
         return bool(self._prepared)
 
     def add_partition(self, topic: str, partition: int, open_producer_ids: set[int]) -> None:
-        """Note that a partition is here, and who has a transaction open in it."""
+        """Note that a partition was read, and the producers with an open transaction in it."""
         self.given.add((topic, partition))
         found = open_producer_ids & self._producer_ids
         self._open |= {((topic, partition), producer_id) for producer_id in found}
@@ -289,7 +291,7 @@ class PreparedSearch:
                 self._markers[(topic, partition), producer_id] = _LastMarker(*marker)
 
     def found(self) -> Iterator[PreparedTransaction]:
-        """Give what was found, by transactional id, when all partitions were read."""
+        """Yield the results, by transactional id, after all partitions were read."""
         for record, state in sorted(self._prepared, key=lambda each: each[0].transactional_id):
             yield self._look_up(record, state)
 
@@ -316,7 +318,7 @@ class PreparedSearch:
         if (place, state.producer_id) in self._open:
             return "open_in"
         marker = self._markers.get((place, state.producer_id))
-        # Versions 0 and 1 end all transactions with one epoch: an older marker is of another one.
+        # Versions 0 and 1 end all transactions with one epoch: an older marker is another's.
         is_its = marker is not None and (
             marker.epoch == state.producer_epoch
             and marker.timestamp_ms >= state.last_update_timestamp_ms

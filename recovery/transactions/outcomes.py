@@ -1,11 +1,11 @@
-"""What became of transactional batches, and where a read_committed consumer stops.
+"""The outcomes of transactional batches, and the end of a read_committed consumer.
 
-A transactional data batch has the outcome of the next end marker of its producer behind it (RC-5),
-wherever that lies: in the same piece of a segment, behind it, or in a later segment. Where a marker
-may be damaged or absent, `unknown_ends` decides.
+A transactional data batch has the outcome of the next end marker of its producer (RC-5). The marker
+may be in the same piece of a segment, after the piece, or in a later segment. If a marker may be
+damaged or absent, `unknown_ends` decides.
 
-These are a consumer's outcomes. A broker that replays the log wants a whole value of a marker too
-(`end_markers`), and loads nothing of a log without one: summaries tell of that.
+These are a consumer's outcomes. A broker that replays the log also requires a whole value of a
+marker (`end_markers`). It does not load a log without it, and summaries report that.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     Kinds = NDArray[np.int8]
     Open = Callable[[SegmentPlace], Segment]
 
-LISTING_S = 10.0  # how long a listing behind a URI is used
-YOUNG_S = 2.0  # a second change within the same tick of a file system's clock would not show
+LISTING_S = 10.0  # validity of a listing behind a URI
+YOUNG_S = 2.0  # a second change within one tick of a file system's clock would not show
 MAX_LISTINGS = 64
-BEHIND_POS = 1 << 62  # of every marker that lies behind the stretch it was looked for
+BEHIND_POS = 1 << 62  # of every marker after the searched stretch
 
 
 class _Listing(NamedTuple):
@@ -62,20 +62,20 @@ _listings: dict[str, _Listing] = {}  # by directory
 
 
 class NextOfProducer:
-    """Finds what comes next of a producer, markers or ends of transactions, behind a place."""
+    """A search for the next marker or end of a producer after a place."""
 
     def __init__(self, producer_id: Ints, place: Ints) -> None:
-        """`place`, ascending: positions or offsets."""
+        """Take places in ascending order: positions or offsets."""
         self._place = place
         self._producer_ids, slot = np.unique(producer_id, return_inverse=True)
         self._lap = len(place) + 1
-        # Producer and row as one number, so that one search finds the next row of a producer.
+        # Producer and row as one number, so one search finds the next row of a producer.
         keys = slot * self._lap + np.arange(len(place))
         self._order = np.argsort(keys)
         self._keys = keys[self._order]
 
     def rows(self, producer_id: Ints, place: Ints) -> Ints:
-        """Return the first row of each producer whose place is above another one, or -1."""
+        """Return the first row of each producer whose place is above the given place, or -1."""
         if not len(self._keys):
             return np.full(len(place), -1)
         slot = np.searchsorted(self._producer_ids, producer_id)
@@ -88,15 +88,15 @@ class NextOfProducer:
 
 
 class Outcomes:
-    """End markers of a stretch of log, asked for what they make of the batches before them."""
+    """The end markers of a stretch of log, for the outcomes of the batches before them."""
 
     def __init__(self, producer_id: Ints, pos: Ints, kind: Kinds) -> None:
         """Take markers in log order."""
         self._next = NextOfProducer(producer_id, pos)
-        self._kind = np.append(kind, np.int8(NO_MARKER))  # the last one: of those without
+        self._kind = np.append(kind, np.int8(NO_MARKER))  # the last: for batches without a marker
 
     def of(self, producer_id: Ints, pos: Ints) -> Kinds:
-        """Give COMMIT, ABORT or (NO_MARKER) open for batches at these positions."""
+        """Return COMMIT, ABORT or (NO_MARKER) open for batches at these positions."""
         found: Kinds = self._kind[self._next.rows(producer_id, pos)]
         return found
 
@@ -104,9 +104,9 @@ class Outcomes:
 def ends_by_damage(
     place: SegmentPlace, opener: Open = open_place, listed: Sequence[SegmentPlace] | None = None
 ) -> Callable[[list[Stretch]], Ends | None]:
-    """Return what finds the ends that no marker tells of, in the log of a segment.
+    """Return a function that finds ends without a readable marker, in the log of a segment.
 
-    It gives None where compaction explains all of the stretches. The arguments are those of
+    It returns None if compaction explains all of the stretches. For the arguments see
     `later_segments`.
     """
     places = tuple(_listed(place.directory) if listed is None else listed) or (place,)
@@ -126,16 +126,16 @@ def resolve_outcomes(
     later: Callable[[], Iterable[Segment]],
     find_ends: Callable[[list[Stretch]], Ends | None] | None = None,
 ) -> Outcomes:
-    """Find the markers that decide about the batches of [start_pos, end_pos) of a segment.
+    """Find the markers that decide the batches of [start_pos, end_pos) of a segment.
 
-    Behind it the log is followed only until every producer has one that is still without.
+    After that range it reads on only until every producer has a marker.
 
     Args:
         segment: the segment.
         start_pos: a batch boundary.
-        end_pos: another one; None: to the end of the file.
-        later: gives the segments behind this one, one after the other, if they are needed.
-        find_ends: is asked if a marker may be damaged or absent; None: the next one counts.
+        end_pos: a batch boundary. None: to the end of the file.
+        later: returns the segments after this segment, in order, if they are needed.
+        find_ends: called if a marker may be damaged or absent. None: the next marker counts.
     """
     found = _Resolving(segment, start_pos, end_pos, later)
     if find_ends is not None and found.stretches:
@@ -146,7 +146,7 @@ def resolve_outcomes(
 
 
 class _Resolving:
-    """Reads on until all producers of a stretch of log have a marker."""
+    """A reader that continues until all producers of a stretch of log have a marker."""
 
     def __init__(
         self,
@@ -206,14 +206,14 @@ class _Resolving:
             yield ends_behind(self._ends, self._behind.end_offset)
 
     def outcomes(self) -> Outcomes:
-        """Return what was found."""
+        """Return the outcomes."""
         if not self._found:
             return Outcomes(self._pending, self._pending, np.empty(0, np.int8))
         return Outcomes(*map(np.concatenate, zip(*self._found, strict=True)))
 
 
 def _still_pending(pending: Ints, producer_id: Ints, marker: Kinds) -> Ints:
-    """Say which producers wait for a marker after these events."""
+    """Return which producers wait for a marker after these events."""
     if not len(producer_id):
         return pending
     ids, first_from_behind = np.unique(producer_id[::-1], return_index=True)
@@ -226,10 +226,9 @@ def later_segments(
     opener: Open = open_place,
     listed: Iterable[SegmentPlace] | None = None,
 ) -> Iterator[Segment]:
-    """Open the segments behind one; each is closed by the next.
+    """Open the segments after a segment. Each is closed by the next.
 
-    They are those that its directory lists now, unless others are given. What cannot be opened is
-    passed over.
+    Without `listed`, they are the segments of its directory now. Unopenable segments are skipped.
     """
     for each in _listed(place.directory) if listed is None else listed:
         if each.base_offset > place.base_offset:
@@ -242,10 +241,11 @@ def later_segments(
 
 
 def _listed(directory: str) -> tuple[SegmentPlace, ...]:
-    """List a directory, once for all the segments that ask for it.
+    """List a directory, once for all its segments.
 
-    A local directory is listed again when its time tells that files have come or gone, and if that
-    was too young to tell when it was listed; one behind a URI after LISTING_S.
+    A local directory is listed again if its time shows that files were added or removed. It is also
+    listed again if that time was too recent at the listing. A directory behind a URI is listed
+    again after LISTING_S.
     """
     now_s = time.time()
     try:
@@ -267,20 +267,20 @@ def _listed(directory: str) -> tuple[SegmentPlace, ...]:
 
 
 def unknown_in(directory: str) -> tuple[UnknownTransaction, ...]:
-    """Return the transactions of a directory whose outcome nothing shows."""
+    """Return the transactions of a directory whose outcome is unknown."""
     places = _listed(directory)
     return find_ends_of_places(places, open_place).unknown if places else ()
 
 
 class Stability(NamedTuple):
-    """How far a partition's log goes, and how much of it is decided.
+    """The end of a partition's log, and the end of its decided part.
 
     Attributes:
         stable_offset: where a read_committed consumer stops (TXN-4).
         log_end_offset: one above the last good batch.
         open_transactions: without a marker, by first offset.
-        unknown: transactions whose outcome nothing shows.
-        problems: segments that could not be opened: all of the above is then as far as is known.
+        unknown: transactions whose outcome is unknown.
+        problems: segments that could not be opened. The other values are then incomplete.
     """
 
     stable_offset: int
@@ -301,9 +301,9 @@ def find_stability(
 
     Args:
         places: all segments of one directory, by base offset.
-        high_watermark: a consumer sees nothing from there on, and a transaction that ended at or
-            above it is not stable yet. None: the end of the log, which is where the high watermark
-            of a partition with one replica, or with all of them in sync, gets to.
+        high_watermark: consumers read only below it, and a transaction that ended at or above it is
+            not stable yet. None: the end of the log, which the high watermark reaches with one
+            replica, or with all replicas in sync.
         log_start_offset: batches below it open no transaction.
         opener: opens a segment.
     """

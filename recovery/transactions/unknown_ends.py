@@ -1,31 +1,32 @@
-"""Decide what became of transactions whose end marker may be damaged or absent.
+"""Decide the outcomes of transactions whose end marker may be damaged or absent.
 
-A transactional batch has the outcome of its producer's next end marker (RC-5). Where offsets
-between the two are in no good batch, the marker of that transaction may have been there, and the
-next one may belong to a later transaction. This module alone decides what is then known. All
-readers take its `Ends` among their events (`events.EventWalk`).
+A transactional batch has the outcome of its producer's next end marker (RC-5). If a stretch of
+offsets between the two is in no good batch, it may have had the marker of that transaction. The
+next marker may then belong to a later transaction. Only this module decides such cases. All readers
+take its `Ends` among their events (`events.EventWalk`).
 
-A stretch matters if it may have held a marker. Damaged batches whose frames are whole and that
-are no markers by their size do not matter. Neither do absent offsets in a log that compaction
+A stretch matters if it may have had a marker. Damaged batches with whole frames that cannot be
+markers by their size or offsets do not matter. Neither do absent offsets in a log that compaction
 explains.
 
-What shows that the next marker, or the next data, belongs to the same transaction:
-  no more offsets are missing than .txnindex entries of other producers explain
-  with transaction version 2, where every transaction has its own epoch (KIP-890): that epoch
-  a COMMIT marker without any data behind the stretch, while no data of the producer is
-    missing: one
-      offset is missing at all, or its next batch has the next sequence. A COMMIT marker ends data
-  the .txnindex entry of the next ABORT marker, by its first offset
+The next marker, or the next data, belongs to the same transaction in these cases:
+- `.txnindex` entries of other producers explain all missing offsets.
+- With transaction version 2, where every transaction has its own epoch (KIP-890), it has that
+  epoch.
+- It is a COMMIT marker without any data after the stretch, and no data of the producer is missing.
+  Either only one offset is missing at all, or its next batch has the next sequence. A COMMIT marker
+  always ends data.
+- The next ABORT marker has a `.txnindex` entry whose first offset shows it.
 
-What shows the outcome of a transaction that ended in a stretch:
-  ABORT   a .txnindex entry whose marker lies in the stretch
-  COMMIT  no entry in a .txnindex that knew the stretch
-  both    the coordinator has the transaction as complete, and its epoch is no other's
+The outcome of a transaction that ended in a stretch is known in these cases:
+- ABORT: a `.txnindex` entry has its marker in the stretch.
+- COMMIT: a `.txnindex` that knew the stretch has no entry.
+- Both: the coordinator has the transaction as complete, and no other has its epoch.
 
-A `.txnindex` counts if it is well formed and has all ABORT markers that are readable in its
-segment. It knew damage if it has an entry from the damage on: a rebuild ends at damage. It knew
-absent offsets if it has an entry that nobody derives from the log as it is: a marker in the
-stretch, a first offset behind it, or a last stable offset above the transaction.
+A `.txnindex` counts if it is well formed and has all readable ABORT markers of its segment. It knew
+damage if it has an entry from the damage on: a rebuild ends at damage. It knew absent offsets if it
+has an entry that nobody can derive from the present log. Such an entry has a marker in the stretch,
+a first offset after it, or a last stable offset above the transaction.
 """
 
 from __future__ import annotations
@@ -73,19 +74,19 @@ if TYPE_CHECKING:
     Kinds = NDArray[np.int8]
 
 
-# -- what `__transaction_state` shows of transactions whose end marker is damaged or absent
+# -- evidence in `__transaction_state` for transactions whose end marker is damaged or absent.
 #
-# A coordinator writes Complete... only once all markers are in their logs, so that a transaction
-# which it has as complete has ended, and how. Data of a log belong to it for certain if no other
-# transaction has their producer id and epoch (KIP-890, transaction version 2):
+# A coordinator writes Complete... only after all markers are in their logs, so a transaction with
+# this record has ended, with a known outcome. Data of a log certainly belong to it if no other
+# transaction has their producer id and epoch (KIP-890, transaction version 2). It requires two
+# conditions.
+#   1  The client wrote it with that version: Ongoing has it, and Complete has a higher epoch.
+#   2  The epoch was new when it began: the record before is Empty, or the Complete of such a
+#      transaction, with that epoch.
 #
-#   the client wrote it with that version: Ongoing says so, and Complete has a higher epoch
-#   the epoch was new when it began: the record before is Empty, or the Complete of such a
-#       transaction, with that epoch
-#
-# Before that version all transactions of a producer share an epoch, and nothing tells which of
-# them data belong to. The version in Complete alone does not count: a coordinator that aborts by
-# itself writes its own. Nothing is shown by a partition of the topic that was not read whole.
+# Before that version all transactions of a producer share an epoch, and data cannot be assigned to
+# one of them. The version in Complete alone does not count: a coordinator that aborts by itself
+# writes its own version. A partition of the topic that was not read whole proves nothing.
 # Sources: TransactionMetadata, TransactionCoordinator.
 
 
@@ -97,26 +98,26 @@ _KINDS = {
 
 
 class _Begun(NamedTuple):
-    """The newest Ongoing of an id; `is_alone`: no other transaction has its epoch."""
+    """The newest Ongoing of an id. `is_alone`: no other transaction has its epoch."""
 
     state: TransactionState
     is_alone: bool
 
 
 class CoordinatorHistory:
-    """What the coordinators of a log dir show, by producer id and epoch of the data."""
+    """The outcomes in the coordinators' logs of a log dir, by producer id and epoch of the data."""
 
     def __init__(self, log_dir: LogDir) -> None:
         """Read `__transaction_state`, as far as it is in the log dir."""
         from recovery.cluster.coordinator_log import CoordinatorLog
 
         self._begun: dict[str, _Begun] = {}
-        self._new_epochs: dict[str, tuple[int, int]] = {}  # that no transaction has used
+        self._new_epochs: dict[str, tuple[int, int]] = {}  # unused by any transaction
         self._kinds: dict[tuple[int, int], int] = {}
         self._log = CoordinatorLog([log_dir], None, self._take)
 
     def outcome(self, producer_id: int, epoch: int) -> int:
-        """Return COMMIT or ABORT for data of an epoch; UNKNOWN: that is not shown."""
+        """Return COMMIT or ABORT for data of an epoch, UNKNOWN without evidence."""
         if not self._log.knows(producer_id):
             return UNKNOWN
         return self._kinds.get((producer_id, epoch), UNKNOWN)
@@ -158,13 +159,13 @@ class CoordinatorHistory:
 
 
 def _is_same(one: TransactionState, other: TransactionState) -> bool:
-    """Tell whether two records are of one transaction: it keeps its start, and its producer id."""
+    """Return whether two records are of one transaction: same start, and same producer id."""
     ids = other.producer_id, other.previous_producer_id
     return one.start_timestamp_ms == other.start_timestamp_ms >= 0 and one.producer_id in ids
 
 
 def history_of(partition: Partition) -> CoordinatorHistory | None:
-    """Read the coordinators of the log dir around a partition; None: there are none."""
+    """Read the coordinators' logs in a partition's log dir. None if there are none."""
     log_dir = partition.log_dir
     if log_dir is None:
         return None
@@ -181,7 +182,7 @@ def history_of(partition: Partition) -> CoordinatorHistory | None:
 
 @lru_cache(maxsize=8)
 def _read(log_dir: str, sizes: tuple[tuple[str, int], ...]) -> CoordinatorHistory:
-    """Read the coordinators' logs as they are with those sizes."""
+    """Read the coordinators' logs of these sizes."""
     del sizes
     return CoordinatorHistory(read_log_dir(log_dir))
 
@@ -189,20 +190,20 @@ def _read(log_dir: str, sizes: tuple[tuple[str, int], ...]) -> CoordinatorHistor
 # -- unknown ends
 
 
-_CONTINUES = NO_MARKER  # as the outcome of a piece: the next piece, or the next marker, decides
+_CONTINUES = NO_MARKER  # outcome of a piece that the next piece, or the next marker, decides
 
 
 class LogFiles(NamedTuple):
-    """What is read of a log.
+    """The readable files of a log.
 
     Attributes:
         bases: base offsets of its segments, ascending.
         opener: opens the segment of a base offset.
-        read_index: reads its `.txnindex`; None: there is none, or it cannot be read.
+        read_index: reads its `.txnindex`. None: it is absent or unreadable.
         log_start_offset: where the log starts.
-        gaps_are_losses: tells whether compaction does not explain absent offsets.
-        coordinated: returns what coordinators show of data by producer id and epoch: COMMIT, ABORT
-            or UNKNOWN.
+        gaps_are_losses: returns whether compaction does not explain absent offsets.
+        coordinated: returns the coordinators' outcome of data by producer id and epoch: COMMIT,
+            ABORT or UNKNOWN.
     """
 
     bases: tuple[int, ...]
@@ -218,12 +219,12 @@ class LogFiles(NamedTuple):
 
 
 class UnknownTransaction(NamedTuple):
-    """Data of a transaction whose outcome nothing shows.
+    """Data of a transaction whose outcome is unknown.
 
     Attributes:
         producer_epoch: of the data.
-        first_offset, last_offset: of its batches that are readable, before the stretch.
-        stretch_offset, stretch_last_offset: where its marker may have been; None: to the log end.
+        first_offset, last_offset: of its readable batches, before the stretch.
+        stretch_offset, stretch_last_offset: where its marker may have been. None: to the log end.
         may_be_open: no later event of the producer shows that it ended.
     """
 
@@ -239,7 +240,7 @@ class UnknownTransaction(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Say where its end marker may have been."""
+        """Return where its end marker may have been."""
         first, last = self.stretch_offset, self.stretch_last_offset
         where = f"offset {first}" if first == last else f"offsets {first} to {last}"
         if last is None:
@@ -259,9 +260,9 @@ class DecidedData(NamedTuple):
     """Data that the next marker of its producer does not decide.
 
     Attributes:
-        kind: what became of it: COMMIT, ABORT or UNKNOWN.
-        marker_kind: what that marker says; NO_MARKER: there is none.
-        next_offset: of the next data before that marker; -1: there is none.
+        kind: its outcome: COMMIT, ABORT or UNKNOWN.
+        marker_kind: of that marker. NO_MARKER: there is none.
+        next_offset: of the next data before that marker. -1: there is none.
     """
 
     producer_id: int
@@ -273,7 +274,7 @@ class DecidedData(NamedTuple):
 
 
 class UnknownEnds(NamedTuple):
-    """What is known behind the stretches of a log: ends for its readers, and what stays unknown."""
+    """The results for the stretches of a log: ends for its readers, and unknown outcomes."""
 
     ends: Ends
     unknown: tuple[UnknownTransaction, ...] = ()
@@ -281,12 +282,12 @@ class UnknownEnds(NamedTuple):
 
     @property
     def first_open_offset(self) -> int | None:
-        """First offset of what may still be open: no consumer goes on there; None: nothing."""
+        """Return the first offset of possibly open data, where consumers stop. None without any."""
         return min((each.first_offset for each in self.unknown if each.may_be_open), default=None)
 
 
 def log_files_of(partition: Partition) -> LogFiles:
-    """Name the files of a partition directory, as listed."""
+    """Return the files of a partition directory, as listed."""
     files = {each.base_offset: each for each in partition.segments}
 
     def read_index(base_offset: int) -> bytes | None:
@@ -311,7 +312,7 @@ def log_files_of(partition: Partition) -> LogFiles:
 
 
 def gaps_are_losses(partition: Partition) -> bool:
-    """Tell whether nothing explains absent offsets: the topic is known, and never was compacted."""
+    """Return whether nothing explains absent offsets: the topic is known, and never compacted."""
     is_cleaned = bool(partition.acknowledged.cleaned_offset)
     return partition.cleanup().is_compacted is False and not is_cleaned
 
@@ -320,12 +321,12 @@ def gaps_are_losses(partition: Partition) -> bool:
 def log_files_of_places(
     places: tuple[SegmentPlace, ...], opener: Callable[[SegmentPlace], Segment]
 ) -> LogFiles:
-    """Name the files of a log by all its segments. Behind URIs nothing but these is looked at."""
+    """Return the files of a log from all its segments. Behind URIs only these are read."""
     by_base = {each.base_offset: each for each in places}
     directory = places[0].directory
     known = None
     if not is_uri(directory):
-        with suppress(EoctlError):  # gone meanwhile
+        with suppress(EoctlError):  # removed meanwhile
             known = log_files_of(Partition.of(select_partition(directory)))
     return LogFiles(
         bases=tuple(sorted(by_base)),
@@ -345,16 +346,16 @@ def log_files_of_places(
 def find_ends_of_places(
     places: tuple[SegmentPlace, ...], opener: Callable[[SegmentPlace], Segment]
 ) -> UnknownEnds:
-    """Decide for a log that several readers share; see `find_ends`."""
+    """Decide for a log that several readers share. See `find_ends`."""
     return find_ends(log_files_of_places(places, opener))
 
 
 class EndedTransactions(NamedTuple):
-    """Ends of transactions in log order, and those among them whose outcome is unknown.
+    """Ends of transactions in log order, with the transactions of unknown outcome.
 
     Attributes:
         spans: the offsets of each segment, by its base offset.
-        damaged: offsets that lie in damaged bytes, up to the last good batch.
+        damaged: offsets in damaged bytes, up to the last good batch.
     """
 
     blocks: list[EndedBlock]
@@ -366,10 +367,10 @@ class EndedTransactions(NamedTuple):
 def read_ended(
     partition: Partition, on_bytes: Callable[[int], None] | None = None
 ) -> EndedTransactions:
-    """Give the ends of the transactions of a whole partition, from its log start on.
+    """Return the ends of the transactions of a whole partition, from its log start on.
 
-    A segment that cannot be opened becomes a problem of the partition; `on_bytes` is told the size
-    of each that is done.
+    A segment that cannot be opened becomes a problem of the partition. `on_bytes` is called with
+    the size of each finished segment.
     """
     log = log_files_of(partition)
     sizes = {each.base_offset: each.log.file_bytes for each in partition.segments}
@@ -402,7 +403,7 @@ def _ended(events: LogEvents[int]) -> list[EndedBlock]:
 
 
 def find_ends(log: LogFiles) -> UnknownEnds:
-    """Decide about all transactions behind stretches. Reads the headers, twice if there are any."""
+    """Decide all transactions with stretches. Reads the headers, twice if there are any."""
     survey = _Survey(log)
     if not survey.spanned:
         return UnknownEnds(Ends.none())
@@ -410,7 +411,7 @@ def find_ends(log: LogFiles) -> UnknownEnds:
 
 
 def spans(stretches: Sequence[Stretch], first_offset: Ints, end_offset: Ints) -> NDArray[np.bool_]:
-    """Tell which ranges of offsets have a stretch in them."""
+    """Return which ranges of offsets have a stretch in them."""
     starts = np.array([each.start_offset for each in stretches], np.int64)
     before, behind = (np.searchsorted(starts, each, "right") for each in (first_offset, end_offset))
     found: NDArray[np.bool_] = behind > before
@@ -418,13 +419,13 @@ def spans(stretches: Sequence[Stretch], first_offset: Ints, end_offset: Ints) ->
 
 
 class _Survey:
-    """What a first pass over the events tells.
+    """The results of a first pass over the events.
 
     Attributes:
-        stretches: those that matter.
-        spanned: by producer id, the first offset of data behind which there is a stretch, and the
-            offset of the last marker that follows such data.
-        version_2_epochs: by producer id, the lowest epoch whose COMMIT marker has the next one.
+        stretches: relevant stretches.
+        spanned: by producer id, the first offset of data before a stretch, and the offset of the
+            last marker after such data.
+        version_2_epochs: by producer id, the lowest epoch whose COMMIT marker has the next epoch.
     """
 
     def __init__(self, log: LogFiles) -> None:
@@ -457,7 +458,7 @@ class _Survey:
         self.spanned[producer_id] = min(first, known[0]), max(end, known[1])
 
     def _find_version_2(self, table: HeaderTable, marker: Kinds) -> None:
-        """Look for data directly before its COMMIT marker that has the next epoch."""
+        """Find data directly before its COMMIT marker that has the next epoch."""
         order = np.argsort(table.producer_id, kind="stable")
         ids, epochs, kinds = table.producer_id[order], table.producer_epoch[order], marker[order]
         is_pair = (ids[1:] == ids[:-1]) & (kinds[:-1] == NO_MARKER) & (kinds[1:] == COMMIT)
@@ -508,14 +509,14 @@ class _Row(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """Pieces before a marker (None: there is none), the last one of which may lie before it."""
+    """Pieces before a marker (None without one). The last piece may be directly before it."""
 
     pieces: list[_Piece]
     marker: _Row | None
 
 
 class _Decisions:
-    """Goes over the events of the producers in question, and decides about each piece."""
+    """The decisions about each piece, from the events of the producers in question."""
 
     def __init__(self, log: LogFiles, survey: _Survey) -> None:
         self._log = log
@@ -524,7 +525,7 @@ class _Decisions:
         self._starts = [each.start_offset for each in survey.stretches]
         self._index = _AbortIndex(log, survey)
         self._pieces: dict[int, list[_Piece]] = {}
-        self._waiting: dict[int, _Ended] = {}  # for the next data of the producer
+        self._waiting: dict[int, _Ended] = {}  # until the next data of the producer
         self._ends: list[tuple[int, int, int, int]] = []
         self._unknown: list[UnknownTransaction] = []
         self._decided: list[DecidedData] = []
@@ -567,7 +568,7 @@ class _Decisions:
                 continue
             if row.kind == NO_MARKER and producer_id in self._waiting:
                 self._decide(producer_id, self._waiting.pop(producer_id), row)
-            if row.base_offset > last:  # no stretch lies behind it
+            if row.base_offset > last:  # no stretch follows it
                 continue
             if row.kind == NO_MARKER:
                 self._take_data(producer_id, row)
@@ -596,9 +597,9 @@ class _Decisions:
     # --- the decision
 
     def _decide(self, producer_id: int, ended: _Ended, next_data: _Row | None) -> None:
-        """Give the ends of the pieces that a marker does not decide.
+        """Add the ends of the pieces that a marker does not decide.
 
-        `next_data` is the first data behind the marker, of this producer; None: not known.
+        `next_data` is the first data of this producer after the marker. None if unknown.
         """
         group: list[_Piece] = []
         followers: list[_Piece | None] = [*ended.pieces[1:], None]
@@ -641,7 +642,7 @@ class _Decisions:
     def _at_marker(
         self, producer_id: int, ended: _Ended, relevant: Sequence[Stretch], next_data: _Row | None
     ) -> int:
-        """Decide about the last piece, with nothing but stretches before the marker."""
+        """Decide the last piece, with only stretches before the marker."""
         piece, marker = ended.pieces[-1], ended.marker
         assert marker is not None
         kind = self._index.outcome(producer_id, piece, None, marker, self._between)
@@ -658,7 +659,7 @@ class _Decisions:
     def _at_data(
         self, producer_id: int, ended: _Ended, piece: _Piece, behind: _Piece | None
     ) -> int:
-        """Decide about a piece behind which there is more data, or nothing at all."""
+        """Decide a piece before more data, or before the end of the log."""
         kind = self._index.outcome(producer_id, piece, behind, ended.marker, self._between)
         if kind != UNKNOWN or behind is None or behind.epoch != piece.epoch:
             return kind
@@ -667,9 +668,10 @@ class _Decisions:
     def _by_coordinator(
         self, producer_id: int, group: Sequence[_Piece], ended: _Ended, behind: _Piece | None
     ) -> int:
-        """Ask the coordinators what became of data.
+        """Return the coordinators' outcome of data.
 
-        Behind it the transaction goes on with its epoch, and its own marker has the next epoch.
+        Later data with the same epoch, and a marker with the next epoch, belong to the same
+        transaction.
         """
         epoch = group[0].epoch
         kind = self._log.coordinated(producer_id, epoch)
@@ -681,7 +683,7 @@ class _Decisions:
         return _CONTINUES if marker is not None and marker.epoch == epoch + 1 else kind
 
     def _has_own_epochs(self, producer_id: int, ended: _Ended) -> bool:
-        """Tell whether a transaction is of version 2, so that no other one has its epoch.
+        """Return whether a transaction is of version 2, so that no other transaction has its epoch.
 
         Sequences of such a transaction begin with 0.
         """
@@ -693,7 +695,7 @@ class _Decisions:
 
     @staticmethod
     def _is_ended(ended: _Ended, piece: _Piece, behind: _Piece | None) -> bool:
-        """Tell whether a transaction has surely ended: by a later marker, or a raised epoch."""
+        """Return whether a transaction has certainly ended: by a later marker or a higher epoch."""
         return ended.marker is not None or (behind is not None and behind.epoch > piece.epoch)
 
     def _end(
@@ -726,9 +728,9 @@ class _Decisions:
 
 
 def _follows(piece: _Piece, marker: _Row, next_data: _Row | None) -> bool:
-    """Tell whether no data of a producer is missing between a piece and the data behind a marker.
+    """Return whether no data of a producer is missing between a piece and the data after a marker.
 
-    Only within one epoch do sequences tell.
+    Sequences prove this only within one epoch.
     """
     return (
         next_data is not None
@@ -739,12 +741,12 @@ def _follows(piece: _Piece, marker: _Row, next_data: _Row | None) -> bool:
 
 
 class _AbortIndex:
-    """The `.txnindex` files of a log, as far as they count."""
+    """The valid `.txnindex` files of a log."""
 
     def __init__(self, log: LogFiles, survey: _Survey) -> None:
         self._bases = log.bases
         self._stretches = survey.stretches
-        self._entries: dict[int, list[AbortedTxn]] = {}  # by base offset, of those that count
+        self._entries: dict[int, list[AbortedTxn]] = {}  # by base offset, of the valid files
         self._by_producer: dict[int, list[AbortedTxn]] = {}
         ids, offsets, firsts = survey.aborts()
         for base, behind in pairwise((*log.bases, INT64_MAX)):
@@ -766,9 +768,9 @@ class _AbortIndex:
         markers: dict[tuple[int, int], int],
         log_start_offset: int,
     ) -> bool:
-        """Tell whether an index has the readable ABORT markers, and no others beside stretches.
+        """Return whether an index has the readable ABORT markers, and others only in stretches.
 
-        `markers`: by producer id and offset, the first offset of what they end.
+        `markers`: by producer id and offset, the first offset of the transactions that they end.
         """
         listed = {(each.producer_id, each.last_offset) for each in entries}
         with_data = {place for place, first in markers.items() if first != NO_DATA}
@@ -784,14 +786,14 @@ class _AbortIndex:
         return self._stretches[row]
 
     def may_hold(self, producer_id: int, stretch: Stretch) -> bool:
-        """Tell whether a stretch has room for a marker of a producer."""
+        """Return whether a stretch has room for a marker of a producer."""
         entries = self._within(stretch)
         if any(each.producer_id == producer_id for each in entries):
             return True
         return len(entries) < stretch.end_offset - stretch.start_offset
 
     def _within(self, stretch: Stretch) -> list[AbortedTxn]:
-        """Give the entries whose markers lie in a stretch."""
+        """Return the entries whose markers are in a stretch."""
         entries = self._of_segment(stretch)
         if entries is None:
             return []
@@ -800,7 +802,7 @@ class _AbortIndex:
         return entries[start:end]
 
     def _of_segment(self, stretch: Stretch) -> list[AbortedTxn] | None:
-        """Return the entries of the one segment that a stretch lies in; None: it does not count."""
+        """Return the valid index entries of the only segment with the stretch, None otherwise."""
         row = bisect_right(self._bases, stretch.start_offset) - 1
         if row < 0 or (row + 1 < len(self._bases) and self._bases[row + 1] < stretch.end_offset):
             return None
@@ -814,7 +816,7 @@ class _AbortIndex:
         marker: _Row | None,
         between: Callable[[int, int], list[Stretch]],
     ) -> int:
-        """Tell what became of a piece, by the next abort that is listed of its producer."""
+        """Return the outcome of a piece, by the next listed abort of its producer."""
         listed = self._by_producer.get(producer_id, [])
         at = bisect_right(listed, piece.last_offset, key=lambda each: each.last_offset)
         entry = listed[at] if at < len(listed) else None
@@ -845,7 +847,7 @@ class _AbortIndex:
         marker: _Row | None,
         entry: AbortedTxn | None = None,
     ) -> bool:
-        """Tell whether an index was written by one who knew what was in a stretch."""
+        """Return whether the index was written with knowledge of the contents of a stretch."""
         entries = self._of_segment(stretch)
         if not entries:
             return False

@@ -1,20 +1,20 @@
-"""The transactions of one partition as its log grows: what is open, what was aborted.
+"""The transactions of one partition as its log grows: open and aborted transactions.
 
-A consumer is given batches below the last stable offset, and with them a list of aborted
-transactions (producer id, first offset). It hides the batches of a producer from such a first
-offset on, until the producer's ABORT marker (RC-4). Here the list comes from one of two places:
+A consumer gets batches below the last stable offset, and a list of aborted transactions (producer
+id, first offset). It hides the batches of a producer from such a first offset on, until the
+producer's ABORT marker (RC-4). The list here has one of two sources:
 
-  the log         recomputed from the end markers (RC-5): right whatever became of the indexes
-  the .txnindex   what a broker would send (RC-2, RC-3), be it right or not
+    the log         recomputed from the end markers (RC-5): right even if the indexes are not
+    the .txnindex   the list that a broker would send (RC-2, RC-3), right or wrong
 
-Both become ranges [first offset, ABORT marker) of a producer. The markers are always those of the
-log: a consumer ends a range when it meets the marker, whatever the index says of it.
+Both become ranges [first offset, ABORT marker) of a producer. The markers always come from the log:
+a consumer ends a range at the marker, even if the index disagrees.
 
-Where the log is damaged or absent, the markers that were there are decided by `unknown_ends`. What
-nothing shows the outcome of is hidden, and told by `unknown`.
+If the log is damaged or absent, `unknown_ends` decides the markers that were there. Transactions of
+unknown outcome are hidden, and listed in `unknown`.
 
-A view is brought up to date with `update`, which walks headers of what is new only. Behind damage a
-new marker may show more of the outcomes, or make more of them unknown: then all is walked again.
+`update` walks only new headers. After damage, a new marker may show more outcomes, or make more of
+them unknown. Then the whole log is walked again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ProducerRanges:
         self._next = NextOfProducer(producer_id, end_offset)
 
     def hold(self, table: HeaderTable) -> Flags:
-        """Tell which batches lie in a range of their producer."""
+        """Return which batches are in a range of their producer."""
         at = self._next.rows(table.producer_id, table.base_offset)
         if not len(self.end_offset):
             return at >= 0
@@ -68,15 +68,15 @@ class IndexGap(NamedTuple):
     """Aborted transactions that the `.txnindex` files do not have."""
 
     missing_count: int
-    producer_id: int  # of the first one
+    producer_id: int  # of the first
     first_offset: int
 
 
 class TransactionView:
-    """What is known of a partition's transactions up to `log_end_offset`.
+    """The known transactions of a partition up to `log_end_offset`.
 
     Attributes:
-        log_end_offset: one above the last good batch that was seen.
+        log_end_offset: one above the last good batch read.
         problems: segments that could not be opened.
     """
 
@@ -96,20 +96,20 @@ class TransactionView:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget all that was read of the log."""
+        """Forget all data of the log."""
         self.log_end_offset = self.log_start_offset
         self.problems: list[AccessError] = []
-        self._known_offset = -1  # events below it were taken
-        self._base_offset = -1  # of the segment to walk on in, and where
+        self._known_offset = -1  # lower events were taken
+        self._base_offset = -1  # of the segment to continue in, and the position
         self._pos = 0
         self._behind = Continuation()
         self._stretches: list[Stretch] = []
-        self._is_spanning = False  # an event was met that may tell more of an end in a stretch
-        self._decided_open: set[tuple[int, int]] = set()  # what it was asked for
+        self._is_spanning = False  # an event may reveal more about an end in a stretch
+        self._decided_open: set[tuple[int, int]] = set()  # open data at the last decision
         self._pairs = TransactionPairs()
         self._unreplicated: list[tuple[int, int]] = []  # marker and first offset
         self._hidden: list[tuple[Ints, Ints, Ints]] = []  # with data: producer, first, end
-        self._aborted: list[tuple[Ints, Ints, Ints]] = []  # those with a marker
+        self._aborted: list[tuple[Ints, Ints, Ints]] = []  # transactions with a marker
         self._markers: list[tuple[Ints, Ints]] = []  # ABORT markers: producer, offset
         self._ranges: ProducerRanges | None = None
         self._columns: tuple[Ints, ...] | None = None
@@ -118,7 +118,7 @@ class TransactionView:
     # --- reading ---
 
     def update(self) -> None:
-        """Take in what was appended since the last call, as the partition is listed now."""
+        """Read the batches appended since the last update, as the partition is listed now."""
         self._walk_on()
         spanning = self._open_before_stretches()
         if not self._is_spanning and spanning == self._decided_open:
@@ -171,13 +171,13 @@ class TransactionView:
             self.log_end_offset = max(self.log_end_offset, walk.end_offset)
 
     def _open_before_stretches(self) -> set[tuple[int, int]]:
-        """Return producers and first offsets of open data with a stretch behind it."""
+        """Return producers and first offsets of open data with a stretch after it."""
         last = max((each.start_offset for each in self._stretches), default=-1)
         last = INT64_MAX if self._behind.is_damaged else last
         return {each for each in self._pairs.open.items() if each[1] < last}
 
     def _add(self, table: HeaderTable, marker: Kinds) -> None:
-        """Take events in log order; markers without data end nothing (TXN-2)."""
+        """Take events in log order. Markers without data end nothing (TXN-2)."""
         ended = self._pairs.take(table, marker)
         is_abort, has_data = ended.is_abort, ended.first_offset != NO_DATA
         if self._stretches:
@@ -199,7 +199,7 @@ class TransactionView:
             )
 
     def _has_ended_since(self, table: HeaderTable, marker: Kinds) -> bool:
-        """Tell whether events show that something has ended that was held to be open."""
+        """Return whether events show the end of a transaction that may have been open."""
         return any(
             (
                 (table.producer_id == each.producer_id)
@@ -209,21 +209,21 @@ class TransactionView:
             if each.may_be_open
         )
 
-    # --- what is known ---
+    # --- results ---
 
     @property
     def place(self) -> tuple[int, int]:
-        """Base offset of the segment where `update` goes on (-1: the first), and where in it."""
+        """The base offset (-1: the first segment) and position where `update` continues."""
         return self._base_offset, self._pos
 
     @property
     def open_transactions(self) -> list[OpenTransaction]:
-        """Those without a marker that a broker knows, by first offset."""
+        """Return transactions without a marker that a broker knows, by first offset."""
         return [each for each in self._opened() if each.producer_id not in self._forgotten]
 
     @property
     def exposed(self) -> list[OpenTransaction]:
-        """Open transactions that a broker does not know: it gives their records to everyone."""
+        """Return open transactions that a broker does not know: consumers get their records."""
         return [each for each in self._opened() if each.producer_id in self._forgotten]
 
     def _opened(self) -> list[OpenTransaction]:
@@ -234,17 +234,17 @@ class TransactionView:
 
     @property
     def unknown(self) -> tuple[UnknownTransaction, ...]:
-        """Transactions whose outcome nothing shows, by first offset."""
+        """The transactions of unknown outcome, by first offset."""
         return self._found.unknown
 
     @property
     def has_ends(self) -> bool:
-        """Whether transactions end where no marker is: a list of aborted ones cannot say so."""
+        """Return whether transactions end without a marker: a list of aborts cannot show this."""
         return bool(len(self._found.ends.offset))
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed consumer stops (TXN-4)."""
+        """Return where a read_committed consumer stops (TXN-4)."""
         end_offset = self.log_end_offset
         if self.high_watermark is not None:
             end_offset = max(min(self.high_watermark, end_offset), self.log_start_offset)
@@ -256,17 +256,17 @@ class TransactionView:
         return min(end_offset, max(min(firsts, default=end_offset), self.log_start_offset))
 
     def is_hidden(self, table: HeaderTable) -> Flags:
-        """Tell which transactional data batches below the last stable offset are not committed."""
+        """Return which transactional batches below the last stable offset are not committed."""
         if self._ranges is None:
             is_from_log = self._source is AbortedSource.LOG
             self._ranges = self._from_log() if is_from_log else self._from_index()
         return self._ranges.hold(table)
 
     def aborted_within(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """List what a broker adds to a fetch, by the log: producer ids and first offsets (RC-2).
+        """Return a broker's list for a fetch, by the log: producer ids and first offsets (RC-2).
 
-        Those are the aborted transactions that end at or above the start and begin below the end,
-        in the order of their markers.
+        It has the aborted transactions that end at or above the start and begin below the end, in
+        the order of their markers.
         """
         if self._columns is None:
             self._columns = _joined_columns(self._aborted)
@@ -286,20 +286,20 @@ class TransactionView:
         first = np.array([each.first_offset for each in entries], np.int64)
         of_marker, marker = (_joined([each[place] for each in self._markers]) for place in (0, 1))
         at = NextOfProducer(of_marker, marker).rows(producer_id, first - 1)
-        end = np.full(len(first), NO_DATA)  # without a marker a consumer hides all that follows
+        end = np.full(len(first), NO_DATA)  # without a marker a consumer hides all later batches
         end[at >= 0] = marker[at[at >= 0]]
         in_order = np.argsort(end, kind="stable")
         return ProducerRanges(producer_id[in_order], first[in_order], end[in_order])
 
     def _index_entries(self) -> dict[int, list[AbortedTxn]]:
-        """Read the `.txnindex` files; what cannot be read is a problem of the partition's."""
+        """Read the `.txnindex` files. Unreadable files become problems of the partition."""
         found = {}
         for files in self._partition.segments:
             found[files.base_offset] = self._partition.aborted_transactions(files) or []
         return found
 
     def index_gap(self) -> IndexGap | None:
-        """Compare with the `.txnindex` files: what a broker would show though it was aborted."""
+        """Return aborted transactions that `.txnindex` lacks: a broker would show their records."""
         known = {
             (each.producer_id, each.last_offset)
             for entries in self._index_entries().values()

@@ -1,4 +1,4 @@
-"""Cut a partition: where, what it costs, and the plan of it.
+"""Truncate a partition: the offset, the cost, and the plan.
 
 From the entry down: price, plan, target, cut.
 """

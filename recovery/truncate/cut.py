@@ -1,9 +1,9 @@
-"""Where a truncation to an offset cuts the `.log` files, and whether a broker would leave it there.
+"""The bytes of the `.log` files that a truncation removes, and the end after a broker's start.
 
-Rules TRUNC 1 to 3: segments with a base above the offset go; in the segment that is then the last
-one, everything goes from the first batch on whose last offset is at or above the offset. What stays
-is walked as the next start of the broker does it (REC-6): from the segment with the recovery point
-on, checksums included. That start would cut at damage, and end lower than we say.
+Rules TRUNC 1 to 3: segments with a base above the offset are removed. In the last remaining
+segment, everything is removed from the first batch on whose last offset is at or above the offset.
+The rest is walked like the next start of the broker (REC-6): from the segment with the recovery
+point on, including checksums. That start would truncate at damage, and end lower than predicted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BatchAround(NamedTuple):
-    """The batch that an offset lies inside of: above its first offset, not above its last one."""
+    """The batch around an offset: above its first offset, not above its last."""
 
     base_offset: int
     last_offset: int
@@ -37,17 +37,17 @@ class BatchAround(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What goes.
+    """The removed part of a log.
 
     Attributes:
-        offset: as asked for.
-        end_offset: log end after a restart: behind the last batch that stays; the base offset of
-            the last segment that stays if it keeps no batch.
-        log_end_offset: before.
-        kept_count: segments that stay, the first ones. 0: all go, and an empty one at `offset`
-            takes their place (truncateFully).
-        kept_bytes: of the `.log` of the last of them.
-        around: the batch that `offset` lies inside of.
+        offset: the requested offset.
+        end_offset: log end after a restart: one above the last kept batch, else the base offset of
+            the last kept segment.
+        log_end_offset: before the truncation.
+        kept_count: number of kept segments, from the first. 0: all are removed, and an empty
+            segment at `offset` replaces them (truncateFully).
+        kept_bytes: of the `.log` of the last kept segment.
+        around: the batch that has `offset` inside.
     """
 
     offset: int
@@ -59,20 +59,20 @@ class Cut(NamedTuple):
 
     @property
     def is_nothing(self) -> bool:
-        """The log ends at or below the offset."""
+        """Return whether the log ends at or below the offset."""
         return self.offset >= self.log_end_offset
 
     @property
     def is_full(self) -> bool:
-        """Not one segment stays."""
+        """Return whether no segment is kept."""
         return not self.is_nothing and self.kept_count == 0
 
 
 def find_cut(partition: Partition, offset: int, log_end_offset: int) -> Cut:
-    """Find out what a truncation to `offset` cuts.
+    """Find the part of a log that a truncation to `offset` removes.
 
     Raises:
-        RefusedError: something that stays is damaged, or no broker could load it.
+        RefusedError: the kept part is damaged, or no broker could load it.
         AccessError: a `.log` cannot be read.
     """
     segments = partition.segments
@@ -136,7 +136,7 @@ def _walk(segment: Segment, state: BulkState, end_offset: int | None) -> Segment
 
 
 def cannot_load(path: str, error: Exception, offset: int | None) -> RefusedError:
-    """The error for a log that a broker refuses, below the cut; `offset`: of the batch."""
+    """Return the error for a log that no broker loads after it. `offset`: of the batch."""
     where = "below that batch" if offset is None else str(offset)
     found = str(error) if isinstance(error, FormatError) and error.path else f"{path}: {error}"
     return RefusedError(
@@ -150,9 +150,9 @@ def _end_of(files: SegmentFiles, found: SegmentReplay) -> int:
 
 
 def _is_above(segment: Segment, pos: int, end_offset: int, offset: int) -> bool:
-    """Does damage at `pos`, where the log is good up to `end_offset`, lie at or above `offset`?
+    """Return whether damage at `pos` is at or above `offset`. The log is good up to `end_offset`.
 
-    A batch with a wrong checksum is believed to reach `offset` if no good one behind it is below.
+    A batch with a wrong checksum counts as reaching `offset` if no good batch after it is below.
     """
     if end_offset >= offset:
         return True
@@ -187,12 +187,12 @@ def _batch_around(segment: Segment, pos: int, offset: int) -> BatchAround | None
 
 
 def _first_offset(segment: Segment, batch: ScannedBatch) -> int:
-    """Of a batch; a legacy wrapper's header only tells its last one."""
+    """Return the first offset of a batch. A legacy wrapper's header has only its last offset."""
     header = batch.header
     if header.magic >= MAGIC_V2 or not header.codec:
         return header.base_offset
     try:
         record = next(segment.records(batch), None)
     except FormatError:
-        record = None  # it is cut, so it does not matter that it is broken
+        record = None  # it is removed, so its damage does not matter
     return header.base_offset if record is None else record.offset

@@ -1,18 +1,19 @@
-"""Plan a truncation: the files of a partition as a broker leaves them that truncated and restarted.
+"""Plan a truncation: the files of a partition as after a broker's truncation and restart.
 
-Rules TRUNC, FIX-5, FIX-7. A broker may be started on any half of it, so the order of steps is
-  1  checkpoints: recovery point, high watermark, log start and cleaner are lowered to the new end.
-     A recovery point below makes the start verify what the next steps change, and a log start above
-     the end would make it delete everything (REC-9)
-  2  leader epochs that begin at or above the end (an unclean start adds those that it finds again)
-  3  whole segments, from the last one backwards, so that what is left is always a log
-  4  the segment that is now the last one: `.log`, `.index`, `.timeindex`, `.txnindex`
-  5  the producer snapshot at the end
-Without a segment to keep (truncateFully) an empty one at the target comes before 3, since without
-any segment the log would start at 0 again (REC-15).
+Rules TRUNC, FIX-5, FIX-7. The order of steps is safe if a broker is started after any of them.
+  1  Checkpoints: recovery point, high watermark, log start and cleaner are lowered to the new end.
+     A lower recovery point makes the start verify what the next steps change. A log start above the
+     end would make it delete everything (REC-9).
+  2  Leader epochs that begin at or above the end. An unclean start adds them again if it finds
+     their batches.
+  3  Whole segments, from the last one backwards, so that the rest is always a log.
+  4  The last remaining segment: `.log`, `.index`, `.timeindex`, `.txnindex`.
+  5  The producer snapshot at the end.
+If no segment is kept (truncateFully), an empty segment at the target comes before 3. Without any
+segment the log would start at 0 again (REC-15).
 
-The broker keeps the target as its log end in memory, also inside of a batch that is cut; after the
-next start it is the end of the last batch. Here it is always the latter.
+The broker keeps the target as its log end in memory, even inside of a removed batch. After the next
+start it is the end of the last batch. This plan always has the latter.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ class Truncation(NamedTuple):
 
     Attributes:
         partition: as listed.
-        clock: what expiry of producers depends on.
-        target: where the log is to end.
-        log_start_offset: afterwards.
-        producers: what the broker will know of producers at the end, in a snapshot's order; None:
-            not known, because what it would be replayed from is damaged.
-        steps: none if there is nothing to cut.
-        notes: what a person should know, those of the target included.
+        clock: for the expiry of producers.
+        target: the new end of the log.
+        log_start_offset: after the truncation.
+        producers: the broker's producers at the end, in a snapshot's order. None if unknown,
+            because the replayed log is damaged.
+        steps: empty if there is nothing to truncate.
+        notes: facts for the user, including the target's.
     """
 
     partition: Partition
@@ -82,12 +83,12 @@ class Truncation(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        """What goes."""
+        """The removed part of the log."""
         return self.target.cut
 
 
 def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Clock) -> Truncation:
-    """Plan what `request` asks for. Reads only.
+    """Plan the truncation in `request`. Reads only.
 
     Args:
         partition: as listed now, nothing of it read before.
@@ -96,7 +97,7 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
 
     Raises:
         UsageError: a target outside of the log.
-        RefusedError: the target is not known or not safe, or the directory is none to be changed.
+        RefusedError: the target is unknown or unsafe, or the directory must not be changed.
         AccessError: it cannot be read.
     """
     require_changeable(partition)
@@ -136,14 +137,14 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
 
 
 def require_changeable(partition: Partition, *, mended: frozenset[str] = frozenset()) -> None:
-    """Refuse what must not be changed, and what is not what it seems.
+    """Refuse a partition that must not be changed, or is inconsistent.
 
     Args:
         partition: as listed.
-        mended: rules whose breaks are about to be mended.
+        mended: rules whose violations are about to be repaired.
 
     Raises:
-        RefusedError: always with what to do.
+        RefusedError: with the next step.
     """
     name = partition.directory.name
     require_live(partition.path, name)
@@ -163,18 +164,18 @@ def producers_at_end(
     """Derive the producer state at the new end.
 
     Returns:
-        The state, None if damage makes it unknown; and what is damaged.
+        The state, None if damage makes it unknown, and the damage.
     """
     cut = target.cut
     if cut.end_offset <= target.log_start_offset:
-        return (), []  # SNAP-3: nothing at or below the log start is remembered
+        return (), []  # SNAP-3: a broker keeps nothing at or below the log start
     try:
         entries, stops = recover_cut_state(partition, clock, cut.end_offset, cut.kept_count)
     except AppendError as error:
         raise cannot_load(partition.path, error, error.offset) from error
     except FormatError as error:
         raise cannot_load(error.path, error, None) from error
-    # What was walked of the last segment that stays is good up to the cut.
+    # The kept part of the last segment was walked, and is good.
     last = partition.segments[cut.kept_count - 1].log.path
     damage = {
         path: verdict
@@ -190,7 +191,7 @@ def producers_at_end(
 
 
 class TruncationSteps:
-    """The steps of one truncation that cuts something."""
+    """The steps of a truncation that removes something."""
 
     def __init__(
         self,
@@ -209,7 +210,7 @@ class TruncationSteps:
         self._last = segments[cut.kept_count - 1] if cut.kept_count else None
 
     def steps(self) -> Iterator[Step]:
-        """Give them in the order in which they are safe."""
+        """Yield the steps in a safe order."""
         yield from self.checkpoints()
         yield from self._leader_epochs()
         if self._last is None:
@@ -222,7 +223,7 @@ class TruncationSteps:
     # -- 1, 2
 
     def checkpoints(self) -> Iterator[Step]:
-        """Lower what the checkpoints of the log dir say."""
+        """Lower the checkpoints of the log dir."""
         if self._partition.log_dir is None:
             return
         end = self._cut.end_offset
@@ -255,7 +256,7 @@ class TruncationSteps:
     # -- 3
 
     def _new_segment(self) -> Iterator[Step]:
-        """Create the empty segment; index files without a `.log` may have its name."""
+        """Create the empty segment. Index files without a `.log` may have its name."""
         stem = f"{self._cut.offset:020d}"
         for suffix in (".log", ".index", ".timeindex"):
             path = self._directory / f"{stem}{suffix}"
@@ -265,11 +266,11 @@ class TruncationSteps:
                 yield remove_step(self._path(each), "has no segment")
 
     def removals(self) -> Iterator[Step]:
-        """Remove whole segments, and snapshots that no longer hold."""
+        """Remove whole segments, and snapshots that are invalid after the truncation."""
         end = self._cut.end_offset
         gone: set[str] = set()
         for files in reversed(self._removed):
-            # The `.log` first: a broker deletes indexes without one, but rebuilds those of one.
+            # The `.log` first: a broker deletes indexes without a `.log`, but rebuilds the others.
             for each in (
                 files.log,
                 files.offset_index,
@@ -321,7 +322,7 @@ class TruncationSteps:
         is_kept: Callable[[T], bool],
         entry_bytes: int,
     ) -> Iterator[Step]:
-        """Keep the entries before the first that is not to be kept; zeros at the end go, too."""
+        """Keep the entries before the first removed entry. Remove zeros at the end as well."""
         data = self._partition.read_file(entry)
         if entry is None or data is None:
             return

@@ -1,4 +1,4 @@
-"""What a truncation costs: records, transactions, producers, group offsets, the next recovery."""
+"""The cost of a truncation: records, transactions, producers, group offsets, next recovery."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-# -- count what a truncation cuts: batches, data records, bytes, from headers
+# -- count the removed batches, data records and bytes, from headers.
 #
-# The records of a batch are only looked at where a bound lies inside of it.
+# The records of a batch are read only if a bound is inside of it.
 
 
-# Batches with another offset than they should have: their records are counted all the same.
+# Batches with a wrong offset: their records still count.
 _COUNTED = frozenset({"BAT-3", "SEG-1", "SEG-2", "SEG-3"})
 
 
 class FoundRecords(NamedTuple):
-    """The data records of the good batches in what goes, whatever else is in there.
+    """The data records of the good batches in the removed part, even next to damage.
 
     Attributes:
-        acknowledged_count: those below the high watermark, those of a repeated offset once; None:
-            it is not known.
-        is_least: some are not counted: what is damaged, and compressed batches of magic 0 and 1.
-        first_offset, last_offset: inclusive; None: there is no such batch.
-        first_ms, last_ms: by the headers of their batches; None: they have no timestamp.
+        acknowledged_count: records below the high watermark, repeated offsets once. None if
+            unknown.
+        is_least: some are not counted: damaged batches, and compressed batches of magic 0 and 1.
+        first_offset, last_offset: inclusive. None without such a batch.
+        first_ms, last_ms: by the headers of their batches. None without a timestamp.
     """
 
     records_count: int
@@ -68,13 +68,13 @@ class FoundRecords(NamedTuple):
 
 
 class CutCounts:
-    """Counts over what goes.
+    """Counts over the removed part.
 
     Attributes:
-        batches_count: healthy ones, control batches too.
-        log_bytes: preallocated zeros left out.
-        is_whole: nothing in there is damaged.
-        notes: what is.
+        batches_count: healthy batches, including control batches.
+        log_bytes: without preallocated zeros.
+        is_whole: nothing in the removed part is damaged.
+        notes: the damage.
     """
 
     def __init__(self, start_offset: int, high_watermark: int | None) -> None:
@@ -99,17 +99,17 @@ class CutCounts:
 
     @property
     def found(self) -> FoundRecords:
-        """What was counted, also where something is damaged."""
+        """The counts, even next to damage."""
         return self._found._replace(is_least=self._found.is_least or not self.is_whole)
 
     @property
     def records_count(self) -> int | None:
-        """Data records from the start offset on."""
+        """Return the data records from the start offset on."""
         return self._records_count if self.is_whole else None
 
     @property
     def acknowledged_count(self) -> int | None:
-        """Those of them that are below the high watermark."""
+        """Return the data records below the high watermark."""
         if self._high_watermark is None:
             return None
         if self._high_watermark <= self._start_offset:
@@ -198,10 +198,10 @@ def _count(
     start_offset: int,
     end_offset: int | None,
 ) -> int | None:
-    """Count the records with offsets of a range; None with compressed legacy messages in it.
+    """Count the records with offsets of a range. None if it has compressed legacy messages.
 
-    The header of such a message has its last offset only: one that ends at or above the end of the
-    range may still begin in it.
+    The header of such a message has only its last offset. A message that ends at or above the end
+    of the range may still begin in it.
     """
     base, last = table.base_offset[rows], table.last_offset[rows]
     is_inside = last >= start_offset
@@ -223,14 +223,14 @@ def _count(
     return total
 
 
-# -- which transactions a truncation changes: removed, reopened, or shortened (TXN-1, TXN-2)
+# -- transactions that a truncation changes: removed, reopened, or shortened (TXN-1, TXN-2)
 
 
-MAX_LISTED_COUNT = 1000  # removed ones, and others; all are counted
+MAX_LISTED_COUNT = 1000  # removed transactions, and others (all are counted)
 
 
 class TransactionKind(StrEnum):
-    """How a transaction ended before the cut."""
+    """The end of a transaction before the truncation."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -238,10 +238,10 @@ class TransactionKind(StrEnum):
 
 
 class CutOutcome(StrEnum):
-    """What becomes of a transaction; those below the end stay as they are and are not listed."""
+    """The change of a transaction. Transactions below the end do not change, and are not listed."""
 
-    REOPENED = "reopened"  # data stays and the marker goes: it hangs
-    REMOVED = "removed"  # all of it goes
+    REOPENED = "reopened"  # data stays and the marker is removed: it hangs
+    REMOVED = "removed"  # all of it is removed
     SHORTENED = "shortened"  # it was open, and loses data
 
 
@@ -256,7 +256,7 @@ class TransactionChange(NamedTuple):
 
 
 def cut_parts(truncation: Truncation) -> Iterator[tuple[SegmentFiles, int]]:
-    """Segments of which something goes, and from where on."""
+    """Yield segments that lose bytes, and the first lost position of each."""
     cut, segments = truncation.cut, truncation.partition.segments
     if cut.is_nothing:
         return
@@ -267,10 +267,10 @@ def cut_parts(truncation: Truncation) -> Iterator[tuple[SegmentFiles, int]]:
 
 
 class TransactionChanges:
-    """Follows the transactions of what goes, from the state at the new end on.
+    """The transactions in the removed part, followed from the state at the new end on.
 
     Attributes:
-        notes: why they are not known.
+        notes: why they are unknown.
     """
 
     def __init__(self, truncation: Truncation, start_offset: int) -> None:
@@ -282,15 +282,15 @@ class TransactionChanges:
         self._removed: list[TransactionChange] = []
 
     def counts(self) -> dict[str, int]:
-        """How many there are, by outcome."""
+        """Return the numbers of transactions, by outcome."""
         return {str(each): self._counts[each] for each in CutOutcome}
 
     def rows(self) -> tuple[TransactionChange, ...]:
-        """Those that stay in part come first."""
+        """Return the transactions, beginning with transactions that stay in part."""
         return (*self._kept, *self._removed)
 
     def follow(self) -> TransactionChanges | None:
-        """Go through it all; None if it is not known."""
+        """Follow all transactions. None if they are unknown."""
         truncation = self._truncation
         if truncation.cut.is_nothing:
             return self
@@ -379,20 +379,18 @@ class TransactionChanges:
         return self._removed if outcome is CutOutcome.REMOVED else self._kept
 
 
-# -- what a truncation costs: records, transactions, producers, group offsets, the broker's
-#    recovery
+# -- the cost: records, transactions, producers, group offsets, the broker's recovery.
 #
-# One pass over the headers of what is cut counts, a second one follows its transactions from the
-# producer state at the new end; the records of a batch are only looked at where a bound lies
-# inside. What cannot be known is None, never 0: the counts if something in there is damaged (what
-# can still be read is then no more than a lower bound), transactions and producers also without a
-# state.
+# One pass over the removed headers counts. A second pass follows their transactions from the
+# producer state at the new end. The records of a batch are read only if a bound is inside. Unknown
+# values are None, never 0. Counts are unknown if the removed part is damaged (readable records are
+# then a lower bound). Transactions and producers are also unknown without a state.
 
 
 class ProducerChange(NamedTuple):
-    """A producer that is set back.
+    """A producer that is reset.
 
-    A sequence of -1: no batch of it is known; an epoch of -1: nothing is, as of one that never was.
+    A sequence of -1: none of its batches is known. An epoch of -1: the producer is unknown.
     """
 
     producer_id: int
@@ -403,25 +401,25 @@ class ProducerChange(NamedTuple):
 
 
 class TruncationPrice(NamedTuple):
-    """The price; None is unknown.
+    """The cost of a truncation. None is unknown.
 
     Attributes:
-        cut_start_offset, cut_end_offset: the offsets that go, half open.
-        batches_count: batches that go, control batches too.
-        records_count: data records that go and could be read: those at or above the log start.
-        log_bytes: bytes of `.log` that go, preallocated zeros left out.
-        high_watermark: what was acknowledged is below it; checkpointed, it is a lower bound.
-        acknowledged_records_count: of `records_count` those below the high watermark.
-        missing_offsets_count: acknowledged ones that the log does not give even before the cut, at
-            most; once the checkpoints are lowered nothing tells of them any more.
-        transactions_count: changed ones, by outcome.
-        transactions: first 1000 of those that are removed, after 1000 of the others.
-        producers_count: producers that are set back.
-        producers: first 1000 of them.
-        group_offsets: committed ones above the new end.
+        cut_start_offset, cut_end_offset: the removed offsets, half open.
+        batches_count: removed batches, including control batches.
+        records_count: removed data records at or above the log start, which consumers could read.
+        log_bytes: removed bytes of `.log`, without preallocated zeros.
+        high_watermark: acknowledged records are below it. A checkpointed value is a lower bound.
+        acknowledged_records_count: of `records_count`, the records below the high watermark.
+        missing_offsets_count: acknowledged offsets that the log lacks before the truncation, at
+            most. After the checkpoints are lowered, nothing shows them.
+        transactions_count: changed transactions, by outcome.
+        transactions: the first 1000 removed transactions, after 1000 others.
+        producers_count: reset producers.
+        producers: the first 1000 of them.
+        group_offsets: committed offsets above the new end.
         group_offsets_are_complete: all partitions of `__consumer_offsets` were read.
-        recovery: what the next start of the broker recovers in this log dir.
-        notes: why something is not known.
+        recovery: the work of the broker's next start in this log dir.
+        notes: why something is unknown.
     """
 
     cut_start_offset: int
@@ -442,7 +440,7 @@ class TruncationPrice(NamedTuple):
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Names and JSON values, as a plan holds them."""
+        """Return names and JSON values, as in a plan."""
         value = self._asdict()
         for name in ("transactions", "producers", "group_offsets"):
             rows = value[name]
@@ -459,21 +457,21 @@ def price_truncation(
     image: ClusterImage | None = None,
     high_watermark: int | None = None,
 ) -> TruncationPrice:
-    """Work out what a planned truncation costs. Reads only.
+    """Compute the cost of a planned truncation. Reads only.
 
     Args:
         truncation: the plan.
-        log_dirs: of the cluster, where `__consumer_offsets` may be; None: the partition's own.
+        log_dirs: of the cluster, with `__consumer_offsets` if given. None: the partition's own.
         image: the cluster's state, to know whether all of `__consumer_offsets` was read.
-        high_watermark: instead of the checkpointed one.
+        high_watermark: replaces the checkpointed high watermark.
 
     Raises:
-        AccessError: what is cut cannot be opened.
+        AccessError: the removed part cannot be opened.
     """
     partition, cut = truncation.partition, truncation.cut
     if high_watermark is None:
         high_watermark = partition.high_watermark
-    # What is below the log start is on the disk, but nobody can read it any more.
+    # Records below the log start are on disk, but no consumer can read them.
     start_offset = max(cut.end_offset, truncation.target.log_start_offset)
     counts = CutCounts(start_offset, high_watermark)
     for files, start_pos in cut_parts(truncation):
@@ -494,7 +492,7 @@ def price_truncation(
                 f"of __consumer_offsets only the partitions {read} were read: offsets of other "
                 "groups are unknown (--coordinator-dir)"
             )
-            beyond = beyond or None  # none found is not none there
+            beyond = beyond or None  # no offset found does not prove that there is none
         notes += (f"{each}: offsets of groups may be missing" for each in groups.problems[:1])
     return TruncationPrice(
         cut_start_offset=cut.end_offset,
@@ -522,10 +520,10 @@ def price_truncation(
 def _producers_set_back(
     truncation: Truncation,
 ) -> tuple[list[ProducerChange] | None, tuple[str, ...]]:
-    """Compare the state at the old end with that at the new one.
+    """Compare the states at the old and the new end.
 
     Returns:
-        The producers, None if a state is not known; and why that is so.
+        The producers, None if a state is unknown, and the reason.
     """
     if truncation.cut.is_nothing:
         return [], ()
@@ -548,7 +546,7 @@ def _producers_set_back(
 def producers_set_back(
     before: Iterable[ProducerEntry], after: Iterable[ProducerEntry]
 ) -> Iterator[ProducerChange]:
-    """Give the producers whose epoch or last sequence is another afterwards."""
+    """Yield the producers whose epoch or last sequence changes."""
     still_known = {each.producer_id: each for each in after}
     for old in before:
         new = still_known.get(old.producer_id)
@@ -571,7 +569,7 @@ def producers_set_back(
 
 
 def price_recovery(truncation: Truncation) -> RecoveryPrice | None:
-    """Add up the log dir as it is then, without its clean-shutdown marker."""
+    """Sum up the recovery of the log dir after the truncation, without a clean-shutdown marker."""
     partition, cut = truncation.partition, truncation.cut
     log_dir = partition.log_dir
     if log_dir is None:

@@ -1,4 +1,4 @@
-"""From what is asked for (high watermark, offset, leader epoch, time) to an offset."""
+"""Turn a requested target (high watermark, offset, leader epoch, time) into an offset."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from storage.formats.checkpoint import LeaderEpochEntry
 
 
-# -- where leader epochs end, and up to where two logs agree by them
+# -- where leader epochs end, and up to where two logs agree by them.
 #
-# The rules are EPOCH-5 (where an epoch ends), EPOCH-7 and EPOCH-8 (what other replicas say).
+# The rules are EPOCH-5 (where an epoch ends), EPOCH-7 and EPOCH-8 (the epochs of other replicas).
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ends; `epoch` is the one that the answer is for."""
+    """The end of a leader epoch. `epoch` is the epoch in the answer."""
 
     epoch: int
     end_offset: int
@@ -34,7 +34,7 @@ class EpochEnd(NamedTuple):
 def find_epoch_end(
     entries: Sequence[LeaderEpochEntry], epoch: int, log_end_offset: int
 ) -> EpochEnd | None:
-    """Tell what a leader answers to the question where an epoch ends (EPOCH-5); None: undefined."""
+    """Return a leader's answer about the end of an epoch (EPOCH-5). None: undefined."""
     if entries and epoch == entries[-1].epoch:
         return EpochEnd(epoch, log_end_offset)
     higher = next((each for each in entries if each.epoch > epoch), None)
@@ -52,9 +52,9 @@ def find_agreed_end(
     *,
     epoch: int,
 ) -> int | None:
-    """Tell where a follower truncates that asks a leader about an epoch, and again (EPOCH-7).
+    """Return where a follower truncates that asks a leader about an epoch, repeatedly (EPOCH-7).
 
-    Ours are the follower's entries, not empty. None: the other side knows no end.
+    `ours` are the follower's entries, not empty. None: the leader does not know an end.
     """
     known = {each.epoch for each in ours}
     limit = our_end_offset
@@ -69,7 +69,7 @@ def find_agreed_end(
         lower = [each for each in known if each < answer.epoch]
         if not lower:
             return min(limit, ours[0].start_offset, answer.end_offset)
-        # Of that epoch we have nothing: to the end of the one before, and ask about that.
+        # The leader's epoch is absent here: go to the end of the previous epoch, and ask again.
         epoch = max(lower)
         own = find_epoch_end(ours, epoch, our_end_offset)
         assert own is not None
@@ -82,7 +82,7 @@ def find_common_end(
     theirs: Sequence[LeaderEpochEntry],
     their_end_offset: int,
 ) -> int | None:
-    """Tell below which offset two logs must agree (EPOCH-8); None: without a common epoch."""
+    """Return the offset below which two logs must agree (EPOCH-8). None without a common epoch."""
     common = {each.epoch for each in ours} & {each.epoch for each in theirs}
     if not common:
         return None
@@ -94,10 +94,10 @@ def find_common_end(
 
 
 def read_epochs(partition: Partition) -> list[LeaderEpochEntry] | None:
-    """Entries of leader-epoch-checkpoint; None if there is no such file.
+    """Return entries of leader-epoch-checkpoint. None if there is no such file.
 
     Raises:
-        RefusedError: they are there, and not sound (DIR-7, EPC-1).
+        RefusedError: the file exists, but is not sound (DIR-7, EPC-1).
     """
     entries = partition.leader_epochs()
     next_step = f"eoctl rebuild {pasted(partition.path)}"
@@ -116,14 +116,14 @@ def read_epochs(partition: Partition) -> list[LeaderEpochEntry] | None:
     return entries
 
 
-# -- from what is asked for (the high watermark, an offset, a leader epoch, a time) to an offset
+# -- turn a requested target (high watermark, offset, leader epoch, time) into an offset.
 #
-# The rules are OFF-3 (a checkpointed high watermark is a lower bound), EPOCH-5 (where an epoch
-# ends), EPOCH-7 and EPOCH-8 (what other replicas say), TRUNC.
+# The rules are TRUNC, OFF-3 (a checkpointed high watermark is a lower bound), EPOCH-5 (where an
+# epoch ends), EPOCH-7 and EPOCH-8 (other replicas' epochs).
 
 
 class TargetKind(StrEnum):
-    """What a target is given as."""
+    """The kind of a target."""
 
     HW = "hw"
     OFFSET = "offset"
@@ -132,12 +132,12 @@ class TargetKind(StrEnum):
 
 
 class TargetRequest(NamedTuple):
-    """What is asked for.
+    """A requested target.
 
     Attributes:
-        kind: what `value` is.
-        value: the offset, the epoch, or milliseconds since 1970; None for HW.
-        assume_hw: the high watermark to take instead of the checkpointed one.
+        kind: of `value`.
+        value: the offset, the epoch, or milliseconds since 1970. None for HW.
+        assume_hw: replaces the checkpointed high watermark.
         exact: refuse an offset inside of a batch.
         replicas: other directories of the partition, to compare leader epochs with.
     """
@@ -150,14 +150,14 @@ class TargetRequest(NamedTuple):
 
 
 class CutTarget(NamedTuple):
-    """Where the log is to end.
+    """The new end of the log.
 
     Attributes:
-        offset: what was asked for.
-        end_offset: log end after a restart: the end of the last batch that stays.
-        log_start_offset: before.
-        cut: what goes.
-        notes: what a person should know.
+        offset: the requested offset.
+        end_offset: log end after a restart: the end of the last kept batch.
+        log_start_offset: before the truncation.
+        `cut`: the removed part.
+        notes: facts for the user.
     """
 
     offset: int
@@ -168,7 +168,7 @@ class CutTarget(NamedTuple):
 
 
 class _FoundOffset(NamedTuple):
-    """An offset, and what a person should know of how it was found."""
+    """An offset, and notes for the user on how it was found."""
 
     offset: int
     notes: tuple[str, ...] = ()
@@ -191,8 +191,8 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
 
     Raises:
         UsageError: an offset below 0, a replica of another partition.
-        RefusedError: what the target depends on is not known or contradicted, the target lies
-            inside of a batch (`exact`), or what stays is damaged.
+        RefusedError: the data for the target is unknown or contradictory, the target is inside of a
+            batch (`exact`), or the kept part is damaged.
         AccessError: it cannot be read.
     """
     log = _bounds(partition)
@@ -239,7 +239,7 @@ def _bounds(partition: Partition) -> _Log:
 
 
 def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
-    """Refuse what `exact` refuses; say what holds for every kind of target."""
+    """Refuse what `exact` refuses. Yield notes that hold for every kind of target."""
     around = cut.around
     if around is not None:
         where = (
@@ -271,7 +271,7 @@ def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
 
 
 def _told_of_tail(log: _Log) -> Iterator[str]:
-    """Say what lies behind the last batch."""
+    """Yield a note about the bytes after the last batch."""
     end = log.partition.log_end()
     if end is not None and end.valid_bytes < end.files.log.file_bytes:
         yield (
@@ -310,7 +310,7 @@ def _to_high_watermark(log: _Log, request: TargetRequest) -> _FoundOffset:
 
 
 def _clamped(log: _Log, high_watermark: int, notes: Sequence[str]) -> _FoundOffset:
-    """Bring it into the log, as a broker does at its start."""
+    """Limit the high watermark to the log, like a broker at its start."""
     clamped = max(min(high_watermark, log.end_offset), log.start_offset)
     if clamped == high_watermark:
         return _FoundOffset(clamped, tuple(notes))
@@ -320,10 +320,10 @@ def _clamped(log: _Log, high_watermark: int, notes: Sequence[str]) -> _FoundOffs
 
 
 def _require_common(log: _Log, other: _Log, high_watermark: int) -> str:
-    """Refuse a high watermark above what two replicas can have in common (EPOCH-8).
+    """Refuse a high watermark above the possible common end of two replicas (EPOCH-8).
 
     Returns:
-        Why they were not compared; "" when they were.
+        Why they were not compared, "" if they were.
     """
     ours, theirs = read_epochs(log.partition), read_epochs(other.partition)
     if not ours or not theirs:
@@ -354,7 +354,7 @@ def _to_offset(_log: _Log, request: TargetRequest) -> _FoundOffset:
     offset = _value(request)
     if offset < 0:
         raise UsageError(f"offset {offset}: an offset is not negative")
-    # Above the end there is nothing to cut: the second run of one call, for example.
+    # Above the end there is nothing to truncate: after a first run of a command, for example.
     return _FoundOffset(offset)
 
 

@@ -216,7 +216,7 @@ def _text(rule: Explanation) -> str:
 
 
 # -- the replicas of a check in their cluster: next to its rows, not in them
-# #
+#
 # Saved results of a check hold for the files. The metadata are read again each time.
 
 

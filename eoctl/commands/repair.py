@@ -298,8 +298,7 @@ class RepairOptions(NamedTuple):
 
 
 class RepairReport(NamedTuple):
-    """The row of a directory. Unknown values are None, and `log_end_offset` is the end after the
-    repair.
+    """The row of a directory, None for unknown values. `log_end_offset` is the new end.
 
     `lost_records_count` is the number of records of intact batches that are in no file afterwards.
     """

@@ -240,7 +240,7 @@ def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
 
 
 # -- pseudonyms in place of names and paths, for reports that are shown to strangers
-# #
+#
 # A pseudonym is an HMAC of the name. All reports made with one key have the same pseudonyms, and
 # nobody without the key can guess names. Kafka's own topics keep their names, and offsets, times,
 # sizes and ids stay. Messages and commands are text with names in it, so all names and directories

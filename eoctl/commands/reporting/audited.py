@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 # -- pictures on a terminal: `eoctl describe --picture` and `eoctl txn list --picture`
-# #
+#
 # They are drawn from the rows of a report. Everything is read as by a check, so that the picture
 # shows errors, and the exit status is the check's.
 
@@ -99,10 +99,10 @@ def _shown(canvas: Canvas, model: Model) -> int:
 
 
 # -- a report with timelines of an audit, made by processes on this machine or by Spark
-# #
+#
 # Everything else is as in `eoctl report`. Each directory is checked by the engine of the audit, and
 # data beyond the directories is read here. So both give the same page.
-# #
+#
 # So the `.log` files are read twice, by the audit and by the check. An audit splits segments into
 # independent pieces and joins their summaries. A check reads a partition in order, since most of
 # its rules compare with earlier batches. One pass for both would need a second implementation of

@@ -70,7 +70,7 @@ DIGEST_DIGITS = 16
 
 
 # -- transactions whose partitions contradict each other, in the partitions that may have any
-# #
+#
 # `eoctl txn torn` reads all logs again. A page is made in one pass, so only some partitions are
 # read again here. They have a producer that is also in another partition, and either has something
 # open or has an epoch that one log commits and one log aborts.

@@ -715,7 +715,7 @@ class _ProduceRun:
             )
         sticky = None
         if len(self.opened) > 1:
-            # From the id, so that a session comes to the same places.
+            # Seeded by the id, so that a session chooses the same partitions.
             sticky = StickyPartitions(
                 len(self.opened), self.producer_ids[0], self.options.batch_bytes
             )

@@ -405,7 +405,7 @@ def explore(
 
 
 def scripts(output: options.Output = OutputFormat.TEXT) -> int:
-    """List the included scenarios: what serves after which failures, and what helps.
+    """List the included scenarios by name and title.
 
     eoctl sim run DIR --script NAME runs a scenario.
     """

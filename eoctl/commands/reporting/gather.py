@@ -72,8 +72,8 @@ DIGEST_DIGITS = 16
 # -- transactions whose partitions contradict each other, in the partitions that may have any
 #
 # `eoctl txn torn` reads all logs again. A page is made in one pass, so only some partitions are
-# read again here. They have a producer that is also in another partition, and either has something
-# open or has an epoch that one log commits and one log aborts.
+# read again here. They have a producer that is also in another partition. It also has an open
+# transaction, or an epoch that one log commits and another log aborts.
 
 
 # Findings of a check about late batches and markers: of an older epoch, of an older coordinator.

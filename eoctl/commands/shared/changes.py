@@ -316,8 +316,8 @@ def derived_answer(files_count: int, partitions_count: int) -> PlanAnswer:
 #
 # Without --apply: plan, save the plan if requested, show it.
 #
-# With --apply: lock, complete an interrupted run of the same command, plan (a broker may have run
-# since the plan was shown), apply one plan after the other.
+# With --apply: lock, complete an interrupted run of the same command, plan, apply one plan after
+# the other. It plans again because a broker may have run since the plan was shown.
 #
 # The undo of a journal is printed as soon as it is applied, before any row. The reader of the rows
 # may close the pipe, and the next log dir may fail.

@@ -13,8 +13,8 @@ Flink       the output of its KafkaCommittableSerializer, concatenated:
             or each within the envelope of SimpleVersionedSerialization, as in a checkpoint:
             int32 version (1), int32 bytes, and the above.
 
-A file with a zero byte in its first ten is Flink's, because the epoch or the producer id has a
-zero byte, and text has none. All integers are big-endian.
+A file with a zero byte in its first ten is Flink's. The epoch or the producer id has a zero byte,
+and text has none. All integers are big-endian.
 """
 
 from __future__ import annotations

@@ -243,9 +243,8 @@ TRANSFORM_COLUMNS = Columns(TransformReport._fields, answers=(
 class TransformResult(NamedTuple):
     """The result of a run. `error` ended it early, and the rows show the committed part.
 
-    `sinks`: target partitions with several topics, once they are written to, else () and the
-    sources have the counts. `status`: the exit status without an error, as `consume` of the same
-    sources.
+    `sinks`: the target partitions of an applied run with several topics, else ().
+    `status`: the exit status without an error, as `consume` of the same sources.
     """
 
     reports: tuple[TransformReport, ...]

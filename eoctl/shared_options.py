@@ -1,6 +1,7 @@
 """Options that all or many commands take, declared once and added by the program.
 
-    @with_shared def command(path: Path, output: Output = OutputFormat.TEXT) -> int: ...
+    @with_shared
+    def command(path: Path, output: Output = OutputFormat.TEXT) -> int: ...
 
 The command receives TEXT, JSONL or MSGPACK. `eoctl.output` and `eoctl.progress` do the rest.
 """

@@ -1,4 +1,4 @@
-"""The face: the command line, what people and programs are told, and the clock.
+"""The command line interface: commands, printed text, messages and the clock.
 
 From the entry down: __main__, start, main, app, plain_calls, outcome, verbs, changing,
 change_options, shared_options, options, declared, replica_paths, version, arrow_files, clock,

@@ -4,7 +4,7 @@ import sys
 
 try:
     from eoctl.start import run
-except KeyboardInterrupt:  # before there is anybody who handles it
+except KeyboardInterrupt:  # before any handler is installed
     sys.stderr.write("eoctl: interrupted\n")
     sys.exit(130)
 

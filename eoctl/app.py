@@ -1,6 +1,6 @@
-"""The program as Typer has it: help, wrong calls, and what `eoctl.plain_calls` leaves to it.
+"""The Typer program: help, usage errors, and command lines that `eoctl.plain_calls` leaves to it.
 
-A command's own module is imported when that command is asked for.
+A command's module is imported only when the command line names that command.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5
 
 
 def build_app(arguments: list[str]) -> typer.Typer:
-    """Build the application for a command line: of all commands only the one it calls is loaded.
+    """Build the application for a command line, with only the wanted command loaded.
 
-    The others are names for the list of them, which nobody sees where a command comes first: each
-    costs as much time as importing a small module.
+    The other commands are placeholders for the list of commands. They are left out if the command
+    line begins with a command, because each costs as much time as importing a small module.
     """
     wanted = wanted_command(arguments)
     is_list_needed = arguments[:1] != [wanted] or wanted not in COMMANDS
@@ -68,7 +68,7 @@ def build_app(arguments: list[str]) -> typer.Typer:
 
 
 def _listed() -> Iterator[tuple[str, str, str]]:
-    """Yield the group of each command, its name, and what the list says of it."""
+    """Yield the group, the name and the summary of each command in the list."""
     for group, commands in GROUPS.items():
         yield from ((group, *each) for each in commands.items())
 
@@ -76,7 +76,7 @@ def _listed() -> Iterator[tuple[str, str, str]]:
 def _build_group(
     functions: Mapping[str, Callable[..., int | None]], summary: str, arguments: list[str]
 ) -> typer.Typer:
-    """Build a command that has commands of its own; only the one called is more than a name."""
+    """Build a command with subcommands, all placeholders except the wanted subcommand."""
     wanted = wanted_command(arguments, 1)
     is_list_needed = arguments[1:2] != [wanted] or wanted not in functions
     group = typer.Typer(cls=HelpfulGroup, help=summary, rich_markup_mode=None, no_args_is_help=True)
@@ -92,7 +92,7 @@ def _build_group(
 
 
 def _placeholder() -> None:
-    """Stand in the list of commands for one that this call does not need."""
+    """Stand in the list of commands for a command that this run does not need."""
 
 
 def _show_version(*, value: bool) -> None:
@@ -118,11 +118,16 @@ def _top_level(
         str | None, typer.Option(metavar="[SHELL]", help="Print the script that does it.")
     ] = None,
 ) -> None:
-    del version, install_completion, show_completion  # done before
+    del version, install_completion, show_completion  # handled earlier
 
 
 def run_app(words: list[str], arguments: list[str]) -> NoReturn:
-    """Run a call; `arguments` are its words as they were given, before `eoctl help` was undone."""
+    """Run a command line.
+
+    Args:
+        words: the command line after `eoctl help` was translated.
+        arguments: the command line as the user gave it.
+    """
     try:
         sys.exit(build_app(words)(args=words, prog_name="eoctl", standalone_mode=False))
     except TyperException as exc:
@@ -130,7 +135,7 @@ def run_app(words: list[str], arguments: list[str]) -> NoReturn:
 
 
 def for_typer(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Return a command as Typer takes it: with its signature, and an end in an exit status."""
+    """Return a command as Typer takes it: with its signature, and ending in an exit status."""
     function = with_kernel(with_shared(function))
 
     @functools.wraps(function)
@@ -156,7 +161,7 @@ def _for_signature(parameter: Parameter) -> inspect.Parameter:
 
 
 def _tell_usage(exc: TyperException, words: list[str], arguments: list[str]) -> int:
-    """Say what is wrong with a call; without any argument that is the help."""
+    """Print what is wrong with a command line, or the help if there are no arguments."""
     from eoctl import output
     from eoctl.help.wrong_calls import as_ours, asks_for_machine
 

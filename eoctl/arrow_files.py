@@ -1,12 +1,12 @@
-"""URIs through pyarrow: S3, HDFS, Google and Azure storage, and whatever else pyarrow.fs opens.
+"""URIs through pyarrow: S3, HDFS, Google and Azure storage, and all else that pyarrow.fs opens.
 
-Importing this module makes it the default for all schemes that nothing else is registered for;
-pyarrow itself is imported when the first URI is opened. Credentials, end points, timeouts and
-retries are pyarrow's, from the environment or the URI's query. For other file systems:
+Importing this module makes it the default for all schemes without a registered file system. pyarrow
+itself is imported when the first URI is opened. Credentials, end points, timeouts and retries come
+from pyarrow, by the environment or the URI's query. For other file systems:
 
     register_file_system("sim", lambda uri: (ArrowTree(my_file_system), ""))
 
-`my_file_system` being any pyarrow.fs.FileSystem, one that wraps fsspec included.
+`my_file_system` is any pyarrow.fs.FileSystem, including a wrapper of fsspec.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class ArrowTree:
-    """A pyarrow.fs.FileSystem as `storage` wants it: a FileTree."""
+    """A pyarrow.fs.FileSystem as the FileTree that `storage` needs."""
 
     def __init__(self, file_system: Any) -> None:
         self.file_system = file_system
 
     def entry(self, path: str) -> RemoteEntry | None:
-        """Return what is at a path; None if nothing is. Raises OSError."""
+        """Return the entry at a path, or None if there is none. Raises OSError."""
         try:
             info = self.file_system.get_file_info(path)
             return _entry(info)
@@ -39,7 +39,7 @@ class ArrowTree:
             raise as_os_error(exc) from exc
 
     def entries(self, path: str, *, is_recursive: bool = False) -> list[RemoteEntry]:
-        """List a directory; [] if it is not there. Raises OSError."""
+        """List a directory, [] if it does not exist. Raises OSError."""
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(path, allow_not_found=True, recursive=is_recursive)
@@ -76,7 +76,7 @@ class _Opened:
 
 
 def open_tree(uri: str) -> tuple[ArrowTree, str]:
-    """Open the file system of a URI, and give the path that the URI stands for in it.
+    """Open the file system of a URI, and return it with the URI's path in it.
 
     Raises:
         UsageError: pyarrow is not installed, or does not know the scheme.

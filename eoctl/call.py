@@ -1,4 +1,4 @@
-"""The words of this call as they were given: the next one that is told is made of them."""
+"""The words of the running command line, from which suggested commands are built."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class _Call:
 
 
 def keep(words: Sequence[str]) -> None:
-    """Keep the words of a call, without the program's name."""
+    """Keep the words of the command line, without the program's name."""
     _Call.words = tuple(words)
 
 
 def again(*more: str) -> str:
-    """Tell this call with more options, to be pasted into a shell."""
+    """Return this command line with more options, ready to paste into a shell."""
     words = [*_Call.words]
     end = words.index("--") if "--" in words else len(words)
     return call_text(["eoctl", *words[:end], *more, *words[end:]])
 
 
 class Lacking(NamedTuple):
-    """What must be given and is not, or what else stands in the way.
+    """A missing option, or another obstacle that makes eoctl refuse.
 
     Attributes:
-        why: it must.
-        options: that give it; none: no option does.
-        meaning: of these.
-        first: what is better done, or has to be.
+        why: the reason for the refusal.
+        options: options that supply it, empty if no option does.
+        meaning: the meaning of these options.
+        first: a step that is better, or must come first.
     """
 
     why: str
@@ -45,11 +45,11 @@ class Lacking(NamedTuple):
 
 
 def refusal(path: str, lacking: Sequence[Lacking | None]) -> RefusedError | None:
-    """Return one refusal that names all that is missing, with the call that has it; None: nothing.
+    """Return one refusal that names everything missing, with the command that supplies it, or None.
 
     Args:
-        path: what is refused; "": each of them says it.
-        lacking: one after the other.
+        path: the path of the refusal, "" if each reason names its own.
+        lacking: the obstacles in order. None entries are skipped.
     """
     found = [each for each in lacking if each is not None]
     if not found:
@@ -67,7 +67,7 @@ def refusal(path: str, lacking: Sequence[Lacking | None]) -> RefusedError | None
 
 
 class LackingError(RefusedError):
-    """A refusal for one reason, which a caller may tell together with others."""
+    """A refusal for one reason, which a caller may report together with other refusals."""
 
     def __init__(self, path: str, lacking: Lacking) -> None:
         found = refusal(path, [lacking])
@@ -77,14 +77,14 @@ class LackingError(RefusedError):
 
 
 def lacking_of(error: EoctlError) -> Lacking:
-    """What an error says that something is refused with."""
+    """Return the reason of a refusal, as a `Lacking`."""
     if isinstance(error, LackingError):
         return error.lacking
     return Lacking(error.message, first=error.next_step)
 
 
 def require_given(path: str, lacking: Sequence[Lacking | None]) -> None:
-    """Refuse, as `refusal` says it. Raises RefusedError."""
+    """Raise the RefusedError of `refusal`, if there is one."""
     error = refusal(path, lacking)
     if error is not None:
         raise error

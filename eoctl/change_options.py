@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOptions:
-    """What the command line says of how a plan is applied; by name only: four of them are flags.
+    """The command line options for how a plan is applied, by name only: four of them are flags.
 
     Raises:
-        UsageError: a combination that means nothing.
+        UsageError: a combination without a meaning.
     """
 
     apply: bool = False
@@ -35,7 +35,7 @@ class ChangeOptions:
     broker_is_stopped: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse combinations that mean nothing."""
+        """Refuse combinations without a meaning."""
         if self.no_backup and not self.accept_loss:
             raise UsageError(
                 "a change with --no-backup cannot be undone",
@@ -51,14 +51,14 @@ class ChangeOptions:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the plan is applied or saved, not only shown."""
+        """True if the plan is applied or saved, not only shown."""
         return self.apply or self.save_plan is not None
 
 
 PLAN_ONLY = ChangeOptions()
 
 
-# Parameter -> its option, its default, and what it is in ChangeOptions.
+# Parameter -> its option, its default, and its field in ChangeOptions.
 CHANGE: dict[str, tuple[Any, Any, str]] = {
     "apply": (Apply, False, "apply"),
     "save_plan": (SavePlan, None, "save_plan"),
@@ -72,11 +72,13 @@ CHANGE: dict[str, tuple[Any, Any, str]] = {
 def with_change(
     *, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
-    """Give a command the options of a change, where its parameter `change` stands, as one value.
+    """Return a decorator that replaces a command's parameter `change` by the options of a change.
+
+    The command receives their values as one ChangeOptions.
 
     Args:
-        without: those that it has not. One that the command declares itself, with a help of its
-            own, is in the value too.
+        without: options that the command does not have. An option that the command declares itself,
+            with its own help, is part of the value too.
     """
 
     def decorate(function: Callable[..., int | None]) -> Callable[..., int | None]:

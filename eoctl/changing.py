@@ -1,4 +1,4 @@
-"""What every changing command does with its plan: show it, save it, apply it under the locks."""
+"""The handling of a plan by every changing command: show it, save it, apply it under the locks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEP_COLUMNS = Columns(
 
 
 def apply_one(fs: FileSystem, plan: Plan, options: ChangeOptions) -> Applied:
-    """Apply a plan; call it under `storage.files.broker_lock.take`. Raises as `apply_plan`."""
+    """Apply a plan. Call it under `storage.files.broker_lock.take`. Raises as `apply_plan`."""
     with Progress("copying") as progress:
         return apply_plan(
             fs,
@@ -44,11 +44,11 @@ def apply_one(fs: FileSystem, plan: Plan, options: ChangeOptions) -> Applied:
 
 
 def save_plan(plan: Plan, path: str) -> None:
-    """Write a plan to a file, whose name must be free: it may hold an earlier one.
+    """Write a plan to a new file, because an existing file may hold an earlier plan.
 
     Raises:
-        AccessError: it cannot be written, or is there.
-        RefusedError: it would lie in a log dir.
+        AccessError: the file cannot be written, or exists.
+        RefusedError: the file would lie in a log dir.
     """
     require_outside_log_dirs(path, "save it elsewhere")
     fs = fsio.FileSystem()
@@ -58,7 +58,7 @@ def save_plan(plan: Plan, path: str) -> None:
 
 
 def how_to_undo(applied: Applied) -> str:
-    """A note for people."""
+    """Return a note that says how to undo a change."""
     found = applied.journal
     if found.status is Status.KEPT:
         return (
@@ -73,7 +73,7 @@ def how_to_undo(applied: Applied) -> str:
 
 
 def how_to_undo_all(first: Applied) -> str:
-    """A note for people about the first of several journals, as soon as it is applied."""
+    """Return a note on undoing several journals, as soon as the first of them is applied."""
     found = first.journal
     if first.was_done or not found.has_backup:
         return how_to_undo(first)
@@ -81,7 +81,7 @@ def how_to_undo_all(first: Applied) -> str:
 
 
 def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
-    """Name the call that tells what became of the records, by the journals of a change."""
+    """Name the command that compares the records before and after a change, by its journals."""
     if journals:
         more = f"; likewise for {len(journals) - 1} more journals" if len(journals) > 1 else ""
         yield (
@@ -90,7 +90,7 @@ def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
 
 
 def show_plan(plan: Plan, output: OutputFormat) -> None:
-    """Print the steps and the price of a plan."""
+    """Print the steps and the data loss of a plan."""
     emit(Report("step", STEP_COLUMNS, _step_rows(plan)), output)
     if output is OutputFormat.TEXT:
         line("")
@@ -98,7 +98,7 @@ def show_plan(plan: Plan, output: OutputFormat) -> None:
 
 
 def show_price(price: dict[str, Any], output: OutputFormat) -> None:
-    """Print what a plan costs; in text, what of it is a table comes as its own."""
+    """Print the data loss of a plan. In text, each table in it is printed separately."""
     if output is not OutputFormat.TEXT:
         emit(Report("price", tuple(price), [tuple(price.values())]), output)
         return

@@ -1,8 +1,8 @@
-"""The one clock: every command that needs "now" (age, expiry, leases, timeouts) asks here.
+"""The one clock of every command that needs "now" (age, expiry, leases, timeouts).
 
-It is the wall clock, in every command and whatever is known of the directory: that is the clock of
-the broker that starts there next, and of everybody who waits for it. `--now` takes another one,
-such as that of the directory: the newest mtime of its checkpoints, when the broker last ran.
+It is the wall clock in every command, because the next broker on the directory and its clients use
+that clock too. `--now` selects another clock, such as that directory's clock: the newest mtime of
+its checkpoints, the time at which the broker last ran.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 
 
 class NowSource(StrEnum):
-    """Where "now" comes from; printed with every result that depends on it."""
+    """The source of "now", printed with every result that depends on it."""
 
     GIVEN = "given"
     WALL = "wall"
@@ -41,13 +41,13 @@ class NowSource(StrEnum):
 
 
 class Now(NamedTuple):
-    """A point in time in milliseconds since 1970, and where it comes from."""
+    """A point in time in milliseconds since 1970, with its source."""
 
     ms: int
     source: NowSource
 
     def describe(self) -> str:
-        """Sentence for a report's notes."""
+        """Return a sentence for a report's notes."""
         origin = {
             NowSource.GIVEN: "as given",
             NowSource.WALL: "the wall clock",
@@ -57,18 +57,18 @@ class Now(NamedTuple):
 
 
 def parse_time_ms(text: str) -> int:
-    """Milliseconds since 1970 from a number of milliseconds or an ISO 8601 time.
+    """Return the milliseconds since 1970 of a number of milliseconds or an ISO 8601 time.
 
-    ` UTC` may stand for the offset, as in what is printed. A time without an offset is UTC, too:
-    what it means never depends on the machine's zone.
+    ` UTC` may replace the offset, as in printed times. A time without an offset is UTC too, so its
+    meaning never depends on the machine's time zone.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     stripped = text.strip()
     try:
         if stripped.lstrip("-").isdecimal():
-            return _within_bounds(int(stripped), text)  # it refuses "--1", and thousands of digits
+            return _within_bounds(int(stripped), text)  # it refuses "--1" and thousands of digits
         moment = datetime.fromisoformat(stripped.replace(" UTC", "Z"))
     except ValueError:
         raise UsageError(
@@ -90,9 +90,10 @@ def _within_bounds(time_ms: int, text: str) -> int:
 
 
 def format_time_ms(time_ms: int) -> str:
-    """UTC, in a sentence: `2026-11-21 04:38:00.250 UTC`; what no calendar has says so.
+    """Return a time in UTC for a sentence: `2026-11-21 04:38:00.250 UTC`.
 
-    `parse_time_ms` reads it back. Milliseconds are there unless they are 0.
+    `parse_time_ms` reads it back. Milliseconds are left out if they are 0. A time outside the
+    calendar is described as such.
     """
     try:
         moment = datetime.fromtimestamp(time_ms // 1000, UTC)
@@ -103,14 +104,14 @@ def format_time_ms(time_ms: int) -> str:
 
 
 def resolve_now(option: str | None, log_dirs: Iterable[str | Path]) -> Now:
-    """Decide what "now" is for these log dirs.
+    """Return "now" for these log dirs.
 
     Args:
         option: the value of `--now`: a time, `wall`, `dir`, or None for the wall clock.
-        log_dirs: directories that hold the checkpoints.
+        log_dirs: directories that contain the checkpoints.
 
     Raises:
-        UsageError: it is none of these, or no checkpoint is there to tell.
+        UsageError: the value is none of these, or there is no checkpoint for `dir`.
     """
     if option in (None, NowSource.WALL):
         return Now(wall_ms(), NowSource.WALL)
@@ -125,12 +126,12 @@ def resolve_now(option: str | None, log_dirs: Iterable[str | Path]) -> Now:
 
 
 def wall_ms() -> int:
-    """Read the wall clock, for those who ask again and again after `resolve_now`."""
+    """Read the wall clock, for callers that need the time repeatedly after `resolve_now`."""
     return time.time_ns() // 1_000_000
 
 
 def newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:
-    """When a broker last wrote a checkpoint in one of these; None: there is none."""
+    """Return the newest time of a broker's checkpoint in these log dirs, or None."""
     times_ms = []
     for each in log_dirs:
         for name in CHECKPOINT_NAMES:
@@ -142,10 +143,10 @@ def newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds from `500ms`, `30s`, `5m`, `1h` or `2d`.
+    """Return the milliseconds of `500ms`, `30s`, `5m`, `1h` or `2d`.
 
     Raises:
-        UsageError: it is nothing of that kind, or does not fit into 64 bits.
+        UsageError: the text is no such duration, or does not fit into 64 bits.
     """
     match = _DURATION.fullmatch(text.strip())
     duration_ms = int(match[1]) * UNITS_MS[match[2]] if match else None

@@ -1,7 +1,7 @@
-"""`--output csv`: one table as RFC 4180 has it, made of the JSON lines that a command writes.
+"""`--output csv`: one table as in RFC 4180, made from the JSON lines of a command.
 
-Commands know nothing of it: they write JSON Lines, and `eoctl.output` has them turned into this. A
-command that writes rows of several kinds is asked for one of them by `--table`.
+Commands do not know about CSV. They write JSON Lines, and `eoctl.output` converts them here. If a
+command writes rows of several kinds, `--table` selects a kind.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import Any
 
 from storage.errors import UsageError
 
-# So much is looked at before the header is written: a column may be in some rows only, and rows of
+# Rows that are kept before the header is written: a column may occur in some rows only, and rows of
 # another kind may follow.
 HELD_ROWS = 1000
 HELD_BYTES = 1 << 20
-KIND = "record"  # of rows that do not say one: those of `consume`
+KIND = "record"  # of rows that do not name a kind, as in `consume`
 BASE64_NAME, BASE64 = "_base64", "base64:"
 _NEEDS_QUOTES = re.compile('[",\r\n]|^$')
 
 
 class CsvTable:
-    """Makes CSV of lines that hold an object each.
+    """A converter of lines with one JSON object each to CSV.
 
-    Null is an empty field and an empty text is `""`. What is nested is JSON. Bytes that are not
-    UTF-8 are `base64:` and their base64, and so is a text that begins so.
+    Null is an empty field and an empty text is `""`. Nested values are JSON. Bytes that are not
+    UTF-8 are `base64:` and their base64. So is a text that begins with `base64:`.
 
-    Of a call that changes something all words come too late: the rows of the first kind are
-    written, and `notes` say what is not. Every other call ends with an error.
+    A command that changes something cannot be stopped by an error at this point. It writes the rows
+    of the first kind, and `notes` name the kinds left out. Every other command ends with an error.
 
     Attributes:
-        kinds: of the rows seen, and whether there were any.
-        notes: what is not written.
+        kinds: the kinds seen, and whether each has any rows.
+        notes: the rows that are not written.
     """
 
     def __init__(
         self, wanted: str | None, *, is_change: bool = False, line_end: str = "\r\n"
     ) -> None:
-        """Take the kind of rows that are wanted; None: they have one."""
+        """Set the wanted kind of rows, None if all rows are of one kind."""
         self.kinds: dict[str, bool] = {}
         self.notes: list[str] = []
         self._wanted = wanted
@@ -48,25 +48,25 @@ class CsvTable:
         self._columns: tuple[str, ...] = ()
         self._held: list[dict[str, Any]] | None = []  # None: the header is written
         self._held_bytes = 0
-        self._rest: list[bytes] = []  # of a line that has not ended
+        self._rest: list[bytes] = []  # of an unfinished line
         self._is_over = False
 
     def wants(self, kind: str | None) -> bool:
-        """Whether rows of a kind are written; None: they say none."""
+        """Return whether rows of a kind are written. None stands for rows without a kind."""
         return not self._is_over and self._wanted in (None, kind or KIND)
 
     def declare(self, kind: str, columns: list[str]) -> None:
-        """Say that rows of a kind follow, or none, and their columns.
+        """Declare that rows of a kind follow, or none, with their columns.
 
         Raises:
-            UsageError: this is another kind than that before.
+            UsageError: the rows are no single table.
         """
         self._meet(kind, has_rows=False)
         if self.wants(kind) and not self._columns:
             self._columns = tuple(columns)
 
     def turned(self, data: bytes) -> bytes:
-        """What is to be written for a part of the lines.
+        """Return the CSV for the next part of the lines.
 
         Raises:
             UsageError: the rows are no single table.
@@ -81,11 +81,11 @@ class CsvTable:
         return _utf8(made)
 
     def flushed(self) -> bytes:
-        """What is to be written now that nothing may come for long."""
+        """Return the CSV to write before a long wait."""
         return _utf8(self._held_lines()) if self._held else b""
 
     def end(self) -> bytes:
-        """What is to be written at last; raises as `turned`."""
+        """Return the last part of the CSV. Raises as `turned`."""
         made = self._held_lines()
         if self._wanted is not None and self._wanted not in self.kinds and not self._is_over:
             there = ", ".join(self.kinds) or "nothing: there are no rows"
@@ -150,7 +150,7 @@ class CsvTable:
 
 
 def _utf8(lines: list[str]) -> bytes:
-    """Encode lines; half a surrogate pair, which JSON may escape, has no bytes and becomes `?`."""
+    """Encode lines. Half a surrogate pair, which JSON may escape, has no bytes and becomes `?`."""
     return "".join(lines).encode("utf-8", "replace")
 
 

@@ -1,10 +1,9 @@
-"""How commands declare what they take, so that Typer is loaded only by the calls that need it.
+"""The declarations of command parameters, so that Typer is loaded only if it is needed.
 
     def command(path: Annotated[str, argument(help="A directory.")], ...) -> int: ...
 
-`eoctl.app` makes Typer's options and arguments of it, with the settings that Typer has;
-`eoctl.plain_calls` reads the calls that leave nothing to Typer. Both know a command by
-`parameters_of`.
+`eoctl.app` turns these into Typer's options and arguments, with Typer's settings.
+`eoctl.plain_calls` reads the command lines that do not need Typer. Both use `parameters_of`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Panel(StrEnum):
-    """The parts of the help, in their order; WHAT has the options that say what a command does."""
+    """The sections of the help, in their order. WHAT has the options that select the operation."""
 
     WHAT = "What"
     RECORDS = "Which records"
@@ -29,7 +28,7 @@ class Panel(StrEnum):
 
 
 class Declared(NamedTuple):
-    """An option or an argument: its names, if they are not the parameter's, and its settings."""
+    """An option or an argument: its settings, and its names if the parameter's name is not used."""
 
     is_option: bool
     names: tuple[str, ...]
@@ -38,10 +37,10 @@ class Declared(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a command. `default` is NEEDED where there is none."""
+    """A parameter of a command. `default` is NEEDED if there is none."""
 
     name: str
-    hint: Any  # Annotated with what is declared
+    hint: Any  # Annotated with a Declared
     default: Any
 
 
@@ -53,7 +52,7 @@ NEEDED = _Needed()
 
 
 def option(*names: str, panel: Panel = Panel.WHAT, **settings: Any) -> Declared:
-    """Declare an option; the settings are those of `typer.Option`."""
+    """Declare an option with the settings of `typer.Option`."""
     return Declared(is_option=True, names=names, settings=settings, panel=panel)
 
 
@@ -64,23 +63,23 @@ advanced_option = partial(option, panel=Panel.ADVANCED)
 
 
 def argument(**settings: Any) -> Declared:
-    """Declare an argument; the settings are those of `typer.Argument`."""
+    """Declare an argument with the settings of `typer.Argument`."""
     return Declared(is_option=False, names=(), settings=settings)
 
 
 def with_parameters(
     function: Callable[..., int | None], parameters: Sequence[Parameter]
 ) -> Callable[..., int | None]:
-    """Say what a wrapped command takes, in place of what it is written with."""
+    """Set the parameters of a wrapped command, in place of those in its signature."""
     function.parameters = tuple(parameters)  # type: ignore[attr-defined]
     return function
 
 
 @cache
 def parameters_of(function: Callable[..., int | None]) -> tuple[Parameter, ...]:
-    """Return what a command takes, in the order of its help.
+    """Return the parameters of a command, in the order of its help.
 
-    Without `inspect`, which takes as long to load as a small command to run.
+    It does not use `inspect`, which takes as long to load as a small command takes to run.
     """
     known: tuple[Parameter, ...] | None = getattr(function, "parameters", None)
     if known is not None:

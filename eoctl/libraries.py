@@ -1,6 +1,6 @@
-"""Libraries that only some commands need, the native kernel, and the calls that install them.
+"""Libraries that only some commands need, the native kernel, and the commands that install them.
 
-They go where eoctl looks for them: behind pipx or `uv tool` the `pip` of the PATH belongs
+They are installed where eoctl imports from. Under pipx or `uv tool`, the `pip` on the PATH belongs
 to another Python.
 """
 
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
-# Module -> what the extras in pyproject.toml ask for, in a release that will do.
+# Module -> the requirement of the extra in pyproject.toml, in a version that works.
 REQUIREMENTS = {
     "confluent_kafka": "confluent-kafka>=2.6",
     "fastavro": "fastavro>=1.9",
@@ -27,10 +27,10 @@ REQUIREMENTS = {
 
 
 def install_call(*arguments: str) -> str:
-    """Give the call, for a shell, that installs these into the Python that runs here.
+    """Return the shell command that installs packages into the Python that is running.
 
     Args:
-        arguments: of `pip install`.
+        arguments: the arguments of `pip install`.
     """
     pip = [sys.executable, "-m", "pip", "install"]
     if find_spec("pip") is None:  # uv made this environment
@@ -39,22 +39,22 @@ def install_call(*arguments: str) -> str:
 
 
 def kernel_call() -> str:
-    """Give the call, for a shell, that installs this eoctl again, with its native kernel."""
+    """Return the shell command that installs this eoctl again, with its native kernel."""
     if "PEX" in os.environ:
         call = "make zipapp"
     elif (Path(sys.prefix) / "pipx_metadata.json").exists():
-        call = "UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 pipx reinstall eoctl"  # by uv, if that is there
+        call = "UV_NO_CACHE=1 PIP_NO_CACHE_DIR=1 pipx reinstall eoctl"  # uses uv if it is installed
     elif (Path(sys.prefix) / "uv-receipt.toml").exists():
         call = "uv tool upgrade --reinstall-package eoctl --no-cache eoctl"
     else:
-        # A wheel in the cache is the one that was built without cargo.
+        # A cached wheel was built without cargo.
         again = ["--force-reinstall", "--no-deps", "--no-cache-dir"]
         call = install_call(*again, *_origin())
     return call if which("cargo") else f"install cargo, then: {call}"
 
 
 def _origin() -> list[str]:
-    """Say where eoctl was installed from, as arguments of `pip install`."""
+    """Return the source that eoctl was installed from, as arguments of `pip install`."""
     try:
         text = distribution("eoctl").read_text("direct_url.json")
     except PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""The `eoctl` program, from its words to its exit status.
+"""The `eoctl` program, from its command line to its exit status.
 
-Typer takes longer to load than a small command takes to run: it is asked for wrong calls, for those
-that `eoctl.plain_calls` is not sure about, and for help that was not saved. What the saved help
-does not need is imported behind it.
+Typer takes longer to load than a small command takes to run. It is loaded for wrong command lines,
+for others that `eoctl.plain_calls` cannot judge, and for help that was not saved. Modules that the
+saved help does not need are imported later.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 from eoctl.help.saved import saved_help
 from eoctl.interrupt import EXIT_INTERRUPTED, say_interrupted
 
-TYPE_CHECKING = False  # that of `typing`, without its import
+TYPE_CHECKING = False  # as in `typing`, without importing it
 if TYPE_CHECKING:
     from typing import NoReturn
 
-COMPLETION_VARIABLE = "_EOCTL_COMPLETE"  # set by the script of a shell
+COMPLETION_VARIABLE = "_EOCTL_COMPLETE"  # set by a shell's completion script
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
@@ -38,10 +38,10 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except SystemExit as exc:
         if not isinstance(exc.__context__, BrokenPipeError):
             raise
-        _end_unread()  # Typer's end, with 1: findings
+        _end_unread()  # Typer would end with 1, which means findings
     except BrokenPipeError:
         _end_unread()
-    except OSError as exc:  # commands never let one through
+    except OSError as exc:  # a command handles its own OSError
         from eoctl import output
 
         failed = output.OutputError(exc)  # the help could not be written
@@ -51,11 +51,17 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(words: list[str], arguments: list[str]) -> NoReturn:
-    """Run a call; `arguments` are its words as they were given, before `eoctl help` was undone."""
+    """Run a command line.
+
+    Args:
+        words: the command line after `eoctl help` was translated.
+        arguments: the command line as the user gave it.
+    """
     from eoctl import call, output
     from eoctl.outcome import exit_status_of
 
-    # numpy starts a thread for each processor, for linear algebra that nobody here does: 0.1 s.
+    # numpy would start a thread for each processor, for linear algebra that eoctl does not use: 0.1
+    # s.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     call.keep(arguments)
     output.open_missing_streams()
@@ -71,7 +77,7 @@ def _run(words: list[str], arguments: list[str]) -> NoReturn:
 
 
 def _end_unread() -> NoReturn:
-    """End where nobody reads the help."""
+    """End the process after the reader of the help closed the pipe."""
     from eoctl import output
 
     output.discard_stdout()
@@ -79,13 +85,13 @@ def _end_unread() -> NoReturn:
 
 
 def _is_about_completion(arguments: list[str]) -> bool:
-    """Whether a call begins with one of the two options that are about completion."""
+    """Return whether a command line begins with one of the two completion options."""
     options = ("--show-completion", "--install-completion")
     return bool(arguments) and arguments[0].partition("=")[0] in options
 
 
 def _complete(arguments: list[str]) -> None:
-    """Answer the script of a shell; or show it, or install it."""
+    """Answer a shell's completion script, or show the script, or install it."""
     from eoctl import output
     from eoctl.app import build_app
     from eoctl.help import completion

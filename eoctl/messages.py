@@ -1,4 +1,4 @@
-"""Short lines for a terminal: what is said, how grave it is, in as many columns as there are."""
+"""Short messages for a terminal: text, severity, and line breaks at the terminal's width."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LABEL_WIDTH = 8
 ZONE_POS = len("2026-11-21T02:58:06.000")
 ZONES = {"+00:00": "UTC", "Z": "UTC"}
 NO_UNDO = "no: with --no-backup nothing is kept for an undo"
-UNREAD = "; part of the log could not be read"  # behind what was found in the rest
-MAX_NAMES = 3  # in a line; how many more there are is counted
+UNREAD = "; part of the log could not be read"  # appended to the findings in the readable part
+MAX_NAMES = 3  # in a line, followed by the number of other names
 
 
 class Said(NamedTuple):
-    """A line with a label: `rank` is that of a severity, or above all of them."""
+    """A line with a label: `rank` is the rank of a severity, or above all of them."""
 
     label: str
     text: str
@@ -48,7 +48,7 @@ class Line(NamedTuple):
 
 
 def is_for_people(output: OutputFormat) -> bool:
-    """Whether the answer comes before the rows: not in a pipe, nor with `--columns`."""
+    """Return whether the answer comes before the rows: not in a pipe, nor with `--columns`."""
     asked = look()
     return (
         output is OutputFormat.TEXT and draws_tables() and not asked.columns and not asked.has_all
@@ -66,12 +66,12 @@ FOLD_INDENT = 4
 
 
 def answer_width(output: OutputFormat) -> int:
-    """Return how wide the lines of an answer may be: a log wraps none."""
+    """Return the width of the lines of an answer. Lines for a log are not wrapped."""
     return screen_size()[0] if is_for_people(output) else WIDE
 
 
 def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
-    """Write what the rows come to: on a terminal with them, else on stderr, where logs keep it."""
+    """Write the answer: on a terminal with the rows, else on stderr, where logs keep it."""
     lines = map(_as_line, said)
     if is_for_people(output):
         width = answer_width(output)
@@ -84,7 +84,7 @@ def tell_answer(said: Iterable[Said | Line | str], output: OutputFormat) -> None
 
 
 def broken(text: Line, width: int) -> Iterator[Line]:
-    """Break a line that is too long; one with a command stays whole, it is there to be pasted."""
+    """Break a line that is too long. A line with a command stays whole, ready to paste."""
     if len(text.text) <= width or "eoctl " in text.text or text.text.startswith("Next"):
         yield text
     else:
@@ -92,7 +92,7 @@ def broken(text: Line, width: int) -> Iterator[Line]:
 
 
 def tell(lines: Iterable[Line]) -> None:
-    """Write lines; the first word of one has its style, if there are colours."""
+    """Write lines, with a style for the first word of each if colours are on."""
     has_colors = is_colored(look().color)
     for text, style in lines:
         shown = printable(text)
@@ -103,14 +103,14 @@ def tell(lines: Iterable[Line]) -> None:
 
 
 def tell_first(said: Iterable[Said | Line | str], output: OutputFormat) -> None:
-    """Say what the rows come to, before them."""
+    """Write the answer before the rows."""
     tell_answer(said, output)
     if is_for_people(output):
         line("")
 
 
 def draw_below_answer(reports: Iterable[Report], notes: Iterable[str]) -> None:
-    """Draw the tables that have rows, below the answer, and say the notes."""
+    """Draw the tables that have rows below the answer, and print the notes."""
     for each in reports:
         if each.rows:
             if is_for_people(OutputFormat.TEXT):
@@ -120,13 +120,13 @@ def draw_below_answer(reports: Iterable[Report], notes: Iterable[str]) -> None:
         message(note)
 
 
-# -- rows of which `--limit` prints so many of each kind; all are counted
+# -- rows, limited to `--limit` of each kind and all counted
 
 
 def first_of_each_kind(
     rows: Iterable[Any], counts: dict[Any, int], limit: int | None
 ) -> Iterator[Any]:
-    """Give at most `limit` rows of each `kind`, and count all of them in `counts`."""
+    """Yield at most `limit` rows of each `kind`, and count all of them in `counts`."""
     for each in rows:
         counts[each.kind] += 1
         if limit is None or counts[each.kind] <= limit:
@@ -134,7 +134,7 @@ def first_of_each_kind(
 
 
 def left_out_by_limit(counts: Mapping[Any, int], limit: int | None) -> Iterator[str]:
-    """Say how many rows were counted and not given."""
+    """Yield the numbers of rows that were counted but not printed."""
     left = 0 if limit is None else sum(max(count - limit, 0) for count in counts.values())
     if left:
         yield f"{left} more such rows are counted and not printed (--limit)"
@@ -147,14 +147,14 @@ def _as_line(said: Said | Line | str) -> Line:
 
 
 def folded(texts: Iterable[str], output: OutputFormat) -> Iterator[Line]:
-    """Break the sentences of an answer; what follows the first line of one is indented."""
+    """Break the sentences of an answer, and indent the continuation lines."""
     width = answer_width(output)
     for each in texts:
         yield from wrapped(Line(each), width, FOLD_INDENT)
 
 
 def wrapped(text: Line, width: int, indent: int) -> Iterator[Line]:
-    """Break a line at blanks; all but the first one of what comes of it are indented."""
+    """Break a line at blanks, and indent its continuation lines."""
     parts = textwrap.wrap(
         text.text, width, subsequent_indent=" " * indent, break_long_words=False,
         break_on_hyphens=False,
@@ -171,7 +171,7 @@ def _styled(word: str, style: str) -> str:
 
 
 def fitting(texts: Iterable[str], room: int) -> str:
-    """Take the first text that fits, else the last one, whose line is then broken."""
+    """Return the first text that fits, else the last text, whose line is then broken."""
     text = ""
     for text in texts:
         if len(text) <= room:
@@ -180,18 +180,18 @@ def fitting(texts: Iterable[str], room: int) -> str:
 
 
 def listing(names: Sequence[str], noun: str) -> str:
-    """Name a few, and count the others."""
+    """Return a few names, and the number of the others."""
     if len(names) <= MAX_NAMES:
         return ", ".join(names)
     return f"{', '.join(names[: MAX_NAMES - 1])} and {len(names) - MAX_NAMES + 1} more {noun}"
 
 
 def span(first_ms: int, last_ms: int, *, is_short: bool = False) -> str:
-    """Write two times in short: the date once, the zone at the end, `2026-11-21 02:58 UTC`."""
+    """Write two times with the date once and the zone at the end: `2026-11-21 02:58 UTC`."""
     until = len("2026-11-21T02:58") if is_short else len("2026-11-21T02:58:06")
     first, last = (time_text(each, is_utc=look().is_utc) for each in (first_ms, last_ms))
     zone = last[ZONE_POS:]
-    if first[ZONE_POS:] != zone or not zone:  # the clocks were changed, or it is no time
+    if first[ZONE_POS:] != zone or not zone:  # daylight saving began or ended, or it is no time
         return first if first == last else f"{first}..{last}"
     zone = ZONES.get(zone, zone)
     start, end = (each[:until].replace("T", " ") for each in (first, last))
@@ -208,24 +208,24 @@ def moment(time_ms: int, *, is_short: bool = False) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Tell how many: `1 record`, `1,200 records`."""
+    """Return a count with its noun: `1 record`, `1,200 records`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-# -- sentences that several commands say of what they have read
+# -- sentences that several commands print about the data they read
 
 
-MAX_TOLD_COUNT = 10  # of one partition, or of one kind
+MAX_TOLD_COUNT = 10  # of a partition, or of a kind
 
 
 def first_of(sentences: Sequence[str], what: str, count: int | None = None) -> list[str]:
-    """Give the first sentences, and how many more of `what` there are; `count`: of them all."""
+    """Return the first sentences, and the number of further `what`. `count` is the total."""
     more = (len(sentences) if count is None else count) - MAX_TOLD_COUNT
     return [*sentences[:MAX_TOLD_COUNT], *([f"and {more} more {what}"] if more > 0 else [])]
 
 
 def notes_in_use(log_dirs: Iterable[LogDir]) -> list[str]:
-    """Return a note for each log dir whose lock somebody holds."""
+    """Return a note for each log dir whose lock is taken."""
     return [
         f"{each.path}: in use by {each.lock.holder}; what is printed may have changed since"
         for each in log_dirs

@@ -1,4 +1,4 @@
-"""Options that several commands share, with one wording."""
+"""Options that several commands share, each with the same wording."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-# -- ranges as every command takes them: `A..B`, both included; `A..`, `..B` or `A` alone
+# -- ranges in every command: `A..B`, both included; `A..`, `..B` or `A` alone
 
 
 class Range(NamedTuple):
-    """First and last value, both included; None is open."""
+    """A first and a last value, both included. None is open."""
 
     first: int | None = None
     last: int | None = None
 
     def holds(self, value: int) -> bool:
-        """Whether the value lies inside."""
+        """Return whether the value lies inside."""
         return (self.first is None or value >= self.first) and (
             self.last is None or value <= self.last
         )
 
     def meets(self, first: int, last: int) -> bool:
-        """Whether any value of first..last lies inside."""
+        """Return whether any value of first..last lies inside."""
         return (self.first is None or last >= self.first) and (
             self.last is None or first <= self.last
         )
 
 
 def parse_range(text: str, parse: Callable[[str], int], option: str) -> Range:
-    """Parse `A..B`, `A..`, `..B` or `A` (that one only).
+    """Parse `A..B`, `A..`, `..B` or `A` (that value only).
 
     Raises:
-        UsageError: it is none of these, or A is above B.
+        UsageError: the text is none of these, or A is above B.
     """
     first_text, dots, last_text = text.partition("..")
     try:
@@ -68,7 +68,7 @@ def parse_range(text: str, parse: Callable[[str], int], option: str) -> Range:
 
 
 def parse_offsets(text: str | None) -> Range:
-    """Parse `--offsets`; None is all. Raises UsageError."""
+    """Parse the range of `--offsets`. None is all. Raises UsageError."""
     if text is None:
         return Range()
     found = parse_range(text, int, "--offsets")
@@ -78,7 +78,11 @@ def parse_offsets(text: str | None) -> Range:
 
 
 def parse_times(text: str | None) -> Range:
-    """Parse `--times`, milliseconds since 1970 or ISO 8601; None is all. Raises UsageError."""
+    """Parse the range of `--times`: milliseconds since 1970 or ISO 8601. None is all.
+
+    Raises:
+        UsageError: as `parse_range`.
+    """
     return Range() if text is None else parse_range(text, parse_time_ms, "--times")
 
 
@@ -86,7 +90,7 @@ def parse_times(text: str | None) -> Range:
 
 
 class EngineName(StrEnum):
-    """What `--engine` takes."""
+    """The values of `--engine`."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -94,7 +98,7 @@ class EngineName(StrEnum):
 
 
 class ReportFormat(StrEnum):
-    """What `--to-format` takes; the last two are written by Spark, see `eoctl.spark.tables`."""
+    """The values of `--to-format`. Spark writes the last two, see `eoctl.spark.tables`."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -102,13 +106,14 @@ class ReportFormat(StrEnum):
 
 
 class Commit(StrEnum):
-    """When a consumer's position is saved, which decides what a crash does.
+    """The time at which a consumer's position is saved, which decides the effect of a crash.
 
-    before   saved, then handed over: a crash between the two loses what was to be handed over
-    after    handed over and acknowledged, then saved: a crash between the two hands it over again
-    atomic   handed over; the program's new state is saved with the position, in one file, and is
-             what the program begins with: a crash leaves both as they were, and neither loses
-             nor repeats
+    - before: the position is saved, then the records are passed on. A crash between the two loses
+      the records that were to be passed on.
+    - after: the records are passed on and acknowledged, then the position is saved. A crash between
+      the two delivers them again.
+    - atomic: the program saves its new state with the position in one file, and starts from it. A
+      crash leaves both as they were, and neither loses nor repeats records.
     """
 
     BEFORE = "before"
@@ -117,29 +122,29 @@ class Commit(StrEnum):
 
 
 class OfferUntil(StrEnum):
-    """What of a log is offered."""
+    """The end of the records that are offered."""
 
     HW = "hw"
     LOG_END = "log-end"
 
 
 class OnDamage(StrEnum):
-    """What a reader is given at damage."""
+    """The behaviour of a reader at damage."""
 
     STOP = "stop"
     SKIP = "skip"
 
 
 class Compare(StrEnum):
-    """What a copy compares when it has come to its end."""
+    """The data that a copy compares at its end."""
 
-    RUN = "run"  # what this run has copied
-    ALL = "all"  # what the session has, from its beginning on
+    RUN = "run"  # the data this run has copied
+    ALL = "all"  # the data of the session, from its beginning on
     NONE = "none"
 
 
 class Fsync(StrEnum):
-    """What `--fsync` takes: the values of `FlushPolicy`, whose module loads much more."""
+    """The values of `--fsync`, equal to `FlushPolicy`, whose module loads much more."""
 
     BATCH = "batch"
     SEGMENT = "segment"
@@ -163,7 +168,7 @@ TopicPatterns = Annotated[
     list[str] | None,
     records_option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
 ]
-TERMINAL_ROWS = 20  # of each kind, on a terminal, unless told otherwise
+TERMINAL_ROWS = 20  # of each kind, on a terminal, without --limit
 TERMINAL_KEY = 16  # characters of a key, on a terminal
 Limit = Annotated[
     int | None,
@@ -244,7 +249,7 @@ ProducerExpiryMs = Annotated[
         show_default="86400000",
     ),
 ]
-# Of what is appended to.
+# For logs that are appended to.
 WriteNow = Annotated[
     str | None, advanced_option(metavar="TIME|wall|dir", help="The clock.", show_default="wall")
 ]
@@ -289,7 +294,7 @@ IndexMaxBytes = Annotated[
         show_default="the topic's",
     ),
 ]
-# Of what is made for a new cluster.
+# For files of a new cluster.
 ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new id if omitted.")]
 DirectoryId = Annotated[str | None, option(metavar="ID", help="directory.id; a new id if omitted.")]
 TopicId = Annotated[
@@ -340,16 +345,16 @@ Conf = Annotated[
 
 
 def process_count(jobs: int | None) -> int:
-    """How many processes `--jobs` asks for: without it one for each processor we may use."""
+    """Return the number of processes of `--jobs`, by default one for each usable processor."""
     return jobs or len(os.sched_getaffinity(0))
 
 
 def given_paths(
     paths: Iterable[str] | None, server_properties: str | None, topics: Sequence[str] | None = None
 ) -> list[str]:
-    """Return the paths of a call, and the log dirs of a broker's configuration behind them.
+    """Return the paths of a command line, and the log dirs of a broker's configuration after them.
 
-    Of some topics only: the directories of their partitions in there.
+    With topics, the log dirs are replaced by the directories of their partitions.
 
     Raises:
         AccessError, CorruptError: the configuration cannot be read or parsed.

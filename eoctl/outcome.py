@@ -1,4 +1,4 @@
-"""What a command ends with: every result and every exception becomes one exit status."""
+"""The exit status of a command: every result and every exception maps to one exit status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def with_kernel(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Return a command that is refused where the kernel that is demanded is not there."""
+    """Return a command that is refused if the required kernel is not available."""
 
     @functools.wraps(function)
     def wrapper(**values: Any) -> int | None:
@@ -33,7 +33,7 @@ def with_kernel(function: Callable[..., int | None]) -> Callable[..., int | None
 
 
 def _check_kernel() -> None:
-    """Refuse a demand for a kernel that is not there, also where no kernel would be used."""
+    """Refuse if the required kernel is not available, even if no kernel would be used."""
     if os.environ.get("EOCTL_KERNEL"):
         from storage.kernels.select import select_kernel
 
@@ -50,7 +50,7 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         output.finish()
     except output.UnreadError as exc:
         _flush_quietly(output.finish)
-        return exc.exit_status  # in silence, as after SIGPIPE
+        return exc.exit_status  # silently, as after SIGPIPE
     except BrokenPipeError:
         output.discard_stdout()
         return EXIT_UNREAD
@@ -84,9 +84,9 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
 
 
 def _tell_errors(last: EoctlError) -> int:
-    """Report an error, and the one that it came on top of when the data could not be written.
+    """Report an error, and the error before it if the data could not be written.
 
-    What a command was about to say is not lost because of the rows before it; the status is its.
+    A failed write does not hide the command's own error. The exit status is that error's.
     """
     from eoctl import output
 

@@ -1,11 +1,11 @@
-"""Everything that is printed goes through here: data to stdout, words for people to stderr.
+"""The only module that prints: data to stdout, messages for people to stderr.
 
-A `Report` has named columns and can be shown as a table, as text, JSON or msgpack; Rich is
-imported for a table only. Commands that stream their own text (`dump-segment`) write bytes.
+A `Report` has named columns and can be shown as a table, text, JSON or msgpack. Rich is imported
+for a table only. Commands that stream their own text (`dump-segment`) write bytes.
 
-Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
-drawn as a table or goes through a pager, or that lines become one array or CSV, is decided by
-`begin`.
+Commands know three formats: text for people, JSON Lines and msgpack for programs. `begin` decides
+whether text becomes a table or goes through a pager. It also decides whether the lines become one
+array or CSV.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from eoctl.face.pager import Screen
 
 
-# -- lines that are written some hundred at a time, of which there are very many
+# -- lines in very large numbers, written some hundred at a time
 
 
 LINES_COUNT = 512
 
 
 class Lines:
-    """Gathers lines for who writes a text; `flush` writes what waits.
+    """A buffer of lines of text. `flush` writes the waiting lines.
 
     `write`: takes text of one or more lines, without the last line's end.
     """
@@ -55,13 +55,13 @@ class Lines:
         self._waiting: list[str] = []
 
     def put(self, text: str) -> None:
-        """Write a line, with those that come before and behind it."""
+        """Add a line, and write the waiting lines if they are many."""
         self._waiting.append(text)
         if len(self._waiting) >= LINES_COUNT:
             self.flush()
 
     def flush(self) -> None:
-        """Write those that wait; call it before anything else is written."""
+        """Write the waiting lines. Call it before any other output."""
         if self._waiting:
             self._write("\n".join(self._waiting))
             self._waiting.clear()
@@ -70,12 +70,12 @@ class Lines:
 # -- output
 
 
-# What a command says that works on files in place only.
+# Printed by a command that works on local files only.
 URI_READERS = "this command reads no URIs; export, spark-audit, loss and eoctl on Spark do"
 
 
 class OutputFormat(StrEnum):
-    """What `--output` takes; commands are given TEXT, JSONL or MSGPACK, see `begin`."""
+    """The values of `--output`. Commands receive TEXT, JSONL or MSGPACK, see `begin`."""
 
     TABLE = "table"
     TEXT = "text"
@@ -89,13 +89,13 @@ PLACE = ("topic", "partition")  # the columns that name a partition
 
 
 class Columns(tuple[str, ...]):  # noqa: SLOT001 - a tuple has none
-    """Names of columns, and which of them answer.
+    """The columns of a table, and the columns among them that answer.
 
     Attributes:
-        answers: the columns that answer, in the order in which people see them. Of these the first
-            ones come that have room, then the others; a line says which did not. Empty: all.
-        is_whole: where not all columns have room, each row is written one field a line.
-        noun: what a row is, where the kind of the report does not say it.
+        answers: the columns that answer, in the order for people. The first of them that fit are
+            shown, then other columns, and a line names the rest. Empty: all.
+        is_whole: if not all columns fit, each row is written as one field per line.
+        noun: the noun for a row, if the kind of the report does not say it.
     """
 
     answers: Sequence[str]
@@ -110,7 +110,7 @@ class Columns(tuple[str, ...]):  # noqa: SLOT001 - a tuple has none
         noun: str = "",
         is_whole: bool = False,
     ) -> Self:
-        """Return the names with what is said of them; those that answer are among them."""
+        """Return the names with these attributes. The answers must be among the names."""
         made = super().__new__(cls, names)
         assert {*answers} <= {*made}
         made.answers, made.noun, made.is_whole = answers, noun, is_whole
@@ -118,13 +118,13 @@ class Columns(tuple[str, ...]):  # noqa: SLOT001 - a tuple has none
 
 
 class Report(NamedTuple):
-    """Rows of one kind, printed the same way whatever the command.
+    """Rows of one kind, printed in the same way by every command.
 
     Attributes:
-        kind: what a row is ("partition", "segment"); every jsonl object carries it.
-        columns: names, as programs get them; what each holds is known by its name
-            (`eoctl.face.columns`). Some answer, see `Columns`; of plain names all do.
-        rows: a value per column; None is unknown.
+        kind: the kind of a row ("partition", "segment"), in every jsonl object.
+        columns: names for programs, which also select the meaning (`eoctl.face.columns`). Some
+            columns answer, see `Columns`. In a plain tuple all do.
+        rows: a value per column, None if unknown.
         notes: sentences for people, on stderr after the rows.
     """
 
@@ -135,17 +135,17 @@ class Report(NamedTuple):
 
 
 class _Mode:
-    """How this command's output is shown.
+    """The output settings of this command.
 
     Attributes:
         machine: messages are JSON objects too.
-        is_table: text is drawn as tables; None: on a terminal.
-        turner: what makes one array, or CSV, of the lines.
-        terminal: escapes data for a terminal; None: data goes out as it is.
-        screen: what a pager may have to be given.
-        absent: of `--columns`, what no report had yet.
+        is_table: text is drawn as tables, None if only on a terminal.
+        turner: makes one array, or CSV, of the lines.
+        terminal: escapes data for a terminal, None if data is written unchanged.
+        screen: text that may go to a pager.
+        absent: names in `--columns` that no report has had so far.
         seen: columns of the reports.
-        before_write: clears what stands on the terminal in the place of the next line.
+        before_write: clears the progress line before the next line.
     """
 
     machine = False
@@ -160,7 +160,7 @@ class _Mode:
 
 
 class _JsonArray:
-    """Makes one JSON array of lines that hold an object each."""
+    """A converter of lines with one JSON object each to one JSON array."""
 
     notes: Sequence[str] = ()
 
@@ -169,7 +169,7 @@ class _JsonArray:
         self._is_line_over = True
 
     def turned(self, data: bytes) -> bytes:
-        """What is to be written for a part of the lines."""
+        """Return the JSON for the next part of the lines."""
         if not data:
             return b""
         comma = b",\n" if self._is_line_over else b""
@@ -178,27 +178,27 @@ class _JsonArray:
         return start + data.removesuffix(b"\n").replace(b"\n", b",\n")
 
     def wants(self, _kind: str | None) -> bool:
-        """Rows of all kinds are in one array."""
+        """Return True: one array has rows of all kinds."""
         return True
 
     def declare(self, kind: str, columns: list[str]) -> None:
-        """An array says nothing of rows that do not come."""
+        """Do nothing: an array does not mention missing rows."""
 
     def flushed(self) -> bytes:
-        """Nothing waits."""
+        """Return nothing: no text waits."""
         return b""
 
     def end(self) -> bytes:
-        """What is to be written at last."""
+        """Return the end of the array."""
         return b"\n]\n" if self._has_begun else b"[]\n"
 
 
 def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
-    """Begin a command; returns the format as it has to know it: TEXT, JSONL or MSGPACK.
+    """Begin a command, and return the format it has to write: TEXT, JSONL or MSGPACK.
 
     Args:
         output: None is a table on a terminal, else text.
-        look: how tables are drawn, and which columns are wanted.
+        look: how tables are drawn, and the wanted columns.
     """
     if output is None:
         output = OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.TEXT
@@ -230,10 +230,10 @@ def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
 
 
 def finish() -> None:
-    """Write what is left: the end of an array, what the screen has; wait for the pager.
+    """Write the rest: the end of an array and the text for a pager. Wait for the pager.
 
     Raises:
-        UsageError: `--columns` named what no report has; the rows are no single table.
+        UsageError: `--columns` names a column that no report has, or the rows are no single table.
         OutputError, UnreadError: as `write`.
     """
     turner, _Mode.turner = _Mode.turner, None
@@ -258,27 +258,27 @@ def finish() -> None:
 
 
 def tell_utc() -> None:
-    """Show times in UTC from now on: what is made here is read elsewhere."""
+    """Show times in UTC from now on, because the text made here is read elsewhere."""
     _Mode.look = _Mode.look._replace(is_utc=True)
 
 
 def look() -> Look:
-    """How the reports of this command are to be shown."""
+    """Return how the reports of this command are shown."""
     return _Mode.look
 
 
 def is_paged() -> bool:
-    """Whether a pager has the terminal."""
+    """Return whether a pager uses the terminal."""
     return _Mode.screen is not None and _Mode.screen.is_paged
 
 
 def pass_escapes() -> None:
-    """Write data as it is from now on, to a terminal too."""
+    """Write data unchanged from now on, to a terminal too."""
     _Mode.terminal = None
 
 
 def draws_tables() -> bool:
-    """Whether text for people is drawn as tables: of what has kafka-dump-log's lines, too."""
+    """Return whether text for people is drawn as tables, also for kafka-dump-log's lines."""
     return sys.stdout.isatty() if _Mode.is_table is None else _Mode.is_table
 
 
@@ -288,31 +288,31 @@ def use_format(output: OutputFormat) -> None:
 
 
 def clear_before_writing(clear: Callable[[], None] | None) -> None:
-    """Say what has to be done before the next line; None: nothing any more."""
+    """Set the function to run before the next line. None removes it."""
     _Mode.before_write = clear
 
 
 class UnreadError(EoctlError):
-    """Who read stdout went away (head, less), and nothing more need be looked at.
+    """The reader of stdout closed the pipe (head, less), and no further search is needed.
 
     Attributes:
-        exit_status: as far as it is known: findings, or parts that are unreadable; else 141.
+        exit_status: the status so far: findings, or unreadable parts, else 141.
     """
 
     def __init__(self, status: int) -> None:
         super().__init__("standard output: nobody reads it any more")
-        # That nothing at all can be read is known only when everything has been tried.
+        # "Nothing can be read" is known only after every part was tried.
         self.exit_status = EXIT_SKIPPED if status == EXIT_ACCESS else status or EXIT_UNREAD
 
 
 class _Reader:
-    """Who reads stdout.
+    """The reader of stdout.
 
     Attributes:
-        is_gone: and left it to us to go on or not.
-        status_so_far: of the search that has no sense without the reader, once this is known; None
-            where a command goes on to its end.
-        is_needed: it has none at all.
+        is_gone: the reader closed the pipe.
+        status_so_far: the exit status so far of a search that may end without the reader. None if a
+            command always runs to its end.
+        is_needed: the search has no purpose without the reader.
     """
 
     is_gone = False
@@ -321,7 +321,7 @@ class _Reader:
 
     @classmethod
     def went(cls) -> None:
-        """Raise UnreadError if that ends the command; else what is written goes nowhere."""
+        """Raise UnreadError if that ends the command, else discard all further output."""
         if not cls.is_gone:
             discard_stdout()
             cls.is_gone = True
@@ -336,23 +336,24 @@ class _Reader:
 def while_read(
     status_so_far: Callable[[], int] = lambda: EXIT_OK, *, is_verdict: bool = False
 ) -> Iterator[None]:
-    """Search and print only as long as somebody reads stdout.
+    """Search and print only while stdout has a reader.
 
-    Everywhere else a command goes on without its reader: what it changes is changed to the end,
-    and its exit status and its errors are those that it would have had.
+    Outside of it a command continues without a reader. It completes its changes, and its exit
+    status and errors stay the same.
 
     Args:
-        status_so_far: exit status by what has been found until now.
-        is_verdict: the status is worth the search: it goes on, in silence, to the first finding.
+        status_so_far: the exit status by the findings until now.
+        is_verdict: the exit status is useful without the rows, so the search continues silently to
+            the first finding.
 
     Raises:
-        UnreadError: the reader went away.
+        UnreadError: the reader closed the pipe.
     """
     _Reader.is_gone, _Reader.is_needed = False, not is_verdict
     _Reader.status_so_far = staticmethod(status_so_far)
     try:
         yield
-    except BrokenPipeError:  # of who writes to the descriptor
+    except BrokenPipeError:  # from code that writes to the descriptor
         discard_stdout()
         raise UnreadError(status_so_far()) from None
     finally:
@@ -360,7 +361,7 @@ def while_read(
 
 
 class OutputError(EoctlError):
-    """The data cannot be written: a full disk, say. No input file is to blame."""
+    """The data cannot be written, for example to a full disk. No input file is at fault."""
 
     exit_status = EXIT_ACCESS
 
@@ -369,13 +370,13 @@ class OutputError(EoctlError):
 
 
 def write(data: bytes | bytearray | memoryview) -> None:
-    """Write data to stdout, or nowhere when its reader went away.
+    """Write data to stdout, or discard it after its reader closed the pipe.
 
-    On a terminal, escape sequences in the data are shown, see `pass_escapes`.
+    Escape sequences in the data are made visible on a terminal, see `pass_escapes`.
 
     Raises:
-        OutputError: they cannot be written.
-        UnreadError: the reader went away, within `while_read`.
+        OutputError: the data cannot be written.
+        UnreadError: the reader closed the pipe, within `while_read`.
     """
     if _Mode.turner is not None:
         data = _Mode.turner.turned(bytes(data))
@@ -385,7 +386,7 @@ def write(data: bytes | bytearray | memoryview) -> None:
 
 
 def write_drawn(text: str) -> None:
-    """Write a table or a picture, whose escapes are colours; raises as `write`."""
+    """Write a table or a picture, whose escapes are colours. Raises as `write`."""
     _write(_utf8(text))
 
 
@@ -398,7 +399,7 @@ def _write(data: bytes | bytearray | memoryview) -> None:
             return
         if _Mode.before_write is not None:
             _Mode.before_write()
-        # Without a buffer (python -u) a signal, or a disk that gets full, leaves a part of it.
+        # Without a buffer (python -u), a signal or a full disk leaves a part unwritten.
         while (written_bytes := stream.write(data)) < len(data):
             data = memoryview(data)[written_bytes:]
     except BrokenPipeError:
@@ -408,10 +409,10 @@ def _write(data: bytes | bytearray | memoryview) -> None:
 
 
 def flush() -> None:
-    """Push what is buffered to stdout; raises as `write`, here at the latest.
+    """Write buffered data to stdout. Raises as `write`, here at the latest.
 
-    Call it before processes are started: multiprocessing does so too, and knows of no reader.
-    What a pager may be needed for stays where it is, see `finish`.
+    Call it before processes are started: multiprocessing flushes too, but does not handle a missing
+    reader. Text that may need a pager stays in memory, see `finish`.
     """
     if _Mode.turner is not None and (held := _Mode.turner.flushed()):
         _write(held if _Mode.terminal is None else _Mode.terminal.shown(held))
@@ -424,7 +425,7 @@ def flush() -> None:
 
 
 def open_missing_streams() -> None:
-    """Stand in for what the caller closed (`>&-`): data then fails to go out, words are lost."""
+    """Replace closed streams (`>&-`). Then writing data fails, and messages are lost."""
     if sys.stdout is None:
         read_only = os.open(os.devnull, os.O_RDONLY)
         sys.stdout = os.fdopen(read_only, "w", encoding="utf-8")
@@ -433,7 +434,7 @@ def open_missing_streams() -> None:
 
 
 def stdout_fd() -> int | None:
-    """Return the descriptor of stdout, None where what is written there goes another way first."""
+    """Return the descriptor of stdout, or None if text is converted or buffered first."""
     if any(each is not None for each in (_Mode.screen, _Mode.turner, _Mode.terminal)):
         return None
     try:
@@ -443,15 +444,15 @@ def stdout_fd() -> int | None:
 
 
 def line(text: str) -> None:
-    """Write one line of text to stdout, as UTF-8 whatever the locale.
+    """Write one line of text to stdout, as UTF-8 in every locale.
 
-    Lone surrogates (undecodable file names) come out as the bytes they stand for.
+    Lone surrogates (undecodable file names) are written as the bytes they represent.
     """
     write(_utf8(text) + b"\n")
 
 
 def _utf8(text: str) -> bytes:
-    """Encode text; surrogates that stand for no byte (escapes in a file allow them) are U+FFFD."""
+    """Encode text. A surrogate without a byte (a file may escape one) becomes U+FFFD."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -462,19 +463,19 @@ def _utf8(text: str) -> bytes:
 
 
 def message(text: str, *, level: str = "note", **fields: Any) -> None:
-    """Tell people something: a plain line on stderr, or one JSON object in machine formats."""
+    """Print a message: a plain line on stderr, or one JSON object in machine formats."""
     if _Mode.machine:
         text = json_text({"level": level, "message": text, **fields})
     is_note = not _Mode.machine and level == "note" and sys.stderr.isatty()
     write_stderr(_wrapped(text) if is_note else text, is_dim=is_note)
 
 
-# What stands in notes that hold a command, or a path from the root.
+# Parts of notes that contain a command, or an absolute path.
 PASTED = ("eoctl ", "kcat ", ".sh ", " /", "=/", ":/", "(/")
 
 
 def _wrapped(text: str) -> str:
-    """Break a note between words where a terminal ends; a command or a path stays to be pasted."""
+    """Break a note between words at the terminal's width. A command or a path stays whole."""
     is_pasted = any(each in f" {text}" for each in PASTED)
     if len(text) < screen_size()[0] or is_pasted or "\n" in text:
         return text
@@ -489,10 +490,10 @@ def _wrapped(text: str) -> str:
 
 
 def write_stderr(text: str, *, is_dim: bool = False) -> None:
-    """Write one line to stderr, after what is pending on stdout when both are one terminal.
+    """Write one line to stderr, after pending stdout if both are the same terminal.
 
-    Names and other words of files are in it: what a terminal would act on is escaped. Undecodable
-    bytes of names are passed on where no terminal is.
+    The text contains names and other words from files, so terminal escapes in it are made visible.
+    Undecodable bytes of names are passed on if stderr is no terminal.
     """
     if not _Mode.machine and not text.isprintable():
         text = "\n".join(map(_for_people, text.split("\n")))
@@ -504,7 +505,7 @@ def write_stderr(text: str, *, is_dim: bool = False) -> None:
     try:
         if _Mode.screen is not None and sys.stderr.isatty() and _Mode.screen.put(stream, data):
             return
-    except BrokenPipeError:  # the pager was left; people still read stderr
+    except BrokenPipeError:  # the pager was closed, and stderr is still readable
         pass
     if sys.stdout.isatty():
         flush()
@@ -514,7 +515,7 @@ def write_stderr(text: str, *, is_dim: bool = False) -> None:
         stream.write(data)
         stream.flush()
     except OSError:
-        # Words that cannot be said change nothing of what was found.
+        # A failed message does not change the findings.
         discard_stderr()
 
 
@@ -525,7 +526,7 @@ def _for_people(text: str) -> str:
 
 
 def error(exc: EoctlError) -> None:
-    """Report an error: what, where, and what to try next."""
+    """Report an error: what, where, and the next step."""
     fields: dict[str, Any] = {"error": type(exc).__name__, "exit_status": exc.exit_status}
     for name in ("path", "pos", "check_id", "expected", "found", "errno"):
         value = getattr(exc, name, None)
@@ -541,8 +542,8 @@ def error(exc: EoctlError) -> None:
 
 
 def _instead_of_uri(fields: Mapping[str, Any]) -> str:
-    """Say what to do with a URI that was taken for the path of a file, which is not there."""
-    # What reads URIs has loaded what opens them.
+    """Return the next step for a URI that was taken for a file path and does not exist."""
+    # A command that reads URIs has loaded this module.
     if fields.get("errno") != ENOENT or "eoctl.arrow_files" in sys.modules:
         return ""
     from storage.files.uris import is_uri
@@ -563,12 +564,12 @@ def _encoder() -> Callable[[Any], str]:
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """One JSON object on one line; bytes that are not UTF-8 become `NAME_base64`."""
+    """Return one JSON object on one line. Bytes that are not UTF-8 become `NAME_base64`."""
     encode = _encoder()
     if _BYTES.isdisjoint(map(type, value.values())):
-        with suppress(TypeError):  # bytes, deeper within
+        with suppress(TypeError):  # bytes in a nested value
             text = encode(value)
-            if text.isascii():  # nothing that needs to be made ready
+            if text.isascii():  # no character needs escaping
                 return text
     return encode(_json_ready(value))
 
@@ -602,7 +603,7 @@ def _has_large(row: Mapping[str, Any]) -> bool:
 
 
 def _json_object_pieces(row: Mapping[str, Any]) -> Iterator[bytes]:
-    """Give the text of `json_text` in pieces: some bytes are large."""
+    """Yield the text of `json_text` in pieces, because some bytes are large."""
     for place, (name, value) in enumerate(row.items()):
         yield b"," if place else b"{"
         if type(value) is not bytes or not is_large(value):
@@ -621,8 +622,8 @@ def row_writer(
 ) -> Callable[[Mapping[str, Any]], None]:
     """Return a function that writes one row to stdout as JSON Lines or msgpack.
 
-    With `--columns` it has its kind and those; a row that has none of them is left out.
-    `put_line`: what writes a line; None: `line`.
+    With `--columns` a row keeps its kind and these columns. A row without any of them is left out.
+    `put_line` writes a line, by default `line`.
     """
     put = _json_or_msgpack(output, put_line or line)
     if not _Mode.look.columns:
@@ -630,7 +631,7 @@ def row_writer(
 
     def put_chosen(row: Mapping[str, Any]) -> None:
         if _Mode.turner is not None and not _Mode.turner.wants(row.get("kind")):
-            put(row)  # it is met, and not written
+            put(row)  # counted, not written
             return
         wanted = chosen_columns([name for name in row if name != "kind"])
         if wanted:
@@ -676,7 +677,7 @@ def _json_or_msgpack(
 
 
 def chosen_columns(columns: Sequence[str]) -> list[str]:
-    """Return those of the columns that `--columns` wants, in its order; all without it."""
+    """Return the columns that `--columns` selects, in its order, or all without it."""
     _Mode.seen = tuple(dict.fromkeys((*_Mode.seen, *columns)))
     wanted = _Mode.look.columns
     if not wanted:
@@ -698,7 +699,7 @@ def _with_known_surrogates(value: Any) -> Any:
 
 
 def emit(report: Report, output: OutputFormat, *, is_long: bool = False) -> None:
-    """Print a report; `is_long`: of very many rows, which need not be seen as they come."""
+    """Print a report. `is_long`: it has very many rows, which may be buffered."""
     use_format(output)
     if _Mode.machine:
         turner, is_wanted = _Mode.turner, True
@@ -706,7 +707,7 @@ def emit(report: Report, output: OutputFormat, *, is_long: bool = False) -> None
             is_wanted = turner.wants(report.kind)
             turner.declare(report.kind, chosen_columns(report.columns) if is_wanted else [])
         put = row_writer(output)
-        for row in report.rows:  # also what is not wanted: a later report may count it
+        for row in report.rows:  # unwanted rows too, since a later report may count them
             if is_wanted:
                 put({"kind": report.kind, **dict(zip(report.columns, row, strict=True))})
     elif output is OutputFormat.TABLE or draws_tables():
@@ -718,7 +719,7 @@ def emit(report: Report, output: OutputFormat, *, is_long: bool = False) -> None
 
 
 def _emit_plain(report: Report, *, is_long: bool) -> None:
-    """Tab-separated with a header line, for cut and awk."""
+    """Write tab-separated rows with a header line, for `cut` and `awk`."""
     wanted = chosen_columns(report.columns)
     if not wanted:
         return
@@ -734,7 +735,7 @@ def _emit_plain(report: Report, *, is_long: bool) -> None:
 
 
 def _emit_table(report: Report) -> None:
-    """Draw a table that fits; what is left out is said in one line."""
+    """Draw a table that fits, and name the columns left out in one line."""
     from eoctl.face.table import draw
 
     wanted = chosen_columns(report.columns)
@@ -742,7 +743,7 @@ def _emit_table(report: Report) -> None:
         return
     look, width = _Mode.look, screen_size()[0]
     columns = report.columns if isinstance(report.columns, Columns) else Columns(report.columns)
-    # Those that were asked for by name answer, all of them.
+    # All columns that `--columns` names are answers.
     answers = wanted if look.columns else columns.answers
     places = [report.columns.index(name) for name in wanted]
     rows = [[row[place] for place in places] for row in report.rows]
@@ -760,12 +761,12 @@ def _emit_table(report: Report) -> None:
 
 
 def discard_stdout() -> None:
-    """After a closed pipe: let the interpreter's own last flush go nowhere instead of failing."""
+    """Discard the interpreter's last flush after a closed pipe, so that it does not fail."""
     _discard(sys.stdout)
 
 
 def discard_stderr() -> None:
-    """After words that could not be said: what is left of them would end the program with 120."""
+    """Discard the rest of stderr after a failed write, which would end the program with 120."""
     _discard(sys.stderr)
 
 

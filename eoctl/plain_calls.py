@@ -1,8 +1,8 @@
-"""Calls that leave nothing to Typer, read without it: nothing abbreviated, odd or wrong in them.
+"""Command lines that need no Typer: nothing abbreviated, unusual or wrong in them.
 
-What a command takes is what it declares (`eoctl.declared`). Whatever is not plainly one of its
-options with a good value, or one of its arguments, is Typer's: the error is told by one only, and
-`tests/cli/test_plain_calls.py` holds the two equal where this one answers.
+A command's parameters are declared by `eoctl.declared`. Typer handles every word that is not
+plainly an option with a good value, or an argument, so that only Typer reports errors.
+`tests/cli/test_plain_calls.py` compares both for the command lines handled here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_DIGITS = 20
 
 
 class _UnsureError(Exception):
-    """Something that Typer has to judge."""
+    """A word that Typer has to judge."""
 
 
 class _Taken(NamedTuple):
-    """What a parameter takes: `type` of each value, `is_list` of several."""
+    """The values that a parameter takes: `type` of each value, `is_list` for several."""
 
     parameter: Parameter
     declared: Declared
@@ -38,7 +38,7 @@ class _Taken(NamedTuple):
 
 
 def called(words: list[str]) -> tuple[Callable[..., int | None], list[str]] | None:
-    """Return the command of a call and the words behind it; None: no command comes first."""
+    """Return the command and the words after it, or None if no command comes first."""
     if not words or words[0] not in COMMANDS:
         return None
     module = module_of(words[0])
@@ -49,7 +49,7 @@ def called(words: list[str]) -> tuple[Callable[..., int | None], list[str]] | No
 
 
 def plain_command(words: list[str]) -> Callable[[], int | None] | None:
-    """Return what a call does; None: Typer has to say what it is."""
+    """Return the function that runs a command line, or None if Typer has to handle it."""
     found = called(words)
     if found is None:
         return None
@@ -78,7 +78,7 @@ def _values(parameters: Sequence[Parameter], words: Sequence[str]) -> dict[str, 
             raise _UnsureError
         if not equals and option.type is not bool:
             text = next(waiting, "-")
-            if text.startswith("-"):  # a value, or the next option
+            if text.startswith("-"):  # a missing value: the next option, or the end
                 raise _UnsureError
         _give(given, option, text)
     for each in taken:
@@ -106,7 +106,10 @@ def _taken(parameter: Parameter) -> _Taken:
 
 
 def _names(taken: _Taken) -> Sequence[str]:
-    """Its names on the command line; a flag without any has one for no, too, which is Typer's."""
+    """Return the names of an option on the command line.
+
+    A flag without a declared name also has a negative form, which Typer handles.
+    """
     if not taken.declared.is_option:
         return ()
     if taken.declared.names or taken.type is bool:

@@ -1,8 +1,8 @@
-"""Progress on stderr, whenever that is a terminal: what is read, how much, how fast, how long yet.
+"""Progress on stderr, if it is a terminal: files, bytes, rate and time left.
 
-All readers of files tell of what they read (`storage.files.positioned_file`), so every command that
-takes long has a line; `Progress` adds what it does, and how much there is. The line is cleared
-before anything else is written, and drawn again when the command goes on in silence.
+All readers of files report their reads (`storage.files.positioned_file`), so every long command has
+a line. `Progress` adds the operation and the total. The line is cleared before any other output,
+and drawn again if the command continues silently.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from storage.dirs.discovery import Selected
 
-QUIET_SECONDS = 0.5  # before the first line, and after everything that was written
+QUIET_SECONDS = 0.5  # before the first line, and after any other output
 EVERY_SECONDS = 0.1
 BAR_WIDTH = 20
-MIN_RATE_SECONDS = 1.0  # of a part, before its rate says anything
+MIN_RATE_SECONDS = 1.0  # of a part, before its rate is meaningful
 CLEAR = b"\r\x1b[K"
-SECONDS_MAX = 100 * 3600  # what takes longer is not foretold
-LONG_READ_BYTES = 256 << 20  # of more than that the native kernel spares seconds
+SECONDS_MAX = 100 * 3600  # a longer time is not predicted
+LONG_READ_BYTES = 256 << 20  # above it, the native kernel saves seconds
 
 
 class Progress:
-    """A part of a command, within `with`: what it does, and how many bytes there are to do.
+    """A part of a command, used as a context: its operation, and its size in bytes.
 
     Args:
         what: a verb: "checking".
-        total_bytes: None: nobody knows; a function is asked where something is drawn.
-        unit: what is counted in place of bytes, "runs"; then what is read says nothing.
+        total_bytes: None if unknown. A function is evaluated when the line is drawn.
+        unit: the unit counted in place of bytes, "runs". Reads then do not count.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Progress:
 
     @property
     def total_bytes(self) -> int | None:
-        """How much there is to do."""
+        """The total to do."""
         if callable(self._total_bytes):
             self._total_bytes = self._total_bytes()
         return self._total_bytes
@@ -78,27 +78,27 @@ class Progress:
         self._total_bytes = total_bytes
 
     def amount(self, count: float) -> str:
-        """So many bytes, or of what is counted."""
+        """Return an amount in bytes, or in the counted unit."""
         return f"{count:,.0f}" if self.unit else size_text(count)
 
     def advance(self, count_bytes: int) -> None:
-        """Say that so many more bytes are done."""
+        """Count more bytes as done."""
         self.done_bytes += count_bytes
         _Meter.draw()
 
     def tell(self, label: str) -> None:
-        """Say what is being done, where that is no file that is read here."""
+        """Set a label for the current work, if it is no file that this process reads."""
         self.label = label
         _Meter.draw()
 
 
 def log_bytes(selected: Iterable[Selected]) -> int:
-    """How much there is to read of partitions, as far as they can be listed."""
+    """Return the number of bytes to read in partitions, as far as they can be listed."""
     return sum(each.log_bytes() for each in selected)
 
 
 def start(*, is_wanted: bool) -> None:
-    """Begin a command; without a terminal nothing is drawn, and nobody is told of reads."""
+    """Begin a command. Without a terminal nothing is drawn and reads are not reported."""
     _Meter.stop()
     positioned_file.on_stall(_report_stall)
     if is_wanted and _is_terminal():
@@ -115,7 +115,7 @@ def _report_stall(path: str, seconds: float) -> None:
 
 
 def _report_kernel() -> None:
-    """Say that the native kernel is missing, unless the user demands a kernel."""
+    """Report that the native kernel is missing, unless the user requires a kernel."""
     from storage.kernels.select import KERNEL_VARIABLE, native_module
 
     if os.environ.get(KERNEL_VARIABLE) or native_module() is not None:
@@ -130,22 +130,22 @@ def _report_kernel() -> None:
 
 
 def is_drawn() -> bool:
-    """Whether anybody may see progress."""
+    """Return whether progress is visible to anyone."""
     return _Meter.drawn is not None
 
 
 def stop() -> None:
-    """End a command: the line is cleared."""
+    """End a command, and clear the line."""
     _Meter.stop()
 
 
 def _is_terminal() -> bool:
-    """Whether a person sees stderr, and this process may write there."""
+    """Return whether a person sees stderr, and this process may write there."""
     try:
         fd = sys.stderr.fileno()
         if not os.isatty(fd) or os.environ.get("TERM") == "dumb":
             return False
-        with suppress(OSError):  # a terminal that controls nobody
+        with suppress(OSError):  # not the controlling terminal
             return os.tcgetpgrp(fd) == os.getpgrp()
     except (OSError, ValueError, AttributeError):
         return False
@@ -153,7 +153,7 @@ def _is_terminal() -> bool:
 
 
 class _Meter:
-    """Where progress is shown, of all parts of the command that runs."""
+    """The current progress line, for all parts of the running command."""
 
     drawn: _Line | None = None
 
@@ -181,7 +181,7 @@ class _Meter:
 
 
 class _Line:
-    """The line; is told of reads."""
+    """The progress line, a `Watcher` of reads."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -195,16 +195,16 @@ class _Line:
         self._drawn_at = 0.0
         output.clear_before_writing(self._make_room)
 
-    # -- what is told
+    # -- reads
 
     def read(self, path: str, pos: int, count: int) -> None:
-        """As of `Watcher`."""
+        """Count a read, see `Watcher`."""
         self._count.read(path, pos, count)
         self._path = path
         self.draw()
 
     def read_elsewhere(self, path: str, count: int) -> None:
-        """As of `Watcher`."""
+        """Count a read by another process, see `Watcher`."""
         self._elsewhere_bytes += count
         self._path = path
         self.draw()
@@ -223,24 +223,24 @@ class _Line:
             self._parts.remove(part)
         self.clear()
 
-    # -- what is drawn
+    # -- drawing
 
     def draw(self) -> None:
-        """Draw, unless that was just done, or something else was written just now."""
+        """Draw the line, unless it was drawn or other text was written a moment ago."""
         now = time.monotonic()
         if now - self._drawn_at < EVERY_SECONDS or now - self._quiet_since < QUIET_SECONDS:
             return
-        if os.getpid() != self._pid or output.is_paged():  # of a process that was forked
+        if os.getpid() != self._pid or output.is_paged():  # in a forked process
             return
         self._drawn_at = now
         if sys.stdout.isatty():
-            with suppress(EoctlError):  # raised again by who writes the next row
+            with suppress(EoctlError):  # raised again by the next write
                 output.flush()
         if not self._is_kernel_reported and self._is_long_read():
             self._is_kernel_reported = True
             _report_kernel()
         text = self._text(now, screen_size()[0] - 1)
-        self._is_drawn = True  # before: an interrupt mostly comes while it is written
+        self._is_drawn = True  # set early: an interrupt mostly arrives during the write
         self._write(b"\r" + text.encode("utf-8", "replace") + b"\x1b[K")
 
     def _is_long_read(self) -> bool:
@@ -249,7 +249,7 @@ class _Line:
         return max(total or 0, self._read_bytes) > LONG_READ_BYTES
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._is_drawn and os.getpid() == self._pid:
             self._write(CLEAR)
             self._is_drawn = False
@@ -265,10 +265,10 @@ class _Line:
             sys.stderr.buffer.flush()
 
     def _text(self, now: float, width: int) -> str:
-        """As much of the line as fits: the file goes first, then the bar."""
+        """Return as much of the line as fits: without the file first, then without the bar."""
         part = self._parts[-1]
         total, seconds = part.total_bytes, now - part.started
-        # What is done is told when it is done; what is read of it is known before.
+        # Work counts as done after it is finished; its reads are known earlier.
         read_bytes = 0 if part.unit else self._read_bytes - part.read_before_bytes
         done = max(part.done_bytes, read_bytes if total is None else min(read_bytes, total))
         told, bar = [], ""
@@ -286,7 +286,7 @@ class _Line:
             left = (total - done) / rate if total else 0
             if 1 <= left < SECONDS_MAX:
                 told.append(f"{duration_text(round(left) * 1000)} left")
-        # The file and its directory, which is the partition.
+        # The file and its directory, which is named after the partition.
         *around, name = self._path.split("/")[-2:]
         files = [""] if part.unit else ["/".join([*around, name]), "".join(around)]
         places = [part.label] if part.label else files

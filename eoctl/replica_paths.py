@@ -1,4 +1,4 @@
-"""Directories that are named as copies of one partition: are they, and what is the time there."""
+"""Directories given as replicas of one partition: their selection, checks and clock."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def select_replicas(paths: Sequence[str]) -> list[Selected]:
-    """Find directories that are copies of one partition, each of another node.
+    """Find directories that are replicas of one partition, each of another node.
 
     Raises:
         UsageError: they are not.
-        AccessError: one cannot be read.
+        AccessError: a directory cannot be read.
     """
     found = [select_partition(each) for each in paths]
     first, seen, nodes = found[0].partition, set[str](), dict[int, str]()
@@ -50,7 +50,7 @@ def require_known_bounds(replicas: Iterable[Selected]) -> None:
     """Refuse replicas whose log start or high watermark is in a file that cannot be read.
 
     Raises:
-        RefusedError: there is one.
+        RefusedError: there is such a replica.
     """
     for each in replicas:
         for problem in each.problems:
@@ -62,16 +62,16 @@ def require_known_bounds(replicas: Iterable[Selected]) -> None:
 
 
 def node_id_of(selected: Selected) -> int | None:
-    """Node id of the broker; None: not known."""
+    """Return the node id of the broker, or None if unknown."""
     meta = None if selected.log_dir is None else selected.log_dir.meta
     return None if meta is None else meta.node_id
 
 
 def require_one_topic(partitions: Sequence[Partition]) -> None:
-    """Refuse topics of one name and different ids: one was deleted and made anew.
+    """Refuse topics of one name and different ids: one was deleted and created again.
 
     Raises:
-        RefusedError: they are.
+        RefusedError: the topic ids differ.
     """
     known: dict[bytes, str] = {}
     for each in partitions:
@@ -91,7 +91,7 @@ def require_one_topic(partitions: Sequence[Partition]) -> None:
 
 
 def moment_of(selected: Sequence[Selected], now: str | None) -> Now:
-    """The clock of some directories."""
+    """Return "now" by the clock of the selected log dirs."""
     log_dirs = [each.log_dir for each in selected if each.log_dir is not None]
     return resolve_now(
         now,
@@ -100,7 +100,7 @@ def moment_of(selected: Sequence[Selected], now: str | None) -> Now:
 
 
 def told_of_use(partitions: Sequence[Partition]) -> Iterator[str]:
-    """What makes a result doubtful that is only looked at."""
+    """Yield notes on running brokers and unfinished changes, which make a result doubtful."""
     for each in partitions:
         if each.stopped is StoppedState.LIVE:
             yield f"{each.path}: a broker is running on it: what is said here may change"

@@ -1,4 +1,4 @@
-"""Reports as tables, and these as Parquet files, one each, for whatever reads them."""
+"""Reports as tables and as Parquet files, one file for each report."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-CHUNK_ROWS = 1 << 16  # that are in memory at a time
-# Columns that are something else in a file than their names say to people (`eoctl.face.columns`).
+CHUNK_ROWS = 1 << 16  # in memory at a time
+# Columns whose type in a file differs from the type for people (`eoctl.face.columns`).
 TEXTS = frozenset({"broker", "other_broker", "check_id", "transactional_id"})
 NUMBERS = frozenset({"expected", "found"})
 TEXT_LISTS = frozenset({"committed_in", "aborted_in", "open_in"})
@@ -32,12 +32,12 @@ TEXT_KINDS = frozenset({Kind.TEXT, Kind.PATH, Kind.STATE})
 
 
 def require_target(directory: str) -> None:
-    """See that reports may be written there, before the work begins.
+    """Check that reports can be written there, before the work begins.
 
     Raises:
-        RefusedError: it lies in a log dir.
-        UsageError: pyarrow is not installed, or it is a URI.
-        AccessError: nothing can be written there.
+        RefusedError: the directory lies in a log dir.
+        UsageError: pyarrow is not installed, or the path is a URI.
+        AccessError: the directory is not writable.
     """
     from importlib.util import find_spec
 
@@ -65,10 +65,10 @@ def require_target(directory: str) -> None:
 def write_reports(
     directory: str, reports: Mapping[str, tuple[tuple[str, ...], Iterable[Sequence[Any]]]]
 ) -> None:
-    """Write NAME.parquet for each report, durably; files of these names are replaced.
+    """Write NAME.parquet for each report, durably. Files of these names are replaced.
 
     Args:
-        directory: is made if it is not there; its parent must exist.
+        directory: is created if it does not exist, but its parent must exist.
         reports: columns and rows by name.
 
     Raises:
@@ -101,7 +101,7 @@ def report_schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def report_tables(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[pa.Table]:
-    """Give the rows of a report as tables of Arrow of CHUNK_ROWS; one at least."""
+    """Yield the rows of a report as Arrow tables of CHUNK_ROWS, at least one table."""
     import pyarrow as pa
 
     schema = report_schema(columns)

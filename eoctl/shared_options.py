@@ -1,10 +1,9 @@
-"""Options that all or many commands take; declared once, added by the program.
+"""Options that all or many commands take, declared once and added by the program.
 
     @with_shared
     def command(path: Path, output: Output = OutputFormat.TEXT) -> int: ...
 
-The command is given TEXT, JSONL or MSGPACK, as before; what else is asked for is done by
-`eoctl.output` and `eoctl.progress`.
+The command receives TEXT, JSONL or MSGPACK. `eoctl.output` and `eoctl.progress` do the rest.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class CleanupPolicy(StrEnum):
-    """What `--cleanup-policy` takes."""
+    """The values of `--cleanup-policy`."""
 
     COMPACT = "compact"
     DELETE = "delete"
 
 
 shared_option = functools.partial(option, panel=Panel.SHARED)
-# Parameter -> what Typer is told of it, and its default.
+# Parameter -> its declaration, and its default.
 SHARED: dict[str, tuple[Any, Any]] = {
     "columns": (
         Annotated[
@@ -65,7 +64,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
         False,
     ),
 }
-# Of the commands that report lost offsets.
+# For the commands that report lost offsets.
 CLEANUP_POLICY = Annotated[
     CleanupPolicy | None,
     advanced_option("--cleanup-policy", help="cleanup.policy of topics that no metadata know."),
@@ -78,15 +77,15 @@ OFFSETS_COMMANDS = frozenset(
         *("txn.look.list_transactions", "txn.look.describe", "txn.look.hanging"),
     }
 )
-# What says how a change is undone, or has no end, is said at once: calls with one of these options,
-# and commands that change something without being asked twice.
+# These are not paged: command lines that print how to undo a change or have no end, and commands
+# that change something without `--apply`.
 UNPAGED_OPTIONS = ("apply", "follow", "program", "to")
 UNPAGED_COMMANDS = ("apply", "export", "lease_pid", "undo")
 CHANGING_COMMANDS = (*UNPAGED_COMMANDS, "bench", "journal", "serve", "sim", "spark_audit")
 
 
 def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Return a command that takes the shared options too, but for those that are its own."""
+    """Return a command that takes the shared options too, except for options it declares itself."""
     own = parameters_of(function)
     names_of_own = {each.name for each in own}
     added = {name: each for name, each in SHARED.items() if name not in names_of_own}
@@ -132,7 +131,7 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
 
 @contextmanager
 def _stated(policy: CleanupPolicy | None) -> Iterator[None]:
-    """State a policy for this process and its workers."""
+    """Set a policy for this process and its workers."""
     if policy is None:
         yield
         return

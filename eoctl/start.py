@@ -1,10 +1,10 @@
-"""The `eoctl` program from its first line to its last: interrupts where no command catches them.
+"""The `eoctl` program from its first line to its last: interrupts that no command catches.
 
-Whenever it is interrupted it says so, in one line, and ends with 130. Until a command begins that
-is done by the handler of the signal; from then on by those who catch KeyboardInterrupt. To a
-command that goes on until it is ended the signal of a service manager is an interrupt, too.
+After every interrupt it prints one line, and ends with 130. Until a command begins, the handler of
+the signal does that. From then on it is code that catches KeyboardInterrupt. For a command that
+runs until it is ended, the signal of a service manager is an interrupt too.
 
-Only built-in modules are imported with this one, so that little goes before the first line.
+This module imports only built-in modules, so that little runs before the first line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eoctl.interrupt import (
     unraisable,
 )
 
-TYPE_CHECKING = False  # that of `typing`, without its import
+TYPE_CHECKING = False  # as in `typing`, without importing it
 if TYPE_CHECKING:
     from typing import NoReturn
 
@@ -30,20 +30,20 @@ ENDED_BY_OTHERS = "serve"
 
 
 def run() -> NoReturn:
-    """Entry point of the console script."""
-    # Not where it is ignored, as below nohup.
+    """Run `eoctl` as the entry point of the console script."""
+    # Not if interrupts are ignored, as under nohup.
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, end_at_once)
     if ENDED_BY_OTHERS in sys.argv[1:2] and _signal.getsignal(_signal.SIGTERM) == _signal.SIG_DFL:
         _signal.signal(_signal.SIGTERM, end_at_once)
     sys.unraisablehook = unraisable
-    atexit.register(_ignore_interrupts)  # the first one runs last, when threads have been joined
+    atexit.register(_ignore_interrupts)  # runs last, after threads are joined
     try:
         from eoctl import main
 
         main.run()
     except SystemExit:
-        begin()  # nothing to be interrupted is left, and the status is decided
+        begin()  # no work is left to interrupt, and the status is decided
         raise
     except (KeyboardInterrupt, Exception) as error:
         if not is_interrupt(error):
@@ -53,9 +53,9 @@ def run() -> NoReturn:
 
 
 def _ignore_interrupts() -> None:
-    """Keep the exit status that is decided, now that nothing is left to be interrupted.
+    """Keep the decided exit status, because no work is left to interrupt.
 
-    Once Python tears itself down, a signal that it had a handler for ends the process instead.
+    During Python's shutdown, a signal that had a handler ends the process instead.
     """
     import signal
 

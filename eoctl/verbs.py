@@ -1,4 +1,4 @@
-"""The commands: their groups, their order, and where each is."""
+"""The commands: their groups, their order, and their modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Subcommands(Mapping[str, Callable[..., int | None]]):
-    """Commands of a family by name; a module is imported when its command is asked for.
+    """Subcommands by name. A module is imported when the command line names its command.
 
     `places`: name -> "module:function".
     """
@@ -31,7 +31,7 @@ class Subcommands(Mapping[str, Callable[..., int | None]]):
         return len(self._places)
 
 
-# Group -> command -> what the list of commands says of it.
+# Group -> command -> its summary in the list of commands.
 GROUPS: dict[str, dict[str, str]] = {
     "Diagnose": {
         "check": "Check directories against the rules of a Kafka broker.",
@@ -94,6 +94,6 @@ def module_of(command: str) -> ModuleType:
 
 
 def wanted_command(arguments: list[str], place: int = 0) -> str | None:
-    """Return the first word that is not an option, the command to load; or a later one."""
+    """Return the first word that is not an option, which is the command, or a later word."""
     words = [each for each in arguments if not each.startswith("-")]
     return words[place] if place < len(words) else None

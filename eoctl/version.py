@@ -1,4 +1,4 @@
-"""What `eoctl --version` shows: enough to reproduce a report."""
+"""The text of `eoctl --version`, which has enough details to reproduce a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def print_version() -> None:
 
 
 def version_lines() -> list[str]:
-    """Our version, the kernel in use, Python and the libraries that touch data."""
+    """Return the versions of eoctl, the kernel, Python and the libraries that process data."""
     from storage.kernels.select import select_kernel
 
     parts = []

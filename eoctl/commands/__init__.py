@@ -1,6 +1,6 @@
-"""The command line of each verb: options, help, and the call of its run.
+"""The commands: options, help, and the code that runs each of them.
 
-`txn` and `groups`, which have most, are rooms of their own.
+`txn` and `groups`, the largest, are packages.
 
 From the entry down: adopt, apply, bench, check, consume, copy, describe, diff, dump_segment,
 duplicates, export, init, journal, lease_pid, locate, loss, metadata, produce, producers,

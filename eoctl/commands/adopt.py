@@ -149,7 +149,7 @@ def command(
     return run_change(adoption, change, output)
 
 
-# -- what an adoption comes to, in words: what is lost, and what the first start will do
+# -- the answer of an adoption: the losses, and the effects of the first start
 
 
 TIMEOUT_SETTING = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -157,7 +157,7 @@ A_DAY_MS = 86_400_000
 
 
 def adopt_answer(adoption: Adoption, found: FoundCopies) -> PlanAnswer:
-    """Sum a plan up."""
+    """Sum up a plan."""
     partitions = sum(len(each.leader_epochs) for each in adoption.starts)
     does = (
         f"{adoption.log_dir} with {counted(len(adoption.topics), 'topic')},"
@@ -186,7 +186,7 @@ def _losses(found: FoundCopies) -> Iterator[str]:
 
 
 def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
-    """Tell what a start does there, and what is lost."""
+    """Yield notes on the first start, and on lost data."""
     yield from found.notes
     yield from _told_of_copies(found)
     yield from _told_of_start(found)
@@ -334,7 +334,7 @@ def _told_of_sources(adoption: Adoption, found: FoundCopies, way: str) -> Iterat
 
 
 class Way(StrEnum):
-    """How files come into the new log dir."""
+    """The ways to get files into the new log dir."""
 
     COPY = "copy"
     LINK = "link"
@@ -342,7 +342,7 @@ class Way(StrEnum):
 
 
 class AdoptOptions(NamedTuple):
-    """What the command line says."""
+    """The command line options."""
 
     to: str
     way: Way = Way.COPY
@@ -362,7 +362,7 @@ class AdoptOptions(NamedTuple):
 
 
 class AdoptedRow(NamedTuple):
-    """A partition of the new log dir; without a source it is empty."""
+    """A partition of the new log dir. Without a source it is empty."""
 
     topic: str
     partition: int
@@ -379,10 +379,10 @@ class AdoptedRow(NamedTuple):
 def adopt_command(
     paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept: bool
 ) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call; `is_kept`: it applies or saves the plan."""
+    """Return the command as `run_change` needs it. `is_kept`: the plan is applied or saved."""
     nothing = Planned(show=lambda _done, _output: None, nothing="it is a log dir already")
 
-    @cache  # what changes meanwhile makes the plan stale, which is seen before it is applied
+    @cache  # a concurrent change makes the plan stale, which apply detects
     def planned() -> Planned:
         return _planned(paths, options, jobs, is_kept=is_kept)
 
@@ -398,7 +398,7 @@ def adopt_command(
 
 
 def _moved(paths: Sequence[str]) -> list[Selected]:
-    """Those whose log dirs are changed, too."""
+    """Return the partitions whose log dirs are changed too."""
     return [
         each
         for each in discover(paths).selected
@@ -476,7 +476,7 @@ def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept:
 
 
 def _version(option: str | None, image: ClusterImage | None) -> BrokerVersion:
-    """That of the call, else the one whose features the old cluster had, else CHECKED."""
+    """Return the wanted release, else the release of the old cluster's features, else CHECKED."""
     level = 0 if image is None else image.features.get(METADATA_VERSION, 0)
     if option is None and level:
         lines = [since for since, known in FEATURES[METADATA_VERSION] if known >= level]
@@ -605,7 +605,7 @@ def _price(adoption: Adoption, found: FoundCopies, copied_bytes: int) -> dict[st
 
 
 def cut_offsets(taken: TakenCopy) -> int:
-    """How many offsets a start cuts off a log that is taken as it is."""
+    """Return how many offsets a start truncates from a log that is taken unchanged."""
     start_end = taken.survey.start_end_offset
     if taken.repaired is not None or start_end is None:
         return 0

@@ -1,4 +1,4 @@
-"""`eoctl apply`: do what a saved plan says, or complete what an interrupted run has begun."""
+"""`eoctl apply`: apply a saved plan, or complete an interrupted run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(
         found = read_journal(plan)
         with take(found.log_dirs, broker_is_stopped=change.broker_is_stopped, fs=fs):
             applied = finish(fs, found.path)
-            message(how_to_undo(applied))  # at once: the row may find no reader
+            message(how_to_undo(applied))  # early, because writing the row may fail
         price = {} if found.appends else read_plan(found.plan_path, is_kept=True).price
     else:
         wanted = read_plan(plan)

@@ -1,4 +1,4 @@
-"""`eoctl bench`: real brokers measured, and what of their records has landed."""
+"""`eoctl bench`: measure real brokers, and audit which of their records are in the logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eoctl.output import OutputFormat
 
 
 class ClientChoice(StrEnum):
-    """Whose producer sends."""
+    """The producer that sends."""
 
     LIBRDKAFKA = "librdkafka"
     JAVA = "java"
@@ -106,11 +106,11 @@ def command(
     ] = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Measure real brokers, and audit what of their records has landed.
+    """Measure real brokers, and audit which of their records are in the logs.
 
-    Brokers are started on the loopback, cells of scenarios run at least three times in turn, and
-    after each run all logs are read by our own readers: which acknowledged records are there, are
-    missing, are there twice. Figures of a published study stand beside.
+    eoctl starts brokers on the loopback interface and runs each cell of a scenario at least three
+    times. After each run it reads all logs with its own readers, and counts acknowledged, missing
+    and duplicate records. Results of a published study are shown for comparison.
     """
     from eoctl.lab.bench.run import BenchRequest, run_bench
 

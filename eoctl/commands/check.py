@@ -126,7 +126,7 @@ def command(
     """Check partitions, or whole log dirs, against the rules a broker lives by.
 
     Each finding has the rule it breaks, where, how grave it is, and what a broker does about it at
-    its next start. What is normal after a clean stop, after a crash, or in use is no finding.
+    its next start. A normal state after a clean stop, after a crash, or in use is no finding.
     """
     wanted = given_paths(paths, server_properties)
     if explain is not None:
@@ -167,7 +167,7 @@ def command(
     )
 
 
-# -- `eoctl check --explain`: what the book of rules says of an id, for people and programs
+# -- `eoctl check --explain`: the rule of an id, for people and programs
 
 
 _WIDTH = 80
@@ -181,7 +181,7 @@ _PARTS = (
 
 
 def explain_rules(name: str, output: OutputFormat) -> int:
-    """Print one rule, or a family of them. UsageError: there is none of this name."""
+    """Print a rule, or a family of rules. UsageError: none has this name."""
     rules = find_rules(name)
     if not rules:
         near = near_names(name)
@@ -215,9 +215,9 @@ def _text(rule: Explanation) -> str:
     return "\n".join(lines)
 
 
-# -- where the copies that a check has read stood in their cluster: beside its rows, not in them
+# -- the replicas of a check in their cluster: next to its rows, not in them
 #
-# What is kept of a check holds for the files; who led them is asked anew each time.
+# Saved results of a check hold for the files. The metadata are read again each time.
 
 
 PLACED_COLUMNS = ("leader", "isr", "min_insync_replicas", "min_insync_from", "standing")
@@ -231,21 +231,21 @@ PARTITION_COLUMNS = Columns(
 
 
 class CheckedCluster:
-    """What the metadata say of the rows of a check; not to be asked before it has ended."""
+    """The cluster metadata for the rows of a check, valid after the check has ended."""
 
     def __init__(self, run: CheckRun) -> None:
         self._run = run
 
     @cached_property
     def placed(self) -> list[tuple[PartitionRow, InCluster]]:
-        """Each row, and what is known of its directory."""
+        """Each row, and its directory's place in the cluster."""
         return [
             (row, in_cluster(*job.selected, job.image))
             for row, job in zip(self._run.rows, self._run.jobs, strict=False)
         ]
 
     def rows(self, output: OutputFormat) -> Iterator[tuple[Any, ...]]:
-        """Give the rows with `PARTITION_COLUMNS`."""
+        """Yield the rows with `PARTITION_COLUMNS`."""
         for row, placed in self.placed:
             known = [getattr(placed, each) for each in PLACED_COLUMNS]
             if output is OutputFormat.TEXT and placed.leader == -1:
@@ -253,12 +253,12 @@ class CheckedCluster:
             yield (*row[:-1], *known, row[-1])
 
     def words(self) -> str:
-        """Sum up in a line; "": nothing is known."""
+        """Return a summary in one line, "" if nothing is known."""
         return state_words([placed for _, placed in self.placed])
 
     @cached_property
     def notes(self) -> list[str]:
-        """From which metadata that is, and what is not as it should be."""
+        """The source of the metadata, and the problems in them."""
         told = ClusterNotes()
         told.add_unread(self._run.clusters.unread)
         for job, (row, placed) in zip(self._run.jobs, self.placed, strict=False):
@@ -269,7 +269,7 @@ class CheckedCluster:
 
     @property
     def is_short(self) -> bool:
-        """Whether metadata that were used cannot be read as a whole, and no finding says so."""
+        """True if metadata that were used are incomplete, and no finding says so."""
         jobs = self._run.jobs
         images = {id(each.image): each.image for each in jobs if each.image is not None}
         doubtful = [each.path for each in images.values() if not each.is_complete]
@@ -278,14 +278,14 @@ class CheckedCluster:
         return not is_found or bool(self._run.clusters.unread)
 
 
-# -- a run of `eoctl check`: what is checked and how, and what is said at the end
+# -- a run of `eoctl check`: its scope, its rows and its notes
 
 
 def run_check(request: CheckRequest, output: OutputFormat) -> int:
     """Check, print, and return the exit status.
 
-    A person is told what it comes to, then a line for each finding; a program, and who asks for
-    it, gets all fields.
+    On a terminal the output is a verdict and a line for each finding. Programs, and `-v`, get all
+    fields.
     """
     is_told = is_for_people(output) and not request.is_verbose
     run, end_notes = prepared(request, CheckRun)
@@ -321,7 +321,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         for job in run.jobs:
             run.notes += find_uncompacted(job.selected, job.image)
     retention = () if is_told else _retention_notes(run)
-    # What was verified, the first of the notes, is in the answer.
+    # The answer contains the first note, the scope of the verification.
     for note in (*run.notes[1:], *retention, *cluster.notes, *end_notes()):
         message(note)
     if not is_told:
@@ -332,7 +332,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         start, *rest = top(verdict, answer_width(output))
         first = [start, *_free_line(request, found), *rest]
         tell_answer(first, output)
-    # A verdict on files that does not know all of the metadata is not on all that was looked at.
+    # With incomplete metadata the verdict does not cover everything.
     status = run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
     if request.metrics is not None:
         from eoctl.commands.shared.check_metrics import write_metrics
@@ -342,7 +342,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
 
 def _retention_notes(run: CheckRun) -> Iterator[str]:
-    """Say what retention deletes soon after the start."""
+    """Yield what retention deletes soon after the start."""
     if not run.retention:
         return
     from eoctl.commands.shared.check_verdict import retention_text
@@ -356,7 +356,7 @@ def _retention_notes(run: CheckRun) -> Iterator[str]:
 def _tell(
     run: CheckRun, request: CheckRequest, cluster: CheckedCluster, found: Sequence[Reclaimable]
 ) -> DirectoryVerdict:
-    """Say what a check comes to, on a terminal, and return it."""
+    """Print the verdict on a terminal, and return it."""
     from eoctl.commands.shared.check_verdict import lines, verdict_of_run
 
     with while_read(lambda: run.status, is_verdict=True):
@@ -369,7 +369,7 @@ def _tell(
 
 
 def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[Said]:
-    """Say how much of a full disk can be freed."""
+    """Yield how much of a full disk can be freed."""
     if not request.reclaims:
         return
     size = sum(each.size_bytes for each in found)
@@ -378,7 +378,7 @@ def _free_line(request: CheckRequest, found: Sequence[Reclaimable]) -> Iterator[
 
 
 def _kind_of_change(change: StartChange) -> tuple[str, str]:
-    """Return what is done, and to which file: of a segment's file the suffix, unless it is cut."""
+    """Return a change's kind and file: the suffix of a segment's file, unless truncated."""
     name = os.path.basename(change.path)  # noqa: PTH119
     suffix = name.lstrip("0123456789")
     is_of_segment = suffix.startswith(".") and change.size_bytes is None
@@ -391,7 +391,7 @@ FOLDED_COLUMNS = Columns(
 
 
 def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
-    """Sum up for people: directories whose files are changed alike are one row, with the first."""
+    """Group directories with the same changes: their number, the changes, one directory."""
     by_directory: dict[str, list[StartChange]] = {}
     for each in changes:
         by_directory.setdefault(os.path.dirname(each.path), []).append(each)  # noqa: PTH120
@@ -407,7 +407,7 @@ def _folded(changes: Iterable[StartChange]) -> Iterator[tuple[int, str, str]]:
 
 
 class ReclaimableFiles(NamedTuple):
-    """Files that may go for one reason while the broker is stopped; `path` names no others."""
+    """Files that a stopped broker does not need, for one reason. `path` matches no others."""
 
     size_bytes: int
     files_count: int
@@ -416,7 +416,7 @@ class ReclaimableFiles(NamedTuple):
 
 
 def _by_pattern(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
-    """Sum up for people, what frees most first; what goes as a whole directory counts as one."""
+    """Group for people, largest first. A directory that is removed whole counts as one file."""
     sizes: dict[tuple[str, str], list[int]] = {}
     for each in found:
         sizes.setdefault((each.pattern, each.why), []).append(each.size_bytes)
@@ -428,7 +428,10 @@ def _by_pattern(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
 
 
 def _reclaimable(run: CheckRun, request: CheckRequest) -> Iterator[Reclaimable]:
-    """Of some topics only what is in their directories; never what nothing else has."""
+    """Yield the reclaimable files, never the only copy of records.
+
+    With topics, only files in their directories.
+    """
     for log_dir in () if request.topics else run.found.log_dirs:
         yield from find_reclaimable_beside(log_dir)
     held_back = {each.path for each in run.held_back}

@@ -1,4 +1,4 @@
-"""`eoctl consume`: the records of a partition as a consumer is given them."""
+"""`eoctl consume`: the records of a partition, as a consumer receives them."""
 
 from __future__ import annotations
 
@@ -143,10 +143,11 @@ def command(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Print the records of a partition as a consumer is given them; no broker is needed.
+    """Print the records of a partition as a consumer receives them, without a broker.
 
-    Control records are never among them. With --isolation read_committed neither are those of
-    aborted transactions, nor any from the first open one on. The log is not changed.
+    Control records are never printed. With --isolation read_committed, records of aborted
+    transactions are left out, and eoctl stops at the first open transaction. The log is not
+    changed.
     """
     from eoctl.clients.log.consumer import ConsumeOptions, parse_end, parse_start
 
@@ -238,10 +239,10 @@ def _bounds(offsets: str, start: str, until: str) -> tuple[str, str]:
 def _check_position(
     checkpoint: str | None, commit: Commit | None, group: str | None, *, is_applied: bool
 ) -> None:
-    """A program's position is in one place, which can hold what is to be saved.
+    """Refuse a program without exactly one place for its position, or with an unsuitable place.
 
     Raises:
-        UsageError: otherwise.
+        UsageError: the options do not fit.
     """
     if (checkpoint is None) == (group is None):
         raise UsageError(
@@ -256,11 +257,11 @@ def _check_position(
         raise UsageError("--exec with --group commits offsets", next_step="--apply")
 
 
-# -- one run of `eoctl consume`: records to stdout, and what people should know of it to stderr
+# -- one run of `eoctl consume`: records to stdout, and notes to stderr
 
 
 class PrintOptions(NamedTuple):
-    """How records are printed."""
+    """The options for printing records."""
 
     output: OutputFormat = OutputFormat.TEXT
     bytes_as: BytesAs = BytesAs.TEXT
@@ -269,7 +270,7 @@ class PrintOptions(NamedTuple):
     schemas: Schemas | None = None
 
     def encoder(self, partition: Partition, *, is_named: bool) -> Encode:
-        """Return what turns records of a partition into bytes; rows name the partition, or not."""
+        """Return the encoder of a partition's records. `is_named`: rows name the partition."""
         line_format, schemas, topic = self.line_format, self.schemas, partition.topic
         number = max(partition.partition, 0)
         text = self.text._replace(partition=number)
@@ -284,7 +285,7 @@ class PrintOptions(NamedTuple):
         return lambda records: encode(schemas.decode_records(records.lists()))
 
     def tell_decoded(self) -> None:
-        """Say how many values were decoded, and why others were not."""
+        """Print how many values were decoded, and why others were not."""
         for each in () if self.schemas is None else self.schemas.told():
             output.message(each)
 
@@ -295,12 +296,13 @@ def consume(
     printing: PrintOptions,
     group: GroupOptions | None = None,
 ) -> int:
-    """Print the records of a partition; returns the exit status.
+    """Print the records of a partition, and return the exit status.
 
-    With a group from its committed offset on; what all was printed is committed in the end.
+    With a group it starts at the committed offset, and commits at the end if all records were
+    printed.
 
     Raises:
-        UsageError, AccessError: nothing was printed; records have no columns to choose from.
+        UsageError, AccessError: nothing was printed, or records have no columns to choose from.
         DamageError: all records before the damage were printed.
     """
     _refuse_columns()
@@ -324,7 +326,7 @@ def consume(
 def consume_topic(
     path: str, topics: list[str], options: ConsumeOptions, printing: PrintOptions
 ) -> int:
-    """Print the records of all partitions of topics by timestamp; returns the exit status.
+    """Print the records of all partitions of topics by timestamp, and return the exit status.
 
     Raises:
         UsageError, AccessError: nothing was printed.

@@ -1,4 +1,4 @@
-"""`eoctl copy`: append what a partition has to another one, exactly once."""
+"""`eoctl copy`: append the records of a partition to another partition, exactly once."""
 
 from __future__ import annotations
 
@@ -126,11 +126,11 @@ def command(
     change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Append what a partition has to another one, exactly once, and compare the two.
+    """Append the records of a partition to another partition, exactly once, and compare the two.
 
-    Batches go as bytes, under a producer id of the copier. A second run goes on behind what the
-    destination has. By default the plan is shown; --apply does it, with no broker on DST; one may
-    be running on SRC, which is only read.
+    Batches are copied as bytes, under a producer id of the copier. A second run continues after the
+    last copied record. By default the plan is shown. --apply runs it, with no broker on DST. A
+    broker may be running on SRC, which is only read.
     """
     from eoctl.clients.log.consumer import ConsumeOptions, EndKind, parse_end, parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
@@ -185,14 +185,14 @@ def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> No
     )
 
 
-# -- one run of `eoctl copy`: the same steps for a plan and for the real thing
+# -- one run of `eoctl copy`, with the same steps for a plan and for --apply
 
 
 SHOWN_TRANSACTIONS = 10
 
 
 class CopyOptions(NamedTuple):
-    """What the command line says; None: what the session, the topic or the log says."""
+    """The command line options. None: the value of the session, the topic or the log."""
 
     consume: ConsumeOptions = ConsumeOptions()
     target: TargetOptions = TargetOptions()
@@ -205,16 +205,16 @@ class CopyOptions(NamedTuple):
 
 
 class CopyReport(NamedTuple):
-    """The row that is printed of a partition.
+    """The printed row of a partition.
 
     Attributes:
-        source_start_offset, source_end_offset: what of the source was gone through, half open.
-        base_offset, last_offset: in the destination.
-        bytes: of the batches there.
-        encoded_batches: those that could not go as bytes.
-        verified_records: that the destination had already, and that were compared again.
-        open_transactions: without an end in the source; None: not looked for.
-        compared: how the comparison came out; None: there was none.
+        source_start_offset, source_end_offset: the range of the source that was read, half open.
+        base_offset, last_offset: the range in the destination.
+        bytes: the bytes of the batches in the destination.
+        encoded_batches: the batches that could not be copied as bytes.
+        verified_records: records that the destination had already, compared again.
+        open_transactions: transactions without an end in the source, None if not checked.
+        compared: the result of the comparison, None without a comparison.
     """
 
     topic: str
@@ -249,15 +249,15 @@ COLUMNS = Columns(CopyReport._fields, answers=(
 
 
 class DifferenceError(EoctlError):
-    """The destination has not what the source has."""
+    """The destination differs from the source."""
 
     exit_status = EXIT_FINDINGS
 
 
 class CopyResult(NamedTuple):
-    """What came of a run. `error` ended it early; what the report says was done all the same.
+    """The result of a run. `error` ended it early, and the report covers the work before it.
 
-    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    `status`: the exit status without an error, as `consume` of the same sources.
     """
 
     reports: tuple[CopyReport, ...]
@@ -270,17 +270,17 @@ class CopyResult(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Directories of a source and of a destination."""
+    """The directories of a source and of a destination."""
 
     source: str
     destination: str
 
 
 def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
-    """Copy a partition, or those of a topic, or plan to.
+    """Copy a partition, or the partitions of a topic, or plan the copy.
 
     Raises:
-        RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
+        RefusedError, UsageError, AccessError: nothing was changed, or only a recovery was done.
     """
     pairs, doubts = _pairs(source, destination, options.topic)
     if options.consume.follow and not options.write.change.apply:
@@ -290,14 +290,14 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
         return _CopyRun(pairs, targets, options, None, doubts).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with appending(log_dirs, options.write.change, "copy") as journal:
-        # A broker may have run since we looked.
+        # A broker may have run since the plan was shown.
         targets = [resolve_target(each.path, options.target) for each in targets]
         run = _CopyRun(pairs, targets, options, journal, doubts)
         return run.run()._replace(journal=journal)
 
 
 def answer_of(reports: Sequence[CopyReport]) -> AppendAnswer:
-    """Tell what a copy comes to."""
+    """Sum up a copy."""
     copied = [each for each in reports if each.records]
     if not copied:
         return AppendAnswer(("copy", "copied"), ())
@@ -312,7 +312,7 @@ def answer_of(reports: Sequence[CopyReport]) -> AppendAnswer:
 
 
 def _pairs(source: str, destination: str, topic: str | None) -> tuple[list[Pair], list[str]]:
-    """Pair the partitions; tell what the source has lost of the topic, and what is unknown."""
+    """Pair the partitions, and return notes on lost or unknown partitions of the topic."""
     doubts: list[str] = []
     if topic is None:
         pairs = [Pair(source, destination)]
@@ -353,7 +353,7 @@ class _CopyRun:
         self.doubts = doubts
         self.is_applied = options.write.change.apply
         log_dirs = sorted({each.log_dir_path for each in targets})
-        # An append happens now, whatever the directory's age.
+        # An append happens now, even if the directory is old.
         self.now = resolve_now(options.now, log_dirs)
         self.own_ids: dict[str, OwnIds] = {}
         self.copiers = [
@@ -389,7 +389,7 @@ class _CopyRun:
     def run(self) -> CopyResult:
         """Copy everything, and close the partitions whatever happens.
 
-        An interruption comes between two blocks, or while more is waited for.
+        An interrupt is handled between two blocks, or during a wait for more records.
         """
         return run_held(self._run)
 
@@ -420,7 +420,7 @@ class _CopyRun:
         )
 
     def _source_bytes(self) -> int | None:
-        """How much there is to read at most; what is followed has no end."""
+        """Return the most bytes to read, or None if the source is followed."""
         if self.options.consume.follow:
             return None
         return sum(
@@ -431,7 +431,7 @@ class _CopyRun:
     def _copy(self, interrupts: Interrupts, progress: Progress) -> None:
         for each in self.copiers:
             if self.options.topic is not None and each.opened.target.partition is None:
-                each.opened.store.begin()  # so that the topic is whole
+                each.opened.store.begin()  # creates all partitions of the topic
             self._catch_up(each, interrupts, progress)
         while self.options.consume.follow:
             with interrupts.released():
@@ -470,7 +470,7 @@ class _CopyRun:
         if error is not None:
             raise error
 
-    # --- telling ---
+    # --- printing ---
 
     def _report(self, number: int) -> CopyReport:
         each, found = self.copiers[number], self.compared[number]

@@ -128,12 +128,12 @@ def command(
 
 
 class _Seen:
-    """Gives summaries of partitions, and says then what they come to."""
+    """Summaries of partitions, and the answer from them."""
 
     def __init__(self, run: _DescribeRun) -> None:
         self._run = run
         self._count = self._log_bytes = self._open_count = 0
-        self._names: dict[str, list[str]] = {}  # of partitions that are not ok, by verdict
+        self._names: dict[str, list[str]] = {}  # partitions that are not ok, by verdict
 
     def __iter__(self) -> Iterator[PartitionDescription]:
         for each in self._run.descriptions():
@@ -149,7 +149,7 @@ class _Seen:
             yield found
 
     def lines(self, paths: Sequence[str]) -> Iterator[Said]:
-        """Say how many partitions there are, which are damaged, what is open, and the next call."""
+        """Yield the number of partitions, damage, open transactions, and the next command."""
         what = f"{counted(self._count, 'partition')}, {size_text(self._log_bytes)}"
         is_ok = not (self._names or self._run.status)
         yield Said("Found", f"{what}, all ok" if is_ok else what)
@@ -174,7 +174,7 @@ def _name(found: PartitionDescription) -> str:
 
 
 def _sentences(found: PartitionDescription) -> Iterator[str]:
-    """Say of one partition what is in it, and what a consumer is given of it."""
+    """Yield the content of a partition, and the range that a consumer receives."""
     name = _name(found)
     if found.log_end_offset is None and not found.segments_count:
         yield f"{name}: no segment yet"
@@ -222,7 +222,7 @@ def _picture(
 
 
 class _DescribeRun:
-    """Describes one partition after the other and keeps what is said at the end."""
+    """A run over partitions, one after the other, with the notes for the end."""
 
     def __init__(self, found: Discovery, clusters: Any) -> None:
         from eoctl.commands.shared.cluster_rows import ClusterNotes
@@ -283,7 +283,7 @@ class _DescribeRun:
         self.notes += self._in_cluster.notes()
 
     def _place(self, selected: Selected, description: Description, image: Any) -> None:
-        """Note what the cluster's metadata say of a partition, and whether they are whole."""
+        """Add the metadata's state of a partition, and whether the metadata are complete."""
         path, name = selected.partition
         if name.topic == METADATA_TOPIC:
             return

@@ -1,4 +1,4 @@
-"""`eoctl diff`: how two copies differ, or what an applied plan has changed."""
+"""`eoctl diff`: the differences between two copies, or the changes of an applied plan."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _draw(run: DiffRun) -> None:
 
 
 def _as_text(change: ChangeRow, most: int | None = None) -> tuple[Any, ...]:
-    """Return a row of text; a record without a key has the key null."""
+    """Return a row of text, with null for the key of a record without a key."""
     from eoctl.face.columns import row_as_text
 
     return row_as_text(change._replace(key=b"null") if change.key is None else change, most)
@@ -124,7 +124,7 @@ def _stream(run: DiffRun, output: OutputFormat) -> None:
     tell_answer(run.answer(), output)
 
 
-# -- a run of `eoctl diff`: the two sides, what differs, and the exit status
+# -- a run of `eoctl diff`: the two sides, the differences, and the exit status
 
 
 ALL_COMPARED = "verified: checksums and contents of all batches that were compared"
@@ -137,11 +137,11 @@ class StateChange(NamedTuple):
     """A difference outside the records.
 
     Attributes:
-        change: gone: only A has it; new: only B has it; changed.
+        change: "gone" if only A has it, "new" if only B has it, or "changed".
         what: topic, setting, or committed offset.
         name: the topic, the resource of the setting, or the group.
-        field: what of a topic; the setting; or the partition.
-        a, b: the values; None: this side has none.
+        field: the property of a topic, the setting, or the partition.
+        a, b: the values, None on a side without a value.
     """
 
     change: ChangeKind
@@ -163,11 +163,11 @@ WHATS = {"topic": "Topics", "setting": "Configs", "committed offset": "Groups"}
 
 
 class DiffRun:
-    """One comparison, and what came of it.
+    """One comparison and its results.
 
     Attributes:
-        states: what differs outside the records.
-        notes: sentences for the end, complete when the rows are through.
+        states: differences outside the records.
+        notes: sentences for the end, complete after the last row.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class DiffRun:
         topics: Collection[str] = (),
         has_records: bool = True,
     ) -> None:
-        """List both sides; with topics, only their partitions.
+        """List both sides. With topics, list only their partitions.
 
         Raises:
             UsageError: there is nothing to compare.
@@ -188,7 +188,7 @@ class DiffRun:
         self._limit = limit
         self._by_journal: list[JournalLoss] = []
         self._compared: set[str] = set()
-        self._unread: set[str] = set()  # kinds of states of which a part was not compared
+        self._unread: set[str] = set()  # kinds of states that were compared in part
         self._topics = tuple(topics)
         self._is_short = False
         self.counts = dict.fromkeys(ChangeKind, 0)
@@ -230,7 +230,7 @@ class DiffRun:
     def _around_journal(
         self, journal: str, paths: Sequence[str], topics: Collection[str]
     ) -> tuple[Side, Side]:
-        """Return what a change touched as it is, or as `paths` have it, and as it was before."""
+        """Return the changed files as they are now, or as in `paths`, and as they were before."""
         for log_dir in read_journal(journal).log_dirs:
             self._by_journal += losses_of(journal, os.path.realpath(log_dir))
         other = side_before(journal)
@@ -240,8 +240,7 @@ class DiffRun:
             first = next(iter(other.partitions.values()))
             raise AccessError(gone, first.path, next_step=f"eoctl diff {pasted(journal)} B")
         side = side_of(given, self._recommended, topics)
-        # A partition that the change did not touch is equal; a partition that it removed is in
-        # the backup only.
+        # A partition outside of the change is equal. A removed partition is in the backup only.
         theirs = {
             key: own for key, own in other.partitions.items() if not topics or key[0] in topics
         }
@@ -308,14 +307,17 @@ class DiffRun:
         topics: Collection[str],
         only: Collection[int] | None = None,
     ) -> None:
-        """`only`: of these partitions of __consumer_offsets; None: of all."""
+        """Compare committed offsets.
+
+        `only`: the partitions of __consumer_offsets to compare, None for all.
+        """
         damaged = set[int]()
         for each in (one, two):
             self.notes += each.told()
             self.notes += map(str, each.problems)
             self._is_short |= each.is_corrupt or each.is_unreadable
             damaged |= {number for number, is_whole in each.partitions.items() if not is_whole}
-        if damaged:  # an older offset would stand for one that cannot be read
+        if damaged:  # an unreadable offset would be replaced by an older offset
             names = ", ".join(f"{GROUPS_TOPIC}-{each}" for each in sorted(damaged))
             self.notes.append(f"groups in {names} are not compared: a side is damaged there")
             self._unread.add("committed offset")
@@ -366,7 +368,7 @@ class DiffRun:
 
     @property
     def shown_states(self) -> list[StateChange]:
-        """Return the differences outside the records, at most --limit of them."""
+        """The differences outside the records, at most --limit of them."""
         shown = self.states[: self._limit]
         if left := len(self.states) - len(shown):
             note = f"{left} more differences outside the records are not printed (--limit)"
@@ -375,7 +377,7 @@ class DiffRun:
         return shown
 
     def rows(self) -> Iterator[ChangeRow]:
-        """Give the records that differ, at most --limit of each kind; all are counted."""
+        """Yield the records that differ, at most --limit of each kind, and count all of them."""
         if not self._has_records:
             return
         with self._progress:
@@ -385,7 +387,7 @@ class DiffRun:
 
     @property
     def summaries(self) -> list[ChangeSummary]:
-        """Return a row per partition; partitions that differ come first."""
+        """A row per partition, with partitions that differ first."""
         return sorted(
             self._survey.summaries,
             key=lambda each: (not each.gone, not each.changed, not each.new, each.topic,
@@ -394,7 +396,7 @@ class DiffRun:
 
     @property
     def concerned(self) -> list[ChangeSummary]:
-        """Return the partitions that differ, or cannot be read whole."""
+        """The partitions that differ, or that are not fully readable."""
         return [
             each
             for each in self.summaries
@@ -431,7 +433,7 @@ class DiffRun:
 
     @property
     def status(self) -> int:
-        """Exit status, as far as it is known: 1 if anything differs."""
+        """The exit status so far: 1 if anything differs."""
         found = self._survey.summaries
         is_new = any(each.new for each in found)
         if self.states or is_new or self._survey.is_changed or any(self.counts.values()):
@@ -454,7 +456,7 @@ def _cluster_id(log_dirs: Sequence[LogDir]) -> str | None:
 def _topics(
     image: ClusterImage, names: Sequence[str], *, has_ids: bool
 ) -> dict[tuple[str, str], str]:
-    """Return what a cluster says of topics; a topic id tells a topic that was made again."""
+    """Return the topics of a cluster. A topic id detects a topic that was created again."""
     found = {}
     for name in names:
         topic = image.topics.get(name)
@@ -469,7 +471,7 @@ def _topics(
 
 
 def _settings(image: ClusterImage, topics: Collection[str]) -> dict[tuple[str, str], str]:
-    """Return what was set dynamically, and the levels of features; with topics, of these only."""
+    """Return the dynamic settings and the feature levels. With topics, only theirs."""
     found: dict[tuple[str, str], str] = {}
     for (kind, resource), settings in image.configs.items():
         if topics and not (kind == TOPIC_RESOURCE and resource in topics):
@@ -496,7 +498,7 @@ def _offsets(
 
 
 def _write_out(side: PartitionSide, directory: Path) -> None:
-    """Write the segments of a partition as it was, so that others can read it."""
+    """Write the segments of a partition in their earlier state, for other readers."""
     directory.mkdir()
     for place in side.places:
         with side.opener(place) as segment, (directory / Path(place.path).name).open("wb") as file:
@@ -506,7 +508,7 @@ def _write_out(side: PartitionSide, directory: Path) -> None:
 
 
 def _in_common(side: Side, other: Side, paths: Sequence[str]) -> Side:
-    """Leave out what the other side was not asked for: of partitions nothing else is missing."""
+    """Leave out partitions that the other side lacks, if `paths` name partition directories."""
     given = {os.path.realpath(each) for each in paths}
     asked = {os.path.realpath(own.path) for own in other.partitions.values()}
     if not given <= asked:

@@ -100,8 +100,8 @@ def command(
 ) -> int:
     """Print the files of a log directory, each as its name says.
 
-    The text is kafka-dump-log's, line for line, and so are its options; jsonl and msgpack hold
-    every field. Nothing is ever written.
+    The text is kafka-dump-log's, line for line, and so are its options. jsonl and msgpack contain
+    every field. eoctl writes no file.
     """
     from eoctl.dump.selection import (
         KAFKA_MAX_MESSAGE_BYTES,
@@ -127,7 +127,7 @@ def command(
         only_control=only_control,
         only_aborted=only_aborted,
     )
-    # The first that is given counts, in the order of the tool's own precedence.
+    # The first given option counts, in the order of the tool's own precedence.
     wanted = {
         Decoder.OFFSETS: offsets_decoder,
         Decoder.TRANSACTION_LOG: transaction_log_decoder,
@@ -173,7 +173,7 @@ def command(
 
 
 def _listed(lists: list[str]) -> list[str]:
-    """Split lists at their commas; an empty name is nobody's file, and the tool skips it too."""
+    """Split lists at their commas. Empty names are skipped, as the tool does."""
     return [each for given in lists for each in given.split(",") if each]
 
 

@@ -1,4 +1,4 @@
-"""`eoctl duplicates`: what is in a log twice, proved by sequences or suspected by content."""
+"""`eoctl duplicates`: duplicate records, proved by sequences or suspected by content."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 MIB = 1 << 20
 NULL = "null"
-TERMINAL_GROUPS = 20  # unless told otherwise
+TERMINAL_GROUPS = 20  # without --limit
 TERMINAL_COPIES = 2  # offsets, and sessions
 TERMINAL_BYTES = 12  # characters of a key, and of a value
 
 
 class KindChoice(StrEnum):
-    """What `--kind` takes."""
+    """The values of `--kind`."""
 
     ALL = "all"
     PROVED = "proved"
@@ -159,7 +159,7 @@ def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
 
 
 def _draw_groups(run: DuplicatesRun, count: int, output: OutputFormat) -> None:
-    """Print the largest groups: nobody reads a million rows on a terminal."""
+    """Print the largest groups, because a terminal has no room for a million rows."""
     from eoctl.output import Report, emit, line, message
     from recovery.duplicates.groups import DuplicateGroup
 
@@ -177,7 +177,7 @@ def _draw_groups(run: DuplicatesRun, count: int, output: OutputFormat) -> None:
 
 
 def _worded(group: DuplicateGroup, most: int | None = None) -> tuple[Any, ...]:
-    """A row of text; that a key or value is null is known where the payload is."""
+    """Return a row of text. A key or value can be shown as null only if the payload is known."""
     from eoctl.face.columns import row_as_text
 
     if group.is_same_payload is not None:
@@ -190,7 +190,7 @@ def _worded(group: DuplicateGroup, most: int | None = None) -> tuple[Any, ...]:
 
 
 def _drawn(group: DuplicateGroup) -> tuple[Any, ...]:
-    """A row for a terminal: what is long is cut."""
+    """Return a row for a terminal, with long values shortened."""
     return _worded(
         group._replace(offsets=_short(group.offsets), sessions=_short(group.sessions)),
         TERMINAL_BYTES,
@@ -201,7 +201,7 @@ def _short(values: tuple[T, ...]) -> tuple[T | str, ...]:
     return values if len(values) <= TERMINAL_COPIES else (*values[:TERMINAL_COPIES], "...")
 
 
-# -- a run of `eoctl duplicates`: the search, what is said at the end, and the exit status
+# -- a run of `eoctl duplicates`: the search, the notes, and the exit status
 
 
 SEVERITIES = {DuplicateKind.PROVED: Severity.WARNING, DuplicateKind.SUSPECTED: Severity.NOTE}
@@ -217,10 +217,10 @@ DECODED = "verified: headers and checksums of all batches, records of the compar
 
 
 class DuplicatesRun:
-    """One search, and what came of it.
+    """One search and its results.
 
     Attributes:
-        notes: sentences for the end, complete when the rows are through.
+        notes: sentences for the end, complete after the last row.
     """
 
     def __init__(
@@ -243,7 +243,8 @@ class DuplicatesRun:
         doubts = doubts_around(found.whole)
         self.notes: list[str] = [DECODED if is_decoded else VERIFIED, *map(str, found.problems)]
         self.notes += (*doubts, *notes_in_use(found.log_dirs))
-        # What is no partition to a broker may hold records, too, that nobody has looked at.
+        # Directories that are no partitions to a broker may contain records, too, which are not
+        # read.
         self._is_skipped = bool(found.problems or doubts)
         self._is_all_skipped = False
         self._counts = dict.fromkeys(DuplicateKind, 0)
@@ -251,14 +252,14 @@ class DuplicatesRun:
         self._records: Counter[DuplicateCause] = Counter()
 
     def rows(self) -> Iterator[Duplicate]:
-        """Search. Raises AccessError when temporary files cannot be written."""
+        """Search and yield the duplicates. AccessError: temporary files cannot be written."""
         yield from self._searched(self._limit)
         count = sum(self._counts.values())
         if self._limit is not None and self._limit < count:
             self.notes.append(f"{self._limit} of them are printed (--limit)")
 
     def groups(self) -> Iterator[DuplicateGroup]:
-        """Search, and give a row for all copies of one batch or record. Raises as `rows`."""
+        """Search and yield a row for all copies of a batch or record. Raises as `rows`."""
         count = 0
         for each in groups_of(self._searched(None), RecordFinder()):
             count += 1
@@ -268,7 +269,7 @@ class DuplicatesRun:
             self.notes.append(f"{self._limit} of {count} groups are printed (--limit)")
 
     def largest_groups(self, count: int) -> list[DuplicateGroup]:
-        """Search, and return the groups with most copies, proved ones first. Raises as `rows`."""
+        """Search and return the groups with most copies, proved groups first. Raises as `rows`."""
         found = 0
 
         def counted() -> Iterator[DuplicateGroup]:
@@ -307,13 +308,13 @@ class DuplicatesRun:
         self.notes.append(f"duplicates: {', '.join(counts)}")
 
     def answer(self) -> Iterator[Said]:
-        """Say how many records are duplicates, and who wrote them."""
+        """Yield the number of duplicate records, and their producers."""
         total = sum(self._counts.values())
         unread = UNREAD if self._is_skipped else ""
         if not total:
             yield Said("Found", f"no duplicate records{unread}", int(bool(unread)))
             return
-        if sum(self._repeats.values()) < total:  # --limit: the others were counted alone
+        if sum(self._repeats.values()) < total:  # with --limit the others are only counted
             for kind, found in self._counts.items():
                 noun = "batch" if kind is DuplicateKind.PROVED else "record"
                 if found:
@@ -330,7 +331,7 @@ class DuplicatesRun:
 
     @property
     def status(self) -> int:
-        """Exit status, when the rows are through."""
+        """The exit status after the last row."""
         grave = _GRAVE_FIRST[: _GRAVE_FIRST.index(self._fail_on) + 1]
         if any(count and SEVERITIES[kind] in grave for kind, count in self._counts.items()):
             return EXIT_FINDINGS
@@ -349,5 +350,5 @@ def _weight(group: DuplicateGroup) -> tuple[int, int, str, int, int]:
 
 
 def _directory_of(path: str) -> str:
-    """Return the real path of a directory, or of the one that a file is in."""
+    """Return the real path of a directory, or of the directory of a file."""
     return os.path.realpath(path if Path(path).is_dir() else Path(path).parent)

@@ -109,9 +109,9 @@ def command(
     conf: Conf = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Export records with offsets, times and outcomes, past whatever cannot be read.
+    """Export records with offsets, times and outcomes, skipping unreadable parts.
 
-    A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
+    A file is complete or absent. Unreadable ranges are listed in DIR/_lost.jsonl.
     """
     from eoctl.commands.shared.engine import EngineOptions, EngineRun, require_lasting
     from eoctl.output import Report, emit
@@ -182,7 +182,7 @@ def _half_open(found: Range) -> tuple[int | None, int | None]:
 
 
 class ArrowMissingError(EoctlError):
-    """pyarrow is not installed."""
+    """Python without pyarrow."""
 
     exit_status = EXIT_ACCESS
 
@@ -195,27 +195,27 @@ def _check_requirements() -> None:
         )
 
 
-# -- a run of `eoctl export`: the plan, who does its pieces, what is said, and the exit status
+# -- a run of `eoctl export`: the plan, its engine, the notes, and the exit status
 
 
 VERIFIED = "verified: checksums of all batches, and that their content decodes"
-# To decode and write a record takes as long as reading so many times its bytes.
+# Decoding and writing a record takes as long as reading this many times its bytes.
 EXPORT_COST = 8
-# A client of NFS may know of a new file some seconds late.
+# An NFS client may see a new file some seconds late.
 PATIENCE_S = (0.0, 0.5, 2.0, 5.0)
 
 
 class NotSharedError(EoctlError):
-    """What an executor has written is not where this process would find it."""
+    """A file from an executor is missing on this machine."""
 
     exit_status = EXIT_ACCESS
 
 
 def require_file(to: str, name: str, file_bytes: int) -> None:
-    """Make sure that a file which another machine has written is here.
+    """Check that a file written by another machine is visible here.
 
     Raises:
-        NotSharedError: it is not there, or has another size.
+        NotSharedError: it does not exist, or has another size.
     """
     path = Path(to, name)
     found: int | None = None
@@ -253,10 +253,10 @@ ANSWERS = (*PLACE, "records", "bytes", "skipped", "lost_offsets", "lost_records"
 
 
 class ExportRun:
-    """Plans and exports, and keeps what is said at the end."""
+    """A run that plans and exports, with the notes for the end."""
 
     def __init__(self, options: ExportOptions, to: str, schemas: Schemas | None) -> None:
-        """`to`: the directory in the words of the call."""
+        """Prepare a run. `to`: the directory as given on the command line."""
         self.columns = Columns(ExportSummary._fields, answers=ANSWERS)
         self.notes: list[str] = [VERIFIED]
         self._options = options
@@ -265,7 +265,7 @@ class ExportRun:
         self._result: ExportResult | None = None
 
     def export(self, paths: list[str], engine: EngineRun, *, resume: bool) -> None:
-        """Do all of it."""
+        """Plan and export all records."""
 
         def stabilities(work: list[StabilityJob]) -> list[Stability]:
             found = dict(
@@ -336,7 +336,7 @@ class ExportRun:
             self.notes.append(f"all losses are listed in {self._to}/_lost.jsonl")
 
     def answer(self) -> Iterator[Said]:
-        """Say how many records were written, and how many are lost."""
+        """Yield the number of written and of lost records."""
         assert self._result is not None
         found, to = self._result.summaries, self._to
         records = counted(sum(each.records for each in found), "record")
@@ -368,7 +368,7 @@ class ExportRun:
 
     @property
     def status(self) -> int:
-        """Return the exit status."""
+        """The exit status."""
         assert self._result is not None
         if self._result.is_corrupt:
             return EXIT_FINDINGS

@@ -1,4 +1,4 @@
-"""`eoctl init`: a log dir from nothing, that a broker starts on and all commands write to."""
+"""`eoctl init`: a new log dir that a broker starts on and all commands write to."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def command(
     change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Make a log dir from nothing: who it is, its topics, an empty directory for each partition.
+    """Make a log dir from nothing: its identity, topics, an empty directory for each partition.
 
-    What is written there by produce, copy, txn run and lease-pid needs no further option, and a
-    broker that starts there serves it.
+    produce, copy, txn run and lease-pid write there without further options, and a broker that
+    starts there serves it.
     """
     from eoctl.commands.shared.changes import run_change
 
@@ -123,7 +123,7 @@ CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class InitOptions(NamedTuple):
-    """What the command line says."""
+    """The command line options."""
 
     topics: tuple[str, ...] = ()
     node_id: int = 1
@@ -140,13 +140,13 @@ class TopicRow(NamedTuple):
 
     topic: str
     partitions_count: int
-    topic_id: str | None  # None: it is drawn when the log dir is made
+    topic_id: str | None  # None: generated when the log dir is made
     settings: str
     applied: bool
 
 
 def show_ids(output: OutputFormat) -> int:
-    """Print ids that nobody has: for a topic, a cluster, a log dir."""
+    """Print new ids: for a topic, a cluster, a log dir."""
     ids = {"topic_id": new_topic_id(), "cluster_id": new_topic_id(), "directory_id": _fresh_id()}
     emit(Report("ids", tuple(ids), [tuple(ids.values())]), output)
     return 0
@@ -160,7 +160,7 @@ def _fresh_id() -> str:
 
 
 def init_command(path: str, options: InitOptions, *, is_kept: bool) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call; `is_kept`: it applies or saves the plan."""
+    """Return the command as `run_change` needs it. `is_kept`: the plan is applied or saved."""
     nothing = Planned(show=lambda _done, _output: None, nothing="it is a log dir already")
     return ChangeCommand(
         name="init",
@@ -243,15 +243,15 @@ def node_notes(
     is_drawn_again: bool,
     voter: Voter | None = None,
 ) -> Iterator[str]:
-    """Tell who a log dir will be of.
+    """Yield notes on the identity of a log dir.
 
     Args:
         path: the log dir.
-        node: whose it is.
-        version: of the broker that will start there.
-        is_cluster_shown: the cluster's id was given, or is kept.
-        is_drawn_again: the plan is only shown, and the next call draws other ids.
-        voter: of a dynamic quorum.
+        node: its owner.
+        version: the release of the broker that will start there.
+        is_cluster_shown: the cluster id was given, or is kept.
+        is_drawn_again: the plan is only shown, and the next run generates other ids.
+        voter: the voter of a dynamic quorum.
     """
     yield (
         f"{f'cluster {node.cluster_id}' if is_cluster_shown else 'a new cluster'}, for Kafka"
@@ -272,7 +272,7 @@ def node_notes(
 
 
 def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
-    """Put together what the options say. UsageError, RefusedError: they cannot be carried out."""
+    """Return the log dir that the options describe. UsageError, RefusedError: it is impossible."""
     version = version_of(options.broker_version)
     topics = _topics(options, version)
     node = identity_of(options.cluster_id, options.node_id, options.directory_id)
@@ -286,7 +286,12 @@ def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
 
 
 def _voter(text: str, node: NodeIdentity, version: BrokerVersion) -> Voter:
-    """Who the quorum is made of. UsageError: no listener; RefusedError: the release has none."""
+    """Return the only voter.
+
+    Raises:
+        UsageError: the text is no listener.
+        RefusedError: the release has no dynamic quorum.
+    """
     matched = LISTENER.fullmatch(text)
     if matched is None or not 0 < int(matched["port"]) <= UINT16_MAX:
         raise UsageError(
@@ -308,14 +313,18 @@ def _voter(text: str, node: NodeIdentity, version: BrokerVersion) -> Voter:
 
 
 def version_of(option: str | None) -> BrokerVersion:
-    """The release that will start there; CHECKED without an option."""
+    """Return the release that will start there, CHECKED without an option."""
     version = CHECKED.line if option is None else parse_broker_version(option)
     require_begins(version)
     return version
 
 
 def identity_of(cluster_id: str | None, node_id: int, directory_id: str | None) -> NodeIdentity:
-    """Who the log dir is of; ids that are not given are new. UsageError: one cannot be."""
+    """Return the owner of the log dir, with new ids for those not given.
+
+    Raises:
+        UsageError: an id is not valid.
+    """
     if cluster_id is not None and not CLUSTER_ID.fullmatch(cluster_id):
         raise UsageError(
             f"--cluster-id {cluster_id!r}: letters, digits, _ and -, mostly 22 of them",
@@ -373,7 +382,7 @@ def _counts(topics: Sequence[str]) -> dict[str, int]:
 
 
 def _require_apart(names: Mapping[str, int]) -> None:
-    """Names that only differ in . and _ are refused: one in metrics (Topic.hasCollision)."""
+    """Refuse names that only differ in . and _, which are equal in metrics (Topic.hasCollision)."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.replace(".", "_"), name)

@@ -1,4 +1,4 @@
-"""`eoctl journal`: the journals of applied plans: list them, look into one, remove old ones."""
+"""`eoctl journal`: list the journals of applied plans, show their steps, remove old journals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 
 
 class JournalAction(StrEnum):
-    """What to do with the journals."""
+    """The actions on journals."""
 
     LIST = "list"
     SHOW = "show"
@@ -54,9 +54,10 @@ def command(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """List the journals of log dirs, show the steps of one, or remove those that are done.
+    """List the journals of log dirs, show the steps of a journal, or remove finished journals.
 
-    Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
+    A change cannot be undone after its journal was pruned. eoctl never prunes an unfinished
+    journal.
     """
     from eoctl.messages import is_for_people, tell_first
     from eoctl.output import Report, emit, error
@@ -96,7 +97,7 @@ def command(
             emit(
                 Report(kind="pruned_journal", columns=PRUNE_COLUMNS, rows=rows, notes=notes), output
             )
-        finally:  # what is removed is told first
+        finally:  # report removed journals before an error
             for each in errors:
                 error(each)
         return errors[0].exit_status if errors else EXIT_OK
@@ -104,7 +105,7 @@ def command(
 
 
 def list_lines(kept: Sequence[KeptJournal]) -> Iterator[Said]:
-    """Say how many changes have a journal, in which state, and how to ask for the undo."""
+    """Yield the number of journals, their states, and the command for the undo."""
     from collections import Counter
 
     from eoctl.face.columns import size_text
@@ -124,7 +125,7 @@ def list_lines(kept: Sequence[KeptJournal]) -> Iterator[Said]:
 
 
 def _status(kept: KeptJournal) -> str:
-    """The status of the journal; one that a log dir still leads to is not at its end."""
+    """Return the status of a journal. A journal that a log dir still refers to is not finished."""
     if kept.status is None:
         return "damaged"
     if not kept.flagged_in:
@@ -184,7 +185,7 @@ def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
 
 
 def _made_rows(journal: Journal) -> Iterator[Sequence[Any]]:
-    """Files that a run has made which appends, as far as its end tells."""
+    """Yield files that an appending run created, as far as its end is recorded."""
     from recovery.changes.plans.file_facts import is_still
 
     steps = {each.path for each in journal.steps}
@@ -200,7 +201,7 @@ def _made_rows(journal: Journal) -> Iterator[Sequence[Any]]:
 def _pruned(
     kept: Sequence[KeptJournal], older_than: float | None, *, apply: bool
 ) -> tuple[list[Sequence[Any]], list[str], list[EoctlError]]:
-    """Rows, notes, and the errors of those that could not be removed: they keep no other one."""
+    """Return rows, notes, and errors. An error does not stop the removal of other journals."""
     import time
 
     from recovery.changes.journals.listing import remove_journal, why_it_stays

@@ -72,7 +72,7 @@ def acquire(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Lease a producer id; an app id gets its own one again, and the former holder is fenced.
+    """Lease a producer id. An app id gets its own id again, and the former holder is fenced.
 
     It cannot be undone: a producer id that was leased may be in use.
     """
@@ -117,7 +117,7 @@ def renew(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Extend a lease; refused to a former holder.
+    """Extend a lease. A former holder is refused.
 
     It cannot be undone: a producer id that was leased may be in use.
     """
@@ -148,7 +148,7 @@ def release(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Give a lease up; refused to a former holder.
+    """Give a lease up. A former holder is refused.
 
     It cannot be undone: a producer id that was leased may be in use.
     """
@@ -162,7 +162,7 @@ def release(
 def list_leases(
     log_dir: LogDir, now: Now = None, output: options.Output = OutputFormat.TEXT
 ) -> int:
-    """List all leases, and how far the sequence of ids has come; takes no lock."""
+    """List all leases, and the state of the id sequence, without a lock."""
     from eoctl.output import Report, emit, line
 
     answer, sequence = show_leases(log_dir, now)
@@ -243,17 +243,17 @@ SUBCOMMANDS = {
 }
 
 
-# -- what `eoctl lease-pid` does, and how it says it
+# -- the operations of `eoctl lease-pid`, and their output
 
 
-NONE = "NONE"  # Kafka's name of no error
+NONE = "NONE"  # Kafka's name for no error
 MAX_APP_ID_BYTES = 4096
 
 TopicPartitions = tuple[tuple[str, int], ...]
 
 
 class LeaseRow(NamedTuple):
-    """A lease and one of its partitions; both of a partition are None if it has none."""
+    """A lease and one of its partitions. The partition fields are None if it has none."""
 
     error: str
     app_id: str
@@ -278,7 +278,7 @@ class ListRow(NamedTuple):
 
 
 class SequenceRow(NamedTuple):
-    """How far the sequence of producer ids has come."""
+    """The state of the sequence of producer ids."""
 
     first_id: int
     next_block_id: int
@@ -287,10 +287,14 @@ class SequenceRow(NamedTuple):
 
 
 class ExpireRow(NamedTuple):
-    """A lease that is not held.
+    """A lease without a holder.
 
-    `outcome`: freed; retired: freed, but its generations are used up; known: a producer state has
-    the id, until `reusable_at_ms` (None: a transaction is open); unknown: not all could be read.
+    `outcome` is one of these:
+
+    - freed
+    - retired: freed, but its generations are used up
+    - known: a producer state has the id until `reusable_at_ms`, None during an open transaction
+    - unknown: some partitions could not be read
     """
 
     app_id: str
@@ -302,7 +306,7 @@ class ExpireRow(NamedTuple):
 
 
 class LeaseAnswer(NamedTuple):
-    """Rows to be printed, what people should know, and the exit status."""
+    """Rows to print, notes for people, and the exit status."""
 
     rows: Sequence[tuple[object, ...]]
     notes: list[str]
@@ -310,7 +314,7 @@ class LeaseAnswer(NamedTuple):
 
 
 def require_app_id(app_id: str) -> None:
-    """See that it can be stored. Raises UsageError."""
+    """Check that an app id can be stored. Raises UsageError."""
     try:
         size_bytes = len(app_id.encode())
     except UnicodeEncodeError:
@@ -343,7 +347,7 @@ def acquire_lease(
 def renew_lease(
     path: str, app_id: str, generation: int, expiry_ms: int, options: IdOptions, fs: FileSystem
 ) -> LeaseAnswer:
-    """Let a lease last longer. Raises as `ProducerIds.renew` and `opened_ids`."""
+    """Extend a lease. Raises as `ProducerIds.renew` and `opened_ids`."""
     require_app_id(app_id)
     with opened_ids(path, options, fs) as opened:
         lease = opened.ids.renew(app_id, generation, expiry_ms)
@@ -361,7 +365,7 @@ def release_lease(
 
 
 def show_leases(path: str, now: str | None) -> tuple[LeaseAnswer, SequenceRow]:
-    """Look at all leases. Raises as `look_at_ids`."""
+    """Return all leases. Raises as `look_at_ids`."""
     opened = look_at_ids(path, now)
     ids, lease_ids = opened.ids.ids, opened.ids
     rows = [_list_row(each, opened.clock.now_ms) for each in lease_ids.leases()]
@@ -375,7 +379,7 @@ def show_leases(path: str, now: str | None) -> tuple[LeaseAnswer, SequenceRow]:
 
 
 def expire_leases(path: str, options: IdOptions, fs: FileSystem) -> LeaseAnswer:
-    """Free the ids that nobody holds and nothing knows. Raises as `opened_ids`."""
+    """Free the ids without a holder that no producer state has. Raises as `opened_ids`."""
     with opened_ids(path, options, fs) as opened:
         now_ms = opened.clock.now_ms
         lapsed = [each for each in opened.ids.leases() if not each.is_held(now_ms)]
@@ -404,11 +408,11 @@ def expire_leases(path: str, options: IdOptions, fs: FileSystem) -> LeaseAnswer:
         return LeaseAnswer(rows, [*opened.notes, *notes, opened.now.describe()], status)
 
 
-# --- what partitions know -------------------------------------------------------------------------
+# --- the state of partitions ---
 
 
 def _states(opened: OpenIds, partitions: TopicPartitions) -> list[KnownState | None]:
-    """What each partition knows; None if it is not there."""
+    """Return the state of each partition, None for a partition that does not exist."""
     live = {
         each.topic_partition: each
         for each in opened.log_dir.partitions
@@ -447,7 +451,7 @@ def _outcome(lease: Lease, *, is_freed: bool, is_known: bool) -> str:
 
 
 def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) -> LeaseAnswer:
-    """One row for each partition, or one without; a partition that is not known has its error."""
+    """Return a row for each partition with its error, or one row without partitions."""
     row = LeaseRow(
         error=NONE,
         app_id=lease.app_id,

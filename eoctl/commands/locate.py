@@ -1,4 +1,4 @@
-"""`eoctl locate`: where an offset, a time, a key or a position lies in a partition."""
+"""`eoctl locate`: the position of an offset, a time, a key or a byte in a partition."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Find the segment, the batch and the byte position of an offset, a time, a key or a byte.
 
-    The indexes are shown beside it, and whether their entries hold; the place found does not
+    The output includes the indexes, and whether their entries are right. The position does not
     depend on them.
     """
     from eoctl.clock import parse_time_ms
@@ -98,7 +98,7 @@ def command(
 
 
 class _LocateRun:
-    """Counts what is found while it is printed."""
+    """A counter of the places found while they are printed."""
 
     def __init__(self, search: Search, around: Sequence[Problem]) -> None:
         self._search = search
@@ -118,7 +118,7 @@ class _LocateRun:
 
     @property
     def status_so_far(self) -> int:
-        """Exit status while more may be found."""
+        """The exit status while the search continues."""
         return EXIT_FINDINGS if self._is_bad else EXIT_OK
 
     @property
@@ -132,14 +132,14 @@ class _LocateRun:
         return EXIT_FINDINGS if self._search.is_damaged else EXIT_OK
 
 
-# -- who wrote a record, in words: what a person wants to know of an offset
+# -- the producer of a record, in words
 
 
 MOST_CHARACTERS = 40  # of a key
 
 
 def who_wrote(partition: Partition, offset: int) -> Iterator[str]:
-    """Give at most three lines about the batch that an offset is in; nothing if it is not there."""
+    """Yield up to three lines about the batch with an offset, none if there is no such batch."""
     try:
         place = partition.find_offset(offset)
         if place is None or place.batch.header.base_offset > offset:
@@ -147,7 +147,7 @@ def who_wrote(partition: Partition, offset: int) -> Iterator[str]:
         with open_segment(place.files.log.path, base_offset=place.files.base_offset) as segment:
             found = (each for each in segment.records(place.batch) if each.offset == offset)
             record = next(found, None)
-    except EoctlError:  # told by who has located it
+    except EoctlError:  # already reported by the search
         return
     header = place.batch.header
     doubt = "" if place.batch.crc_ok is not False else ", by a batch whose checksum is wrong"

@@ -1,4 +1,4 @@
-"""`eoctl loss`: which records are lost, duplicated or aborted."""
+"""`eoctl loss`: lost, duplicate and aborted records."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def command(
 ) -> int:
     """Show which records are lost, duplicated or aborted: offsets, times, producers, keys.
 
-    Lost is what was acknowledged, or lies in damaged bytes, and cannot be read; what lies below
-    the log start is not. `eoctl diff` compares with another copy, record by record.
+    A record is lost if it was acknowledged, or lies in damaged bytes, and cannot be read. Records
+    below the log start are not lost. `eoctl diff` compares with another copy, record by record.
     """
     from eoctl.output import draws_tables, while_read
 
@@ -76,13 +76,13 @@ def command(
 
 
 def _draw(run: LossRun, *, has_all: bool) -> None:
-    """On a terminal the answer comes first; `has_all`: aborted transactions are listed, too."""
+    """Print the answer first, for a terminal. `has_all`: aborted transactions are listed, too."""
     from eoctl.face.columns import row_as_text
     from eoctl.output import Report
 
     rows = sorted(run.rows(), key=lambda each: KINDS.index(each.kind))
     tell_answer(run.answer(), OutputFormat.TEXT)
-    # Aborted transactions are normal traffic: on a terminal they are counted above.
+    # Aborted transactions are normal: the answer on a terminal counts them.
     listed = [
         row_as_text(each, TERMINAL_KEY) for each in rows if has_all or each.kind != LossKind.ABORTED
     ]
@@ -94,7 +94,7 @@ def _draw(run: LossRun, *, has_all: bool) -> None:
 
 
 def _stream(run: LossRun, output: OutputFormat) -> None:
-    """Rows as they are found, then what they come to."""
+    """Print rows as they are found, then their summary."""
     from eoctl.face.columns import row_as_text
     from eoctl.output import Report, emit, line
 
@@ -110,7 +110,7 @@ def _stream(run: LossRun, output: OutputFormat) -> None:
     tell_answer(run.answer(), output)
 
 
-# -- a run of `eoctl loss`: the survey, what is said at the end, and the exit status
+# -- a run of `eoctl loss`: the survey, the notes, and the exit status
 
 
 MEMORY_BYTES = 256 << 20
@@ -118,10 +118,10 @@ VERIFIED = "verified: headers and checksums of all batches, and that their conte
 
 
 class LossRun:
-    """One survey, and what came of it.
+    """One survey and its results.
 
     Attributes:
-        notes: sentences for the end, complete when the rows are through.
+        notes: sentences for the end, complete after the last row.
         counts: rows by kind, so far.
     """
 
@@ -145,7 +145,7 @@ class LossRun:
         self.notes: list[str] = [VERIFIED]
 
     def rows(self) -> Iterator[LossRow]:
-        """Give the rows that are wanted; all are counted."""
+        """Yield the rows within the limit, and count all of them."""
         with self._progress:
             yield from first_of_each_kind(self._survey.rows(), self.counts, self._limit)
         self.notes += dict.fromkeys(self._survey.notes)
@@ -153,7 +153,7 @@ class LossRun:
 
     @property
     def summaries(self) -> list[LossSummary]:
-        """Return a row per partition directory, those with losses first."""
+        """A row per partition directory, directories with losses first."""
         return sorted(
             self._survey.summaries,
             key=lambda each: (
@@ -168,11 +168,11 @@ class LossRun:
 
     @property
     def concerned(self) -> list[LossSummary]:
-        """Return those of which there is something to tell."""
+        """The summaries with lost, duplicate, aborted, open or unknown records."""
         return [each for each in self.summaries if _is_concerned(each)]
 
     def answer(self) -> Iterator[Said]:
-        """Say what is lost, what of it each change has taken, and what else is missing or there."""
+        """Yield the lost records, the losses by change, and other missing or extra records."""
         found = self._survey.summaries
         changes = self._survey.by_changes
         if self._survey.lost or not changes:
@@ -232,7 +232,7 @@ class LossRun:
 
     @property
     def status(self) -> int:
-        """Exit status, as far as it is known."""
+        """The exit status so far."""
         if self._survey.is_lost:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self._survey.is_short else EXIT_OK

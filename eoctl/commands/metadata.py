@@ -118,7 +118,7 @@ def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
     tell_answer(answer(run), output)
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
-        # Those with which something is the matter come first.
+        # Partitions with problems come first.
         partitions = sorted(partitions, key=lambda each: not each.is_under_min_isr)
     if output is OutputFormat.TEXT:
         partitions = [*with_words(partitions)]
@@ -132,7 +132,7 @@ def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
         Report("feature", rows.FeatureRow._fields, run.features),
     ]
     if is_for_people(output):
-        del reports[0]  # the answer has it
+        del reports[0]  # in the answer
     _print([each for each in reports if each.rows], output)
     for note in run.notes:
         message(note)
@@ -150,7 +150,7 @@ def _cut(
 
 
 def _durability(run: StateRun, limit: int | None, output: OutputFormat) -> int:
-    """Print which failures each topic survives. Status 1: a topic survives too few."""
+    """Print which failures each topic survives. Status 1: a topic survives too few of them."""
     from eoctl.messages import is_for_people, tell_answer
     from eoctl.output import message
     from recovery.elections.advice import TopicClaims, claims_of
@@ -214,7 +214,7 @@ def _lines(run: HistoryRun) -> Iterator[tuple[Any, ...]]:
 
 
 def _stream(run: HistoryRun, output: OutputFormat) -> None:
-    """Write each change, and each span as it ends, then what has not ended, and the sums."""
+    """Write each change, each span as it ends, then the open spans and the sums."""
     from eoctl.output import Lines, line, row_writer
     from recovery.cluster.history import PartitionChange
 
@@ -258,14 +258,14 @@ def _print(reports: list[Report], output: OutputFormat, *, is_first: bool = True
         emit(each, output)
 
 
-# -- what `metadata` says to a person before its tables
+# -- the answer of `metadata` before its tables
 
 
 GRAVE = 1
 
 
 def answer(run: StateRun) -> Iterator[Said]:
-    """Say who leads what, and what is the matter."""
+    """Yield the leaders and the problems."""
     row = run.cluster
     when = "" if row.timestamp_ms is None else f", {moment(row.timestamp_ms)}"
     yield Said("State", f"after metadata record {row.end_offset - 1}{when}")
@@ -313,7 +313,7 @@ def _partitions(run: StateRun) -> Iterator[Said]:
 BAD_RANK = 2
 
 
-# -- what `metadata --durability` says: the failures that each topic survives
+# -- the answer of `metadata --durability`: the failures that each topic survives
 
 
 TOPIC_ANSWERS = (
@@ -323,7 +323,7 @@ TOPIC_ANSWERS = (
 
 
 def durability_answer(claims: Sequence[TopicClaims]) -> Iterator[Said]:
-    """Say how many topics do not survive the loss of one broker, and in which way."""
+    """Yield the number of topics that do not survive the loss of one broker, and the way."""
     bad = [each for each in claims if each.faults]
     count = counted(len(claims), "topic")
     if not claims:
@@ -352,16 +352,16 @@ def durability_answer(claims: Sequence[TopicClaims]) -> Iterator[Said]:
         )
 
 
-# -- from `metadata --acknowledged` to rows: who was in the ISR when an offset counted
+# -- from `metadata --acknowledged` to rows: the ISR at the time an offset counted
 
 
 class InSyncRow(NamedTuple):
     """An ISR that may have acknowledged an offset.
 
     Attributes:
-        standing: known, likely, possible, later; unknown: its leader epoch is not in the metadata.
+        standing: known, likely, possible or later. "unknown" if the metadata lack the leader epoch.
         start_timestamp_ms, end_timestamp_ms: the time in which it was the ISR.
-        acknowledged: yes: a high watermark is above it; else unknown.
+        acknowledged: yes if a high watermark is above the offset, else unknown.
     """
 
     topic: str
@@ -384,7 +384,7 @@ class InSyncRow(NamedTuple):
 
 
 class InSyncRun:
-    """Looks an offset up; rows are complete once it is made."""
+    """A lookup of an offset, whose rows are complete after construction."""
 
     def __init__(
         self, paths: Sequence[str], acknowledged: str, *, metadata_dir: str | None
@@ -411,7 +411,7 @@ class InSyncRun:
 
     @property
     def status(self) -> int:
-        """5: not all of it could be read."""
+        """The exit status: 5 if some metadata could not be read."""
         return EXIT_SKIPPED if self._is_short else EXIT_OK
 
     def _origins(self) -> list[RecordOrigin]:
@@ -482,7 +482,7 @@ class InSyncRun:
         )
 
     def answer(self) -> Iterator[Said]:
-        """Say what is known, and what is only bounded."""
+        """Yield what is certain, and what has only bounds."""
         for epoch in dict.fromkeys(each.copies for each in self.rows):
             rows = [each for each in self.rows if each.copies == epoch]
             first = rows[0]
@@ -501,10 +501,10 @@ class InSyncRun:
                 yield Said("Bounded", "any of these may have been it: when is written nowhere")
 
 
-# -- from the options of `metadata --history` to rows: what became of the cluster, in order
+# -- from the options of `metadata --history` to rows: the changes of the cluster, in order
 
 
-KEPT_SPANS = 1000  # the longest ones, for text; programs get all of them
+KEPT_SPANS = 1000  # the longest, for text; programs get all of them
 COLUMNS = Columns((
     "timestamp_ms", "offset", "what", "leader", "isr", "elr", "leader_epoch", "why",
     "is_under_min_isr", "min_insync_replicas",
@@ -512,7 +512,7 @@ COLUMNS = Columns((
 
 
 class SpanRow(NamedTuple):
-    """A time in which acks=all was refused; no end: it has not ended."""
+    """A time in which acks=all was refused. Without an end it is still open."""
 
     topic: str
     partition: int
@@ -528,7 +528,7 @@ class SpanRow(NamedTuple):
 
 
 class SumRow(NamedTuple):
-    """What became of a partition, in sums."""
+    """The sums of a partition's changes."""
 
     topic: str
     partition: int
@@ -556,7 +556,7 @@ IN_SYNC_COLUMNS = Columns(InSyncRow._fields, answers=(
 
 
 class HistoryRun:
-    """Reads the changes, one after the other; sums and notes are complete at the end."""
+    """A run that reads the changes in order. Sums and notes are complete at the end."""
 
     def __init__(
         self,
@@ -581,17 +581,17 @@ class HistoryRun:
 
     @property
     def log_bytes(self) -> int:
-        """How much there is to read."""
+        """The number of bytes to read."""
         return sum(each.log.file_bytes for each in self.copy.partition.segments)
 
     def changes(self) -> Iterator[Change]:
-        """Give the changes, each once."""
+        """Yield the changes, each once."""
         for change in self.history:
             self.changes_count += 1
             yield change
 
     def take(self, change: PartitionChange) -> UnderIsrSpan | None:
-        """Count a change of a partition; returns the span under min ISR that it ends."""
+        """Count a change of a partition, and return the span under min ISR that it ends."""
         ended = self._spans.take(change)
         if ended is not None:
             self._ended_count += 1
@@ -604,24 +604,24 @@ class HistoryRun:
 
     @property
     def spans(self) -> list[SpanRow]:
-        """Those that have not ended, then the longest ones."""
+        """The open spans, then the longest spans."""
         ended = [each for _, _, each in sorted(self._longest, reverse=True)]
         return [span_row(each) for each in [*self._spans.still_open(), *ended]]
 
     @property
     def open_spans(self) -> list[SpanRow]:
-        """Those that have not ended."""
+        """The open spans."""
         return [span_row(each) for each in self._spans.still_open()]
 
     @property
     def sums(self) -> list[SumRow]:
-        """Partitions by name."""
+        """The partitions by name."""
         found = sorted(self._spans.sums.values(), key=lambda each: (each.topic, each.partition))
         return [_sum_row(each) for each in found]
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for people, once all changes were given."""
+        """Sentences for people, complete after all changes."""
         history = self.history
         voters = voters_of(history.image, self.given.copies)
         known = counted_to(self.given.copies, voters, history.end_offset, read=self.copy)
@@ -644,13 +644,13 @@ class HistoryRun:
 
     @property
     def status(self) -> int:
-        """5: not all of it could be read."""
+        """The exit status: 5 if some metadata could not be read."""
         is_short = self.given.is_short or self._passed_over or not self.history.is_complete
         return EXIT_SKIPPED if is_short else EXIT_OK
 
 
 def row_of(change: Change) -> dict[str, Any]:
-    """Make a row for programs; each kind of change has its own columns."""
+    """Return a row for programs. Each kind of change has its own columns."""
     time_ms, offset = change.timestamp_ms, change.offset
     if isinstance(change, PartitionChange):
         return _partition_row(change)
@@ -709,7 +709,7 @@ def _partition_row(change: PartitionChange) -> dict[str, Any]:
 
 
 def line_of(change: Change) -> tuple[Any, ...]:
-    """Make a row of `COLUMNS` for people: all kinds of changes in one table."""
+    """Return a row of `COLUMNS` for people, with all kinds of changes in one table."""
     time_ms, offset = change.timestamp_ms, change.offset
     if isinstance(change, PartitionChange):
         after, what = change.after, f"{change.topic}-{change.partition}"
@@ -742,7 +742,7 @@ def _words(change: Change) -> tuple[str, str]:
 
 
 def newest(changes: Iterator[Change], run: HistoryRun, limit: int) -> list[tuple[Any, ...]]:
-    """Count all changes, and keep the newest ones."""
+    """Count all changes, and return the newest."""
     kept: deque[tuple[Any, ...]] = deque(maxlen=limit)
     for change in changes:
         if isinstance(change, PartitionChange):
@@ -752,7 +752,7 @@ def newest(changes: Iterator[Change], run: HistoryRun, limit: int) -> list[tuple
 
 
 def span_row(span: UnderIsrSpan) -> SpanRow:
-    """Make a row of a span."""
+    """Return the row of a span."""
     return SpanRow(
         topic=span.topic,
         partition=span.partition,

@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from storage.writing.partition_store import FileChange
 
 
-ALL_RECORDS = 2**62  # of the input: one transaction
+ALL_RECORDS = 2**62  # the whole input is one transaction
 
 
 class Compression(StrEnum):
-    """What `--compression` takes."""
+    """The values of `--compression`."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -215,7 +215,7 @@ def command(
     """Append records to a partition directory, as a producer and its broker would.
 
     Each line of the input is the value of a record. A partition that was not stopped cleanly is
-    recovered first. By default the plan is shown; --apply does it, and no broker may be running.
+    recovered first. By default the plan is shown. --apply runs it, while no broker is running.
     """
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
@@ -310,14 +310,14 @@ def _report(result: ProduceResult, output: OutputFormat, *, has_backup: bool) ->
     )
 
 
-# -- what is looked at before `eoctl produce` touches anything, and what a session must find again
+# -- the checks before `eoctl produce` changes anything, and the fixed arguments of a session
 
 
 def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -> None:
-    """Refuse what makes no sense, before anything is touched.
+    """Refuse contradictory options before anything is changed.
 
     Raises:
-        UsageError: options contradict each other, or one file is named for two things.
+        UsageError: options contradict each other, or one file is given for two purposes.
     """
     if options.input_format is not InputFormat.LINES and options.key_separator is not None:
         raise UsageError("--key-separator is for lines: other formats have a field for the key")
@@ -373,13 +373,13 @@ def _check_transactional(options: ProduceOptions) -> None:
 def as_holder(
     targets: Sequence[WriteTarget], options: ProduceOptions, fs: FileSystem | None = None
 ) -> ProduceOptions:
-    """Complete the options with id and epoch of a lease; with `fs` the caller holds the lock.
+    """Complete the options with id and epoch of a lease. With `fs` the caller holds the lock.
 
-    With an epoch, or a session that has one, it must still be that of the lease.
+    An epoch in the options, or in the session, must equal the epoch of the lease.
 
     Raises:
-        LeaseError: the lease is not held, or by another one.
-        RefusedError: its log is damaged.
+        LeaseError: the lease has no holder, or another holder.
+        RefusedError: the log of the leases is damaged.
     """
     if options.lease is None:
         return options
@@ -396,14 +396,14 @@ def as_holder(
 
 
 def session_arguments(targets: Sequence[WriteTarget], options: ProduceOptions) -> dict[str, Any]:
-    """What must be the same in every run of a session, as it comes back from the file."""
+    """Return the arguments that must be equal in every run of a session, as read from its file."""
     transactions = options.transactions
     return {
         "partitions": tuple(Path(each.path).name for each in targets),
         "--format": options.input_format.value,
         "--bytes": options.bytes_as.value,
         "--key-separator": options.key_separator,
-        # Where records without key go depends on it.
+        # Records without key are distributed by it.
         "--batch-bytes": options.batch_bytes if len(targets) > 1 else None,
         "--txn-records": None if transactions is None else transactions.records,
         "--abort-every": None if transactions is None else transactions.abort_every,
@@ -411,11 +411,11 @@ def session_arguments(targets: Sequence[WriteTarget], options: ProduceOptions) -
     }
 
 
-# -- what came of a run of `eoctl produce`, as it is printed
+# -- the results of a run of `eoctl produce`, as printed
 
 
 class ProduceReport(NamedTuple):
-    """The row that is printed of a partition. Bytes are those of the batches in the log."""
+    """The printed row of a partition. Bytes are the bytes of its batches in the log."""
 
     topic: str
     partition: int
@@ -444,9 +444,9 @@ COLUMNS = Columns(ProduceReport._fields, answers=(
 
 
 class ProduceResult(NamedTuple):
-    """What came of a run. `error` ended it early; what the report says was done all the same.
+    """The result of a run. `error` ended it early, and the report covers the work before it.
 
-    `link` counts what happened to batches on a faulty link, by name; None without faults.
+    `link` counts the faults of batches on a faulty link by name, None without faults.
     """
 
     reports: tuple[ProduceReport, ...]
@@ -459,7 +459,7 @@ class ProduceResult(NamedTuple):
 
 
 def answer_of(reports: Sequence[ProduceReport]) -> AppendAnswer:
-    """Tell what an append comes to."""
+    """Sum up an append."""
     filled = [each for each in reports if each.records]
     verbs = ("append", "appended")
     if not filled:
@@ -505,16 +505,16 @@ def report_of(
 
 
 def link_counts(producers: Sequence[PartitionProducer]) -> dict[str, int]:
-    """Count what happened to batches on a faulty link, by name."""
+    """Count the faults of batches on a faulty link, by name."""
     stats = [each.sender.stats._asdict() for each in producers]
     return {name: sum(each[name] for each in stats) for name in stats[0]}
 
 
-# -- one run of `eoctl produce`: the same steps for a plan and for the real thing
+# -- one run of `eoctl produce`, with the same steps for a plan and for --apply
 
 
 class ProduceInput(NamedTuple):
-    """The input: an open file, its name for errors, and who is told how much was read."""
+    """The input: an open file, its name for errors, and a callback for the bytes read."""
 
     file: BinaryIO
     name: str
@@ -522,10 +522,10 @@ class ProduceInput(NamedTuple):
 
 
 def produce(path: str, source: ProduceInput, options: ProduceOptions) -> ProduceResult:
-    """Append the records of `source` to the partition at `path` (or to a topic), or plan to.
+    """Append the records of `source` to the partition or topic at `path`, or plan the append.
 
     Raises:
-        RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
+        RefusedError, UsageError, AccessError: nothing was changed, or only a recovery was done.
     """
     paths = target_paths(path, options.topic, options.target.metadata_dir, options.partitions_count)
     check_call(source.name, options, paths)
@@ -534,7 +534,7 @@ def produce(path: str, source: ProduceInput, options: ProduceOptions) -> Produce
         return _ProduceRun(targets, as_holder(targets, options), None, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with appending(log_dirs, options.write.change, "produce") as journal:
-        # A broker may have run since we looked.
+        # A broker may have run since the plan was shown.
         targets = [resolve_target(each.path, options.target) for each in targets]
         held = as_holder(targets, options, journal.fs)
         return _ProduceRun(targets, held, journal, source).run()._replace(journal=journal)
@@ -551,7 +551,7 @@ class _ProduceRun:
         self.options = options
         self.source = source
         log_dirs = sorted({each.log_dir_path for each in targets})
-        # An append happens now, whatever the directory's age.
+        # An append happens now, even if the directory is old.
         self.now = resolve_now(options.now, log_dirs)
         self.keeper: ProduceSessionKeeper | None = None
         if options.session is not None:
@@ -590,15 +590,15 @@ class _ProduceRun:
             self._begin(self.keeper)
         self.topic = self._topic_producer()
 
-    # -- who
+    # -- producer identity
 
     @property
     def session(self) -> ProduceSession | None:
-        """What an earlier run has left, or this one has begun."""
+        """The session of an earlier run, or of this run."""
         return None if self.keeper is None else self.keeper.session
 
     def _transactional(self, log_dir: str) -> Transactional | None:
-        """Begin a session of the transactional id; its transactions have its version."""
+        """Begin a session of the transactional id, which sets the version of its transactions."""
         options = self.options
         if options.transactional is None or options.transactions is None:
             return None
@@ -627,7 +627,7 @@ class _ProduceRun:
         return [self._new_id()]
 
     def _new_id(self) -> int:
-        if self.transactional is not None:  # by now that is another one
+        if self.transactional is not None:  # it has a new id by now
             return self.transactional.producer.producer_id
         writers = [each.writer for each in self.opened]
         known = {number for each in writers for number in each.producers.producers}
@@ -638,7 +638,7 @@ class _ProduceRun:
         return self.own_ids.id_of_run(known, names, end_offset)
 
     def _add_id(self) -> None:
-        """Take one more producer id; a session must know it before it is used."""
+        """Add a producer id. The session records it before it is used."""
         self.producer_ids.append(self._new_id())
         if self.keeper is not None:
             self.keeper.add_producer_ids(self.producer_ids)
@@ -654,7 +654,7 @@ class _ProduceRun:
                 end_offset = opened.tail.end_offset
                 counts = count_by_epoch(partition, self.producer_ids, start, end_offset)
         faults = options.faults
-        if faults is not None:  # every partition has a connection of its own
+        if faults is not None:  # every partition has its own connection
             faults = faults._replace(seed=faults.seed + number)
         return PartitionProducer(
             opened.writer,
@@ -675,7 +675,7 @@ class _ProduceRun:
         )
 
     def _readable(self, number: int) -> Partition | None:
-        """The partition as it is after its recovery."""
+        """Return the partition in its state after recovery."""
         target = self.opened[number].target
         if target.partition is None:
             return None
@@ -715,7 +715,7 @@ class _ProduceRun:
             )
         sticky = None
         if len(self.opened) > 1:
-            # From the id, so that a session comes to the same places.
+            # Seeded by the id, so that a session chooses the same partitions.
             sticky = StickyPartitions(
                 len(self.opened), self.producer_ids[0], self.options.batch_bytes
             )
@@ -742,7 +742,7 @@ class _ProduceRun:
         places = [(each.topic, each.partition) for each in names]
 
         def add(number: int) -> None:
-            """As a client does it: with what it takes for its id and epoch."""
+            """Add a partition as a client does, with the id and epoch it believes to have."""
             producer = self.producers[number]
             who = producer.identities.at(producer.transaction, producer.count)
             sender = ProducerIdAndEpoch(who.producer_id, who.producer_epoch)
@@ -762,8 +762,8 @@ class _ProduceRun:
     def run(self) -> ProduceResult:
         """Send everything, and close the partitions whatever happens.
 
-        An interruption comes while the input is waited for, or at the end: a batch, a transaction
-        and a close are done to their ends.
+        An interrupt is handled during a wait for input, or at the end. A batch, a transaction and a
+        close are always completed.
         """
         return run_held(self._run)
 
@@ -795,7 +795,7 @@ class _ProduceRun:
     def _send(self, interrupts: Interrupts) -> None:
         options, source, keeper = self.options, self.source, self.keeper
         if options.topic is not None:
-            for each in self.opened:  # so that the next run finds as many
+            for each in self.opened:  # so that the next run finds the same number
                 if each.target.partition is None:
                     each.store.begin()
         file: Any = InterruptibleInput(source.file, interrupts)
@@ -821,7 +821,7 @@ class _ProduceRun:
             self.topic.send_all(records)
         self.topic.finish(None if keeper is None else keeper.note_early_end)
 
-    # -- telling
+    # -- printing
 
     def _notes(self) -> Iterator[str]:
         from eoctl.clients.partitions.open_partition import notes_of
@@ -840,7 +840,7 @@ class _ProduceRun:
 
 
 def first_error(error: BaseException | None, call: Callable[[], None]) -> BaseException | None:
-    """Make a call that must not keep later ones from being made; the first error tells most."""
+    """Call a function without stopping at its error, and return the earliest error."""
     try:
         call()
     except EoctlError as exc:

@@ -1,4 +1,4 @@
-"""`eoctl producers`: how many producer ids there are, which of them live, what they cost."""
+"""`eoctl producers`: the number of producer ids, how many are live, and their heap."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTS = ("producers_count", "live_count", "expired_count", "open_transactions_c
 
 
 class Counted(NamedTuple):
-    """A partition and what was found in it."""
+    """A partition and its counts."""
 
     topic: str
     partition: int
@@ -53,8 +53,8 @@ def command(
 ) -> int:
     """Count producer ids: live, expired, with one batch only, new ones an hour, and their heap.
 
-    A row for each partition, for each topic, and for all. Every batch is read; ids whose batches
-    are gone are counted from the newest snapshot.
+    A row for each partition, for each topic, and for all. Every batch is read. Ids without batches
+    are counted from the newest snapshot.
     """
     from eoctl.clock import resolve_now
     from eoctl.output import Report, emit, line, message
@@ -72,7 +72,7 @@ def command(
     )
     clock = Clock.at(moment.ms, producer_expiry_ms)
     counted, problems = _count(found)
-    # People are shown no rows of zeros.
+    # Rows of zeros are left out for people.
     shown = [each for each in counted if output is not OutputFormat.TEXT or _has_any(each)]
     by_topic = {
         name: [each.found.producers for each in shown if each.topic == name]
@@ -122,7 +122,7 @@ def producer_lines(
     *,
     is_whole: bool,
 ) -> Iterator[Said]:
-    """Say how many producer ids a broker keeps, in how much heap, and where most of them are."""
+    """Yield the number of producer ids, their heap in a broker, and where most of them are."""
     live, known = total.live_count, total.entries_count
     partitions = number_of(partitions_count, "partition")
     ids = number_of(total.producers_count, "producer id")
@@ -141,7 +141,7 @@ def producer_lines(
 
 
 def verified(*, is_whole: bool) -> str:
-    """Tell what was looked at."""
+    """Return the scope of the verification."""
     of_what = "all batches" if is_whole else "what is counted"
     return (
         f"verified: headers and checksums of {of_what}; heap_bytes is an estimate for one broker"
@@ -162,7 +162,7 @@ def _row(counted: Counted, clock: Clock) -> Sequence[object]:
 
 
 def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
-    """Read all partitions; those that cannot be listed become problems."""
+    """Read all partitions. A partition that cannot be listed becomes a problem."""
     from eoctl.progress import Progress, log_bytes
     from recovery.cluster.placement import doubts_around
     from recovery.look.census import read_producers

@@ -120,7 +120,7 @@ def command(
         work,
         options.process_count(jobs),
         [*notes, *map(str, absent)],
-        # A partition that cannot be opened was not derived; one without its log start may be wrong.
+        # An unopened partition was not derived. A partition without its log start may be wrong.
         is_short=bool(absent)
         or any(isinstance(each, AccessError) for each in found.problems)
         or any(each.problems for each in found.selected),
@@ -130,10 +130,10 @@ def command(
     return run.show(to, output)
 
 
-# -- from the options of `rebuild` to one job a partition: whose settings hold for it
+# -- from the options of `rebuild` to a job for each partition, with its settings
 
 
-# As a topic has it, and as a broker has it for all topics.
+# The setting of a topic, and of a broker for all topics.
 INTERVAL_SETTINGS = ("index.interval.bytes", "log.index.interval.bytes")
 INDEX_SIZE_SETTINGS = ("segment.index.bytes", "log.index.size.max.bytes")
 
@@ -149,13 +149,13 @@ def rebuild_jobs(
     metadata_dir: str | None,
     is_applied: bool = False,
 ) -> tuple[list[RebuildJob], list[str]]:
-    """Make the jobs, and notes that say where the clock and the settings come from.
+    """Return the jobs, and notes on the clock and the source of the settings.
 
-    Directories that are being deleted are passed over, and so is the metadata log if it would be
-    changed, unless it is asked for by its name: that is refused.
+    Directories that are being deleted are skipped. So is the metadata log if it would be changed,
+    and it is refused if a PATH names it.
 
     Raises:
-        UsageError: no partition there.
+        UsageError: no PATH has a partition.
     """
     found = discover(paths)
     clusters = _clusters(found, metadata_dir)
@@ -204,7 +204,7 @@ def rebuild_jobs(
 def _doubts_of_interval(
     path: str, image: ClusterImage | None, interval_bytes: int
 ) -> Iterator[str]:
-    """Say why `index.interval.bytes` may be another than what is taken for it."""
+    """Yield why the actual `index.interval.bytes` may differ from the assumed value."""
     if image is None:
         yield (
             f"{path}: no cluster metadata: index.interval.bytes taken as {DEFAULT_INTERVAL_BYTES}"
@@ -217,23 +217,23 @@ def _doubts_of_interval(
 
 
 def named_directories(paths: Iterable[str]) -> frozenset[Path]:
-    """Return the real paths of the PATHs and of all directories around them."""
+    """Return the real paths of the PATHs and of all their parent directories."""
     real = [Path(os.path.realpath(each)) for each in paths]
     return frozenset(around for each in real for around in (each, *each.parents))
 
 
 def is_named(partition_path: str, named: Collection[Path]) -> bool:
-    """Whether one of the PATHs is the directory itself, or lies in it.
+    """Return whether a PATH is the directory itself, or lies in it.
 
     Args:
         partition_path: the directory.
-        named: `named_directories` of the PATHs, made once for all partitions.
+        named: `named_directories` of the PATHs, computed once for all partitions.
     """
     return Path(os.path.realpath(partition_path)) in named
 
 
 def _clusters(found: Discovery, metadata_dir: str | None) -> Clusters | None:
-    """Return what knows the topics' settings; None without any cluster metadata."""
+    """Return the source of the topics' settings, or None without any cluster metadata."""
     has_metadata = any(
         each.name.topic == METADATA_TOPIC
         for log_dir in found.log_dirs
@@ -250,7 +250,7 @@ def _clusters(found: Discovery, metadata_dir: str | None) -> Clusters | None:
 def _setting(
     image: ClusterImage | None, topic: str, topic_key: str, broker_key: str, default: int
 ) -> int:
-    """Return the topic's setting, else the broker's dynamic one, else Kafka's default."""
+    """Return the topic's setting, else the broker's dynamic setting, else Kafka's default."""
     if image is None:
         return default
     for value in (image.topic_config(topic, topic_key), image.broker_config(broker_key)):
@@ -259,11 +259,11 @@ def _setting(
     return default
 
 
-# -- one call of `rebuild`: results of partitions become rows, files elsewhere, or plans
+# -- one run of `rebuild`: the results of partitions as rows, as files elsewhere, or as plans
 
 
 class DerivedFileRow(NamedTuple):
-    """A row: one file that a broker derives. Sizes of what is not there are 0."""
+    """The row of a file that a broker derives. The size of an absent file is 0."""
 
     partition: str
     file: str
@@ -280,7 +280,7 @@ COLUMNS = Columns(DerivedFileRow._fields, answers=(
 
 
 class _PlannedFile(NamedTuple):
-    """A row before anything is written, and whether the plan writes that file."""
+    """A row before any write, and whether the plan writes its file."""
 
     path: str
     row: DerivedFileRow
@@ -288,34 +288,34 @@ class _PlannedFile(NamedTuple):
 
 
 class RebuildRun:
-    """Rebuilds the files of the partitions of a call, and keeps rows, notes and the status."""
+    """A rebuild of the files of all given partitions, with its rows, notes and status."""
 
     def __init__(
         self, work: Sequence[RebuildJob], processes: int, notes: Sequence[str], *, is_short: bool
     ) -> None:
-        """Take the jobs of `rebuild_jobs`; `is_short`: not all partitions are among them."""
+        """Take the jobs of `rebuild_jobs`. `is_short`: some partitions are missing from them."""
         self._work = work
         self._processes = processes
         self._notes = [*notes]
         self._has_findings = False
         self._has_failed = is_short
-        self._damaged: list[str] = []  # whose files are not written in place
+        self._damaged: list[str] = []  # paths whose files are not written in place
         self._rows_count = self._others_count = 0
-        self._is_changeable = False  # a partition that differs is not `__cluster_metadata`
+        self._is_changeable = False  # a partition other than `__cluster_metadata` differs
         self._planned: list[_PlannedFile] = []
         self._prices: dict[str, RecoveryPrice] = {}  # by log dir
 
     @property
     def status(self) -> int:
-        """The exit status, by what has been seen until now."""
+        """The exit status so far."""
         if self._has_failed:
             return EXIT_SKIPPED
         return EXIT_FINDINGS if self._has_findings else EXIT_OK
 
-    # -- nothing is changed in place
+    # -- without changes in place
 
     def show(self, to: str | None, output: OutputFormat) -> int:
-        """Print what differs, and write all files below `to` if it is given.
+        """Print the differences, and write all files below `to` if it is given.
 
         Raises:
             AccessError, RefusedError: as `write_elsewhere`.
@@ -348,7 +348,7 @@ class RebuildRun:
             yield each
 
     def _tell(self, to: str | None, output: OutputFormat) -> None:
-        """Say what was found, and how to go on."""
+        """Print the findings, and the next command."""
         if to is not None:
             return
         damaged = [each for each in self._damaged if Path(each).name != f"{METADATA_TOPIC}-0"]
@@ -361,7 +361,7 @@ class RebuildRun:
         tell_answer(lines, output)
 
     def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
-        flush()  # processes are started now
+        flush()  # before processes are started
         for result in self._results():
             self._note(result)
             if result.error is not None:
@@ -370,8 +370,8 @@ class RebuildRun:
                 continue
             names = [] if to is None else _written_elsewhere(result, to)
             for each in result.differences:
-                # Without --apply what differs is a finding; a file written elsewhere is not.
-                # An empty .txnindex that is not there says the same as one that is.
+                # Without --apply a difference is a finding, but a file written elsewhere is not. An
+                # absent .txnindex means the same as an empty .txnindex.
                 self._has_findings |= bool(each.content) or bool(
                     each.content is not None and each.disk_bytes
                 )
@@ -386,13 +386,12 @@ class RebuildRun:
                 progress.advance(result.log_bytes)
                 yield result
 
-    # -- files are written in place
+    # -- writing in place
 
     def change(self, *, is_saved: bool) -> ChangeCommand:
-        """Return what `run_change` needs to know; a plan that is saved is one for all partitions.
+        """Return the command as `run_change` needs it. A saved plan covers all partitions.
 
-        A plan that is applied is one for each partition: what was written stays, whatever is found
-        in the next one.
+        An applied plan covers one partition. Its files stay, even if the next partition fails.
         """
 
         def plan() -> Planned:
@@ -439,7 +438,7 @@ class RebuildRun:
         return {each.selected.partition.path: each.selected.log_dir for each in self._work}
 
     def _derived(self) -> Iterator[Derived]:
-        """What is to be written, by partition.
+        """Yield the files to write, by partition.
 
         Raises:
             RefusedError: damage.
@@ -452,7 +451,7 @@ class RebuildRun:
             _refuse_damage(result)
             changed = ((each.name, each.content) for each in result.differences)
             files = [(name, content) for name, content in changed if content is not None]
-            # Their contents are not kept: there may be thousands of partitions.
+            # Contents are dropped, because there may be thousands of partitions.
             self._planned += [
                 _PlannedFile(
                     path=f"{result.path}/{each.name}",
@@ -474,9 +473,9 @@ class RebuildRun:
         emit(Report("derived_file", COLUMNS, rows), output)
 
     def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
-        """What the broker recovers at its next start in a log dir; None: unknown.
+        """Return the recovery at the next broker start in a log dir, or None if unknown.
 
-        Worked out once for a log dir, and told.
+        It is computed and reported once for a log dir.
         """
         if log_dir is None:
             return None
@@ -493,7 +492,7 @@ class RebuildRun:
         self._notes += result.notes
         self._has_failed |= bool(result.unread) or result.is_short
         cut = result.cut
-        is_split = cut is not None and cut.verdict.check_id == "SEG-3"  # no repair does that
+        is_split = cut is not None and cut.verdict.check_id == "SEG-3"  # which no repair can do
         if result.unread or (cut is not None and not cut.verdict.kind.is_end and not is_split):
             self._damaged.append(result.path)
         if cut is not None and is_split:
@@ -512,12 +511,12 @@ class RebuildRun:
 
 
 def _arguments(partition_path: str) -> dict[str, Any]:
-    """What tells an unfinished rebuild of a partition from other plans."""
+    """Return the arguments that identify an unfinished rebuild of a partition."""
     return {"partition": absolute_path(partition_path)}
 
 
 def _refuse_damage(result: RebuildResult) -> None:
-    """A derived file must not lie about bytes that are still in the log."""
+    """Refuse derived files that would contradict bytes that are still in the log."""
     lacking = [
         Lacking(
             why=f"{problem}; the rebuilt files would lack what is in it",

@@ -72,8 +72,8 @@ def command(
 ) -> int:
     """Show the producers that a broker would know after its next start.
 
-    Producers come as kafka-dump-log prints a snapshot; what differs from the snapshot on disk is
-    told entry by entry. Nothing is written without --apply or --to.
+    Producers are printed as kafka-dump-log prints a snapshot, with each entry that differs from the
+    snapshot on disk. Nothing is written without --apply or --to.
     """
     from eoctl.commands.shared.changes import run_change
 
@@ -88,11 +88,11 @@ def command(
     return show_state(path, wanted, to, output)
 
 
-# -- one call of `recover-state`: the state as rows and words, in a file elsewhere, or as a plan
+# -- one run of `recover-state`: the state as rows and words, as a file elsewhere, or as a plan
 
 
 class RecoverOptions(NamedTuple):
-    """What the command line says."""
+    """The command line options."""
 
     from_scratch: bool
     at_offset: int | None
@@ -101,7 +101,7 @@ class RecoverOptions(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """A row: one producer, those only on disk included; `state` is None where none is there."""
+    """The row of a producer, also if only on disk. `state` is None without a snapshot."""
 
     producer_id: int
     producer_epoch: int
@@ -120,7 +120,7 @@ COLUMNS = Columns(ProducerRow._fields, answers=PRODUCER_ANSWERS)
 
 
 class _StateView:
-    """A recovered state, how disk compares, and what is said of it."""
+    """A recovered state, its comparison with the disk, and the notes."""
 
     def __init__(self, selected: Selected, options: RecoverOptions) -> None:
         """Replay. Raises as `recover_state`."""
@@ -162,7 +162,7 @@ class _StateView:
             self.notes.append(f"{self.recovered.file_name} is {DATA_TIMES}")
 
     def status(self, *, is_written: bool) -> int:
-        """The exit status; a difference is no finding where the state is written."""
+        """Return the exit status. A difference is no finding if the state is written."""
         recovered = self.recovered
         if recovered.problems or (self._is_short and not recovered.damage):
             return EXIT_SKIPPED
@@ -170,7 +170,7 @@ class _StateView:
         return EXIT_FINDINGS if is_finding else EXIT_OK
 
     def print(self, output: OutputFormat) -> None:
-        """Producers as kafka-dump-log prints them, or rows; of text what differs is a note."""
+        """Print producers as kafka-dump-log does, or as rows. In text, differences become notes."""
         if output is not OutputFormat.TEXT or draws_tables():
             emit(Report("producer", COLUMNS, list(self._rows())), output)
             return
@@ -180,7 +180,7 @@ class _StateView:
             self.notes += filter(None, map(_difference_text, self._differences))
 
     def lines(self, width: int, *, can_apply: bool) -> Iterator[Line]:
-        """Tell what the state is, how the snapshot on disk compares, and what comes next."""
+        """Yield the state, its comparison with the snapshot on disk, and the next command."""
         recovered, room = self.recovered, width - LABEL_WIDTH
         open_count = sum(each.current_txn_first_offset >= 0 for each in recovered.entries)
         state = f"{counted(len(recovered.entries), 'producer')} at offset {recovered.offset:,}"
@@ -269,7 +269,7 @@ def _told(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
 
 
 def _difference_text(difference: EntryDifference) -> str:
-    """How a producer differs on disk; "": it does not."""
+    """Return how a producer differs on disk, "" if it does not."""
     if difference.state is EntryState.DIFFERS:
         pairs = (
             f"{name} {getattr(difference.disk, name)} on disk,"
@@ -285,7 +285,7 @@ def _difference_text(difference: EntryDifference) -> str:
 
 
 def show_state(path: str, options: RecoverOptions, to: str | None, output: OutputFormat) -> int:
-    """Print the state, and write it to the file `to` if it is given; returns the exit status.
+    """Print the state, and write it to the file `to` if given. Return the exit status.
 
     Raises:
         RefusedError, UsageError, AccessError: as `recover_state` and `require_elsewhere`.
@@ -294,7 +294,7 @@ def show_state(path: str, options: RecoverOptions, to: str | None, output: Outpu
     if to is not None:
         require_elsewhere(to, selected)
     view = _StateView(selected, options)
-    # Before anything is printed: a reader that goes away must not keep it from being done.
+    # Before any output, so that a closed pipe cannot prevent it.
     if to is not None:
         fsio.replace_file(fsio.FileSystem(), to, view.recovered.content)
         view.notes.append(f"wrote {to}")
@@ -307,7 +307,7 @@ def show_state(path: str, options: RecoverOptions, to: str | None, output: Outpu
 
 
 def recover_state_command(path: str, options: RecoverOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+    """Return the command as `run_change` needs it."""
     return ChangeCommand(
         name="recover-state",
         selected=lambda: [select_partition(path)],
@@ -318,7 +318,7 @@ def recover_state_command(path: str, options: RecoverOptions) -> ChangeCommand:
 
 
 def _arguments(path: str, options: RecoverOptions) -> dict[str, Any]:
-    """What tells an unfinished plan of the same call from others."""
+    """Return the arguments that identify an unfinished plan of the same command."""
     return {"partition": absolute_path(path), "from_scratch": options.from_scratch}
 
 
@@ -349,10 +349,10 @@ def _plan(view: _StateView, selected: Selected, options: RecoverOptions) -> Plan
 
 
 def _is_needed(view: _StateView) -> bool:
-    """Whether the snapshot on disk is another one.
+    """Return whether the snapshot on disk differs from the recovered state.
 
     Raises:
-        RefusedError: it is, and must not stand for batches that are not in it.
+        RefusedError: it differs, and the new snapshot would hide damaged or unreadable batches.
     """
     recovered = view.recovered
     target = Path(view.path, recovered.file_name)

@@ -83,7 +83,7 @@ def _sentences(
     asked: ReleaseAnswer | None,
     obstacles: Sequence[Obstacle],
 ) -> Iterator[Said]:
-    """The verdict, then the dropped data, then the nodes that block the next levels."""
+    """Yield the verdict, then the dropped data, then the nodes that block the next levels."""
     from recovery.releases.answers import uses_zookeeper
     from recovery.releases.levels import ghosts_of, unregister_words
 
@@ -126,7 +126,7 @@ def _verdict(asked: ReleaseAnswer) -> str:
 
 
 def _summary(answers: Sequence[ReleaseAnswer]) -> str:
-    """Such as `4.3 to 4.4; 4.2 does not: metadata.version 30 at offset 30`."""
+    """Return text such as `4.3 to 4.4; 4.2 does not: metadata.version 30 at offset 30`."""
     unknown = next((each for each in answers if each.starts is None), None)
     if unknown is not None:
         refused = [str(each.version) for each in answers if each.starts is False]

@@ -1,4 +1,4 @@
-"""`eoctl repair`: mend damaged partitions, with a plan and a way back."""
+"""`eoctl repair`: repair damaged partitions, with a plan and an undo."""
 
 from __future__ import annotations
 
@@ -97,18 +97,18 @@ def command(
     return run_change(repair_command(run, options.process_count(jobs)), change, output)
 
 
-# -- what a repair comes to, and the strategies beside each other; for a terminal
+# -- the answer of a repair, and a comparison of the strategies, for a terminal
 
 
-# More than so much is not read once more only to compare.
+# Larger logs are not read again for a comparison.
 MAX_COMPARED_BYTES = 4 << 30
 
 
 class ComparedStrategy(NamedTuple):
-    """What one strategy makes of one directory. Offsets are at most so many; None is unknown.
+    """The effect of one strategy on one directory. Counts are upper bounds, None if unknown.
 
     Attributes:
-        is_proposed: it is the one to go on with.
+        is_proposed: eoctl proposes this strategy.
     """
 
     partition: str
@@ -120,11 +120,11 @@ class ComparedStrategy(NamedTuple):
 
 
 class RepairCost(NamedTuple):
-    """What a repair of some directories costs.
+    """The cost of a repair of some directories.
 
     Attributes:
-        names: of those that are changed.
-        opened_count: transactions that have no marker afterwards.
+        names: the changed directories.
+        opened_count: transactions without a marker after the repair.
     """
 
     names: tuple[str, ...] = ()
@@ -144,13 +144,13 @@ class RepairCost(NamedTuple):
 
 
 class StrategyComparison(NamedTuple):
-    """The strategies beside each other, and how to go on.
+    """A comparison of the strategies, and the next command.
 
     Attributes:
-        rows: of the damaged directories.
-        costs: by strategy.
-        call: words to go on with; none: there is no way to.
-        remark: what has to be true for it.
+        rows: rows of the damaged directories.
+        costs: costs by strategy.
+        call: the words of the next command, empty if there is none.
+        remark: the condition for it.
     """
 
     rows: tuple[ComparedStrategy, ...]
@@ -160,7 +160,7 @@ class StrategyComparison(NamedTuple):
 
 
 def cost_of(repaired: Iterable[Repaired]) -> RepairCost:
-    """Add up what repairs cost."""
+    """Add up the costs of repairs."""
     cost = RepairCost()
     for each in repaired:
         cost = cost.plus(Path(each.path).name, each)
@@ -172,13 +172,13 @@ def compare(
     by_strategy: Mapping[Strategy, Mapping[str, Repaired]],
     proposed: Mapping[str, str],
 ) -> StrategyComparison:
-    """Put the strategies beside each other, without a call to go on with.
+    """Compare the strategies, without a next command.
 
     Args:
         selected: the damaged partitions.
-        by_strategy: what each makes of them, by path.
-        proposed: the strategy for each, by path. Where it is to move all of it away, nobody here
-            knows how much another replica has.
+        by_strategy: the results of each strategy, by path.
+        proposed: the proposed strategy, by path. For move-away the content of other replicas is
+            unknown here.
     """
     rows = []
     for each in selected:
@@ -212,7 +212,7 @@ def _compared(
 
 
 def repair_answer(strategy: Strategy, cost: RepairCost) -> PlanAnswer:
-    """Tell what a plan comes to."""
+    """Sum up a plan."""
     names = listing(cost.names, "partitions") or "the checkpoints of the log dir"
     if strategy is Strategy.MOVE_AWAY:
         return PlanAnswer(
@@ -238,7 +238,7 @@ def _loses(cost: RepairCost) -> tuple[str, ...]:
 def compared_lines(
     compared: StrategyComparison, total_count: int, nothing: str, width: int
 ) -> Iterator[Line]:
-    """Tell what is damaged, what each strategy loses, and how to go on."""
+    """Yield the damage, the losses of each strategy, and the next command."""
     room = width - LABEL_WIDTH
     if not compared.rows:
         text = f"nothing: {nothing}" if nothing else f"nothing can be repaired: {NO_WAY_BACK}"
@@ -257,17 +257,17 @@ def compared_lines(
         yield said_line(Said("Next", next((e for e in texts if len(e) <= room), command)))
 
 
-# -- from the options of `repair` to plans: which partitions, their other replicas, what it costs
+# -- from the options of `repair` to plans: the partitions, their other replicas, the cost
 
 
-NO_STRATEGY = "none"  # nothing to be done, or nothing to be done it with
+NO_STRATEGY = "none"  # no repair is needed, or none is possible
 NO_WAY_BACK = (
     "what is missing cannot be made from what is here; a backup or another replica may have it"
 )
 
 
 class RepairOptions(NamedTuple):
-    """What the command line says; without a strategy one is proposed for what is damaged."""
+    """The command line options. Without a strategy, eoctl proposes one."""
 
     strategy: Strategy | None
     single_copy: bool = False
@@ -278,10 +278,10 @@ class RepairOptions(NamedTuple):
     replicated: bool = False
 
     def check(self) -> None:
-        """Refuse combinations that mean nothing.
+        """Refuse contradictory options.
 
         Raises:
-            UsageError: for each of them.
+            UsageError: options contradict each other.
         """
         if self.single_copy and self.strategy is Strategy.MOVE_AWAY:
             raise UsageError(
@@ -298,9 +298,9 @@ class RepairOptions(NamedTuple):
 
 
 class RepairReport(NamedTuple):
-    """A row: one directory. What is not known is None; `log_end_offset` is that afterwards.
+    """The row of a directory, None for unknown values. `log_end_offset` is the new end.
 
-    `lost_records_count` are records of intact batches that no file has afterwards.
+    `lost_records_count` is the number of records of intact batches that are in no file afterwards.
     """
 
     path: str
@@ -323,12 +323,12 @@ COLUMNS = Columns(RepairReport._fields, answers=(
 
 
 class PlannedRepair(NamedTuple):
-    """A plan for each log dir that has something to repair, rows, errors, and notes for people.
+    """A plan for each log dir that needs a repair, rows, errors, and notes for people.
 
-    `is_needed`: something is to be done, whether there is a plan or only a proposal.
-    `is_short`: what was acknowledged is not there, and no plan here brings it back.
-    `is_unread`: something in the log dirs could not be read or used, and no plan mends it.
-    `cost`: of the plans. `comparison`: of the strategies, where none is chosen.
+    `is_needed`: a repair is needed, with a plan or with a proposal only. `is_short`: acknowledged
+    records are missing, and no plan here restores them. `is_unread`: something in the log dirs was
+    unreadable or unusable, and no plan repairs it. `cost`: the cost of the plans. `comparison`: the
+    comparison of strategies, if none was given.
     """
 
     plans: tuple[Plan, ...]
@@ -343,10 +343,10 @@ class PlannedRepair(NamedTuple):
 
 
 class RepairRun:
-    """Plans the repair of the partitions of a call, again and again as they are then."""
+    """A planner for the repair of the given partitions, which may plan repeatedly."""
 
     def __init__(self, paths: Sequence[str], options: RepairOptions) -> None:
-        """Find them. UsageError if there is none."""
+        """Find the partitions. UsageError if there is none."""
         self._options = options
         self._paths = tuple(paths)
         found, notes = rebuild_jobs(
@@ -379,7 +379,7 @@ class RepairRun:
 
     @property
     def strategy(self) -> Strategy | None:
-        """That of the call."""
+        """The strategy on the command line."""
         return self._options.strategy
 
     @property
@@ -389,16 +389,16 @@ class RepairRun:
 
     @property
     def log_bytes(self) -> int:
-        """Of the `.log` files of all of them."""
+        """The bytes of all `.log` files."""
         total = 0
         for each in self._work:
             for path in Path(each.selected.partition.path).glob("*.log"):
-                with suppress(OSError):  # a link that leads nowhere is told when it is planned
+                with suppress(OSError):  # a dangling link is reported by the plan
                     total += path.stat().st_size
         return total
 
     def arguments(self) -> dict[str, dict[str, Any]]:
-        """What tells an unfinished plan of the same call from others, by log dir."""
+        """Return the arguments that identify an unfinished plan of this command, by log dir."""
         by_log_dir: dict[str, list[str]] = {}
         for each in self._work:
             name = Path(absolute_path(each.selected.partition.path)).name
@@ -410,12 +410,12 @@ class RepairRun:
         }
 
     def plan(self, jobs: int, on_bytes: Callable[[int], None]) -> PlannedRepair:
-        """Look at all of them, and plan a repair for each log dir.
+        """Read all partitions, and plan a repair for each log dir.
 
         Raises:
-            RefusedError, AccessError: of the only partition, or of what its log dir needs.
+            RefusedError, AccessError: the only partition, or its log dir, cannot be repaired.
         """
-        # What is damaged shows best where every good batch counts.
+        # Salvage counts every good batch, so it shows the damage best.
         strategy = self._options.strategy or Strategy.SALVAGE
         if strategy is Strategy.SALVAGE:
             self._mend_checkpoints()
@@ -480,7 +480,7 @@ class RepairRun:
     def _comparison(
         self, salvaged: Sequence[Repaired], rows: Sequence[RepairReport], jobs: int
     ) -> StrategyComparison:
-        """Work out as-broker too, of what is damaged; it is read once more for it."""
+        """Compare salvage with as-broker for the damaged partitions, which are read again."""
         proposed = {row.path: row.strategy for row in rows if row.strategy != NO_STRATEGY}
         work = [each for each in self._work if each.selected.partition.path in proposed]
         found = {each.path: each for each in salvaged if each.path in proposed}
@@ -499,7 +499,7 @@ class RepairRun:
         proposed: Mapping[str, str],
         salvaged: Mapping[str, Repaired],
     ) -> tuple[tuple[str, ...], str]:
-        """Put the next call together: that of the first proposal, for all who share it."""
+        """Return the next command, for the first proposal and all partitions that share it."""
         if not work:
             return (), ""
         strategy = Strategy(next(iter(proposed.values())))
@@ -551,7 +551,7 @@ class RepairRun:
 
     @property
     def _is_unread(self) -> bool:
-        """Whether a problem of the log dirs is left: checkpoints are mended, others only told."""
+        """True if the log dirs have problems other than repaired checkpoints."""
         mended = {
             os.path.join(real, name)  # noqa: PTH118 - a path is not looked at again
             for real, each in self._mended.items()
@@ -560,9 +560,9 @@ class RepairRun:
         return any(os.path.realpath(each.path) not in mended for each in self._problems)
 
     def _mend_checkpoints(self) -> None:
-        """Go on as if those of the log dirs that were given were mended already.
+        """Plan as if the checkpoints of the given log dirs were repaired already.
 
-        Lines of all partitions of a log dir are lost with one, so it must be meant as a whole.
+        A checkpoint has lines for all partitions, so a PATH must be the whole log dir.
         """
         wanted = [os.path.realpath(each) for each in self._paths]
         self._mended, self._work = {}, []
@@ -588,7 +588,7 @@ class RepairRun:
     # -- other replicas
 
     def _checked(self, job: RebuildJob, repaired: Repaired) -> Repaired:
-        """Refuse what would make replicas diverge, or leave none of them."""
+        """Refuse a repair that would make replicas diverge, or remove the last replica."""
         if repaired.error is not None or self._options.strategy is None:
             return repaired
         error = (
@@ -645,7 +645,7 @@ class RepairRun:
         return None
 
     def _told_of_replicas(self, rows: Iterable[RepairReport]) -> Iterable[str]:
-        """What move-away, where it is proposed, has to be told."""
+        """Yield the conditions of each proposed move-away."""
         jobs = {each.selected.partition.path: each for each in self._work}
         for each in rows:
             if each.strategy != Strategy.MOVE_AWAY or self._options.replicated:
@@ -657,7 +657,7 @@ class RepairRun:
                 )
 
     def _image(self, selected: Selected) -> ClusterImage | None:
-        """The cluster's state that holds for the log dir of a partition."""
+        """Return the cluster metadata for the log dir of a partition."""
         log_dir = selected.log_dir
         key = "" if log_dir is None else log_dir.path
         if key not in self._images:
@@ -672,7 +672,7 @@ class RepairRun:
         return image.replication_factor(name.topic, name.partition)
 
     def _is_only_copy(self, selected: Selected) -> bool | None:
-        """Whether no other node is known to be in sync; None: not known."""
+        """Return whether no other node is in sync, or None if unknown."""
         image = self._image(selected)
         if image is None or image.problems:
             return None
@@ -695,12 +695,12 @@ class RepairRun:
                 is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
                 strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)
                 if is_only and _has_no_way(each):
-                    strategy = NO_STRATEGY  # nothing of it is left
+                    strategy = NO_STRATEGY  # no data is left
             yield row._replace(strategy=strategy)
 
 
 def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> UsageError:
-    """Return the error of a call that is to change something and does not say how: what would do.
+    """Return the error of a changing command without a strategy, with the command that would work.
 
     Raises:
         RefusedError, AccessError, UsageError: nothing can be proposed.
@@ -716,7 +716,7 @@ def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> Usag
 
 
 def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+    """Return the command as `run_change` needs it."""
 
     def plan() -> Planned:
         with Progress("reading", run.log_bytes) as progress:
@@ -781,7 +781,7 @@ def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
 
 
 def _has_no_way(repaired: Repaired) -> bool:
-    """Whether something was acknowledged that is not there, and nothing is left to change."""
+    """Return whether acknowledged records are missing, and there is nothing to repair."""
     return repaired.is_short and not repaired.steps and repaired.limits is None
 
 

@@ -1,4 +1,4 @@
-"""`eoctl replicas`: compare the copies of one partition, and make one follow another."""
+"""`eoctl replicas`: compare the replicas of one partition, and make one follow another."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 
 class ReplicasAction(StrEnum):
-    """What to do with the copies."""
+    """The actions on replicas."""
 
     COMPARE = "compare"
     REJOIN = "rejoin"
 
 
 class RuleName(StrEnum):
-    """What `--rule` takes."""
+    """The values of `--rule`."""
 
     EPOCH = "epoch"
     HW = "hw"
@@ -93,9 +93,9 @@ def command(
 ) -> int:
     """Compare copies of one partition from several brokers, or make one follow another.
 
-    compare: where they diverge, which replica should lead, and what the others lose then; of log
-    dirs all partitions that they share. rejoin: truncate DIR as a follower, then append what the
-    leader has, as bytes.
+    compare: where they diverge, which replica should lead, and what the others lose then. Log dirs
+    are compared in all partitions that they share. rejoin: truncate DIR as a follower, then append
+    what the leader has, as bytes.
     """
     if action is ReplicasAction.COMPARE:
         from eoctl.commands.shared.copies import compare
@@ -191,14 +191,14 @@ def _of_leaders(run: ComparedRows) -> tuple[list[ChoiceRow], list[LostTransactio
     return choices, [e for e in run.transactions if (e.follower, e.truncation_offset) in cuts]
 
 
-# -- what `replicas compare` says to a person before its tables
+# -- the answer of `replicas compare` before its tables
 
 
 TOLD_COUNT = 2  # of partitions, in lines
 
 
 def recommendation_lines(run: ComparedRows) -> Iterator[str]:
-    """Say which copies should lead: the dear ones first, a few lines each."""
+    """Yield the replicas that should lead, in a few lines each, costliest first."""
     ranked = sorted(run.recommendations, key=_dearness)
     states = {(each.topic, each.partition): each for each in run.states}
     standings = {each.path: each.standing for each in run.replicas}
@@ -225,7 +225,7 @@ def recommendation_lines(run: ComparedRows) -> Iterator[str]:
 def _cluster_lines(
     state: PartitionStateRow | None, broker: int | None, standing: str | None
 ) -> Iterator[str]:
-    """Say who led by the metadata, and whether the one that should lead may do so at once."""
+    """Yield the leader by the metadata, and whether the recommended replica may lead at once."""
     if state is None:
         return
     words = partition_words(
@@ -258,14 +258,14 @@ def _count_of(count: int | None) -> str:
 
 
 class FollowRule(StrEnum):
-    """Where a follower cuts itself."""
+    """The rule for the offset at which a follower truncates."""
 
     EPOCH = "epoch"  # KIP-101, KIP-279: by leader epochs
     HW = "hw"  # before that: at its high watermark
 
 
 class RejoinOptions(NamedTuple):
-    """What the command line says of a rejoin."""
+    """The command line options of a rejoin."""
 
     leader: str
     rule: FollowRule = FollowRule.EPOCH
@@ -276,7 +276,7 @@ class RejoinOptions(NamedTuple):
 
 
 class RejoinRow(NamedTuple):
-    """One directory that follows. Offsets that are not known are None."""
+    """The row of a following directory. Unknown offsets are None."""
 
     path: str
     leader: str
@@ -291,7 +291,7 @@ class RejoinRow(NamedTuple):
 
 
 class PlannedRejoin(NamedTuple):
-    """The plan (None: nothing to do, or only shown), a row, and notes for people."""
+    """The plan (None if nothing to do, or only shown), a row, and notes for people."""
 
     plan: Plan | None
     rows: tuple[RejoinRow, ...]
@@ -299,12 +299,12 @@ class PlannedRejoin(NamedTuple):
 
 
 def arguments_of(path: str, options: RejoinOptions) -> dict[str, Any]:
-    """What tells an unfinished plan of the same call from others."""
+    """Return the arguments that identify an unfinished plan of the same command."""
     return {"partition": absolute_path(path), "leader": absolute_path(options.leader)}
 
 
 def rejoin_command(path: str, options: RejoinOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+    """Return the command as `run_change` needs it."""
     return ChangeCommand(
         name="rejoin",
         selected=lambda: [select_partition(path)],
@@ -336,11 +336,11 @@ def _answer(found: PlannedRejoin) -> PlanAnswer | None:
 
 
 def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
-    """Plan that a directory follows another one.
+    """Plan the rejoin of a directory with its leader.
 
     Raises:
-        RefusedError: it is not known where they part, there is damage, or what was acknowledged
-            would be lost and `unclean` is not set.
+        RefusedError: the point of divergence is unknown, there is damage, or acknowledged records
+            would be lost without `unclean`.
         UsageError, AccessError: a directory is no replica, or cannot be read.
     """
     selected = select_replicas([path, options.leader])
@@ -395,7 +395,7 @@ def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
 def _require_clean(
     follower: ReplicaLog, leader: ReplicaLog, end_offset: int, acknowledged: int | None
 ) -> None:
-    """What producers were told is safe goes only if somebody says so."""
+    """Refuse to truncate acknowledged records without `--unclean`."""
     if acknowledged is not None and acknowledged <= end_offset:
         return
     what = (
@@ -420,7 +420,7 @@ def _require_clean(
 def _show_hw_rule(
     follower: ReplicaLog, leader: ReplicaLog, acknowledged: int | None, notes: list[str]
 ) -> PlannedRejoin:
-    """Tell what the rule before KIP-101 would have done; nothing carries it out."""
+    """Show the effect of the rule before KIP-101, which eoctl never applies."""
     high_watermark = follower.high_watermark
     if high_watermark is None:
         raise RefusedError(f"{follower.path}: its high watermark is unknown")

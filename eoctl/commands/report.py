@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Redacted(StrEnum):
-    """What `--redact` takes."""
+    """The values of `--redact`."""
 
     NAMES = "names"
 
@@ -96,10 +96,10 @@ def command(
     ] = DEFAULT_MAX_TIMEOUT_MS,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Make one HTML file of what is there: verdict, timelines, findings, transactions, copies.
+    """Make one HTML file of log dirs: verdict, timelines, findings, transactions, replicas.
 
-    Everything is read as by check, in the same pass. The file needs no network and no server; it
-    holds no keys and no values. The exit status is that of check.
+    Everything is read as by check, in the same pass. The file needs no network and no server, and
+    has no keys and no values. The exit status is the exit status of check.
     """
     wanted = given_paths(paths, server_properties)
     if not wanted:
@@ -133,16 +133,16 @@ def command(
     )
 
 
-# -- the key of pseudonyms: drawn for one report, or kept in a file for several
+# -- the key of pseudonyms: generated for one report, or kept in a file for several
 
 
 def read_key(path: str | None) -> bytes:
-    """Return the key of a file, which is made if it is not there; without a file draw one.
+    """Return the key of a file, created if it does not exist, or a new key without a file.
 
     Raises:
-        AccessError: it cannot be read, or written.
-        UsageError: it is no such key.
-        RefusedError: it would lie in a log dir.
+        AccessError: the file cannot be read or written.
+        UsageError: the file is no such key.
+        RefusedError: the file would lie in a log dir.
     """
     if path is None:
         return os.urandom(KEY_BYTES)
@@ -165,11 +165,11 @@ def read_key(path: str | None) -> bytes:
     return key
 
 
-# -- a run of `eoctl report`: what may be written where, the rows, the page
+# -- a run of `eoctl report`: the checks of its targets, the rows, the page
 
 
 def run_report(request: ReportRequest, output: OutputFormat) -> int:
-    """Read, write the page, print rows to programs; returns the exit status."""
+    """Read, write the page, and print rows for programs. Return the exit status."""
     is_for_programs = output is not OutputFormat.TEXT
     if request.to is None and not is_for_programs:
         raise UsageError(
@@ -186,7 +186,7 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
         raise UsageError("--from-time is later than --to-time")
     if request.to is not None:
         require_target(request.to, is_forced=request.is_forced)
-    # Pseudonyms may be in another order, and so may the lanes.
+    # Pseudonyms may sort differently, and so may the lanes.
     model = gather(request._replace(draws_only=not (is_for_programs or request.redacts)))
     if request.redacts:
         model = redacted(model, read_key(request.key_file))
@@ -199,7 +199,7 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
 
 
 def write_page(to: str, model: Model, *, max_lanes: int) -> None:
-    """Draw the page and put it in its place at once. Raises AccessError."""
+    """Draw the page, and replace its file in one step. Raises AccessError."""
     from eoctl.face.columns import size_text
     from eoctl.report.page import page_of
 
@@ -211,12 +211,12 @@ def write_page(to: str, model: Model, *, max_lanes: int) -> None:
 
 
 def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
-    """See that a file may be put there, before the work begins.
+    """Check that a file can be written there, before the work begins.
 
     Raises:
-        UsageError: it has no name.
-        RefusedError: it is there, or it would lie in a log dir.
-        AccessError: nothing can be written there.
+        UsageError: the path has no file name.
+        RefusedError: the file exists, or would lie in a log dir.
+        AccessError: the directory is not writable.
     """
     if not to or to.endswith("/"):
         raise UsageError(f"{option}: no file is named", next_step=f"{option} report.html")
@@ -239,19 +239,18 @@ def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
         raise AccessError(OSError(EACCES, os.strerror(EACCES)), str(directory))
 
 
-# -- pseudonyms in the place of names and paths, so that a report can be shown to strangers
+# -- pseudonyms in place of names and paths, for reports that are shown to strangers
 #
-# A pseudonym is an HMAC of the name, so that one name has one pseudonym in all reports that are
-# made with one key, and nobody without the key can try names against it. Topics of Kafka itself
-# keep their names; offsets, times, sizes and ids stay as they are. Messages and calls are text in
-# which names stand: all names of the report are looked for in them, and the paths of its
-# directories.
+# A pseudonym is an HMAC of the name. All reports made with one key have the same pseudonyms, and
+# nobody without the key can guess names. Kafka's own topics keep their names, and offsets, times,
+# sizes and ids stay. Messages and commands are text with names in it, so all names and directories
+# of the report are replaced in them.
 
 
 DIGEST = "sha256"
 DIGITS = 10
 KEY_BYTES = 32
-# Columns that hold a name -> what its pseudonym begins with.
+# Columns that contain a name -> the prefix of its pseudonym.
 KINDS = {
     "topic": "topic",
     "transactional_id": "id",
@@ -262,7 +261,7 @@ KINDS = {
 PARTITION_LISTS = ("committed_in", "aborted_in", "open_in", "without_marker", "not_here")
 PATHS = ("path", "other_path", "file")
 SOURCE_NAMES = ("cluster", "host")
-_OWN = re.compile(r"__[a-z_]+")  # of Kafka itself
+_OWN = re.compile(r"__[a-z_]+")  # Kafka's own
 _WORD = r"[\w.\-]"
 
 
@@ -284,7 +283,7 @@ class _Redaction:
         for each in model.sources:
             if each.what in SOURCE_NAMES:
                 self._names.setdefault(each.value, self._pseudonym(each.what, each.value))
-        # The longest first: a name may be the beginning of another one.
+        # Longest first, because a name may be a prefix of another name.
         parts = [re.escape(each) for each in sorted(self._names, key=len, reverse=True)]
         self._known = re.compile(f"(?<!{_WORD})(?:{'|'.join(parts)})(?![\\w.])") if parts else None
 
@@ -330,13 +329,13 @@ def _names_of(model: Model) -> Iterator[tuple[str, str]]:
             kind = KINDS.get(column)
             if kind is not None:
                 yield from ((row[place], kind) for row in rows if row[place] is not None)
-            elif column in PARTITION_LISTS:  # of some that are not here, too
+            elif column in PARTITION_LISTS:  # including partitions that are not given
                 for row in rows:
                     yield from ((each.rpartition("-")[0], "topic") for each in row[place])
 
 
 def _log_dirs_of(model: Model) -> Iterator[str]:
-    """Directories that partitions lie in, and what was given as a path."""
+    """Yield the directories that contain partitions, and the given paths."""
     for _, columns, rows in model.tables():
         for place, column in enumerate(columns):
             if column in PATHS:
@@ -350,5 +349,5 @@ def _log_dirs_of(model: Model) -> Iterator[str]:
 
 
 def _above(file: str) -> str:
-    """The log dir of a file in a partition directory."""
+    """Return the log dir of a file in a partition directory."""
     return file.rpartition("/")[0].rpartition("/")[0] or file.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""`eoctl serve`: dead brokers' directories, read-only, to every Kafka client."""
+"""`eoctl serve`: dead brokers' directories, read-only, for every Kafka client."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def command(
     server_properties: options.ServerProperties = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Serve dead brokers' directories, read-only, to every Kafka client: no broker is needed.
+    """Serve dead brokers' directories, read-only, to every Kafka client.
 
-    Clients list topics, fetch, search by time, and read groups and transactions as they were. What
-    they commit is kept in memory; what else would write is refused.
+    Clients list topics, fetch, search by time, and read groups and transactions as they were.
+    Commits are kept in memory. Every other write is refused.
     """
     from eoctl.serve.state.catalogue import Preferences, ServeRules
 
@@ -151,7 +151,7 @@ def command(
     return serve(given, wanted, output)
 
 
-# -- what is told of each partition that is served
+# -- the notes on each served partition
 
 
 VERIFIED = "verified: headers and checksums of all batches that are offered"
@@ -159,14 +159,14 @@ READ_BYTES = 8 << 20
 
 
 class ServedRow(NamedTuple):
-    """A partition that is served. What is not known without reading all of it is None.
+    """A served partition. Values that need a full read are None.
 
     Attributes:
         high_watermark: as checkpointed.
         last_stable_offset: where a read_committed consumer stops.
-        end_offset: what is offered ends there.
-        damaged_places: how many were met so far.
-        notes: what is missing; not a column.
+        end_offset: the end of the offered records.
+        damaged_places: the number met so far.
+        notes: missing data, not a column.
     """
 
     topic: str
@@ -182,16 +182,16 @@ class ServedRow(NamedTuple):
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        """Names of what is shown."""
+        """Return the names of the shown columns."""
         return cls._fields[:-2]
 
     def values(self) -> tuple[Any, ...]:
-        """What is shown."""
+        """Return the shown values."""
         return tuple(self)[:-2]
 
 
 def partition_row(served: ServedPartition) -> ServedRow:
-    """Look at a partition, at its ends only."""
+    """Read the ends of a partition."""
     topic, number = served.key
     try:
         log = served.log
@@ -210,7 +210,7 @@ def partition_row(served: ServedPartition) -> ServedRow:
             is_lacking=True,
         )
     remote = log.partition.remote_range
-    # As with `consume` and `export`, what is remote is no part of what is here, and sound.
+    # As in `consume` and `export`, remote segments are not part of the log dir, and are no damage.
     notes = [] if remote is None else [f"{remote}: they are not served"]
     lacking = [*map(str, log.missing), *map(str, log.partition.problems)]
     try:
@@ -234,7 +234,7 @@ def partition_row(served: ServedPartition) -> ServedRow:
 
 
 def verify(catalogue: Catalogue) -> None:
-    """Walk all that is offered, and its transactions, before anybody is given anything."""
+    """Read all offered records and their transactions before serving."""
     selected = [copy for each in catalogue.partitions() for copy in each.copies[:1]]
     total = sum(each.log_bytes() for each in selected)
     with Progress("verifying", total):
@@ -246,7 +246,7 @@ def verify(catalogue: Catalogue) -> None:
 
 
 def decode_all(catalogue: Catalogue, schemas: Schemas) -> None:
-    """Decode the values that clients are given, of topics that are not the brokers' own."""
+    """Decode the values that clients receive, except in the brokers' own topics."""
     from eoctl.clients.log.consumer import ConsumeOptions, Consumer, End, EndKind
 
     rules = catalogue.rules
@@ -267,28 +267,28 @@ def decode_all(catalogue: Catalogue, schemas: Schemas) -> None:
             for given in consumer.records():
                 if given is not None:
                     schemas.count(given.lists().values)
-        except (AccessError, DamageError) as exc:  # clients meet it at the same place
+        except (AccessError, DamageError) as exc:  # clients meet it at the same offset
             catalogue.tell_once(str(exc))
 
 
-# -- one run of `eoctl serve`: what is served, where, to whom, and what they met
+# -- one run of `eoctl serve`: the partitions, the address, the clients, and the damage they met
 
 
 MAX_PORT = 65_535
-SOME = 3  # of many partitions are named
+SOME = 3  # the number of partitions that are named
 GIVE_WAY_S = 2.0
 DEFAULT_LISTEN = "127.0.0.1:0"
 
 
 class ServeOptions(NamedTuple):
-    """What the command line says.
+    """The command line options.
 
     Attributes:
         listen: HOST:PORT.
-        for_seconds: None: until it is interrupted.
-        follows: what brokers append meanwhile is served, too.
+        for_seconds: None until it is interrupted.
+        follows: records that brokers append meanwhile are served, too.
         verifies: everything is read before anything is served.
-        schemas: with it, values are decoded by these, and counted.
+        schemas: values are decoded by these, and counted.
         offsets_to: a file that commits are written to.
     """
 
@@ -304,17 +304,17 @@ class ServeOptions(NamedTuple):
 
 
 class PortError(EoctlError):
-    """It cannot be listened there."""
+    """The address cannot be used for listening."""
 
     exit_status = EXIT_ACCESS
 
 
 def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> int:
-    """Serve log dirs until it is time, or interrupted; returns the exit status.
+    """Serve log dirs until the time is over or an interrupt. Return the exit status.
 
     Raises:
-        UsageError, RefusedError: the call cannot be meant like that.
-        NotKafkaError, AccessError: a directory, or the port, cannot be had.
+        UsageError, RefusedError: the options do not make sense.
+        NotKafkaError, AccessError: a directory, or the port, cannot be used.
     """
     address = parse_address(options.listen)
     require_allowed(address, options)
@@ -353,7 +353,7 @@ def parse_address(text: str) -> Address:
 
 
 def require_allowed(address: Address, options: ServeOptions) -> None:
-    """Whoever reaches the port reads everything. Raises RefusedError."""
+    """Refuse an address that others can reach. Raises RefusedError."""
     if options.allows_remote or address.host == "localhost":
         return
     try:
@@ -369,7 +369,7 @@ def require_allowed(address: Address, options: ServeOptions) -> None:
 
 
 def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
-    """Gather what is served. Raises UsageError: it is of several clusters."""
+    """Return the catalogue to serve. Raises UsageError if it is of several clusters."""
     ids = {each.meta.cluster_id for each in found.log_dirs if each.meta is not None} - {None}
     if len(ids) > 1:
         names = " and ".join(sorted(map(str, ids)))
@@ -400,13 +400,13 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
 
 
 def _names_of(rows: Sequence[ServedRow]) -> str:
-    """Name some partitions, and count the others."""
+    """Return a few partition names, and the number of the others."""
     names = ", ".join(f"{row.topic}-{row.partition}" for row in rows[:SOME])
     return names if len(rows) <= SOME else f"{names} and {len(rows) - SOME} more partitions"
 
 
 class _Run:
-    """What happens while it is served."""
+    """The state of a run that serves."""
 
     def __init__(self, catalogue: Catalogue, options: ServeOptions, form: OutputFormat) -> None:
         self.notes: list[str] = []
@@ -425,7 +425,7 @@ class _Run:
     # --- life
 
     def live(self, address: Address) -> None:
-        """Serve; raises KeyboardInterrupt where it is asked to end, in whichever way."""
+        """Serve. Raises KeyboardInterrupt for every kind of request to end."""
         before = signal.getsignal(signal.SIGTERM)
         try:
             asyncio.run(self._main(address))
@@ -436,9 +436,9 @@ class _Run:
 
     @staticmethod
     def _end_when_asked(loop: asyncio.AbstractEventLoop) -> None:
-        """End as at Ctrl-C when a service manager, or `kill`, says so: once is enough.
+        """End as on Ctrl-C after a service manager's signal or `kill`, at the first signal.
 
-        The loop's own handlers would be gone before it has ended.
+        The loop's own handlers would be removed before it has ended.
         """
         main = asyncio.current_task()
         assert main is not None
@@ -446,13 +446,13 @@ class _Run:
         def end(*_: object) -> None:
             if not main.done() and not main.cancelling():
                 main.cancel()
-                loop.call_soon_threadsafe(lambda: None)  # it may be waiting
+                loop.call_soon_threadsafe(lambda: None)  # the loop may be waiting
 
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
             signal.signal(signal.SIGTERM, end)
 
     async def _main(self, address: Address) -> None:
-        """Listen, tell what is served, and wait."""
+        """Listen, print the served partitions, and wait."""
         loop = asyncio.get_running_loop()
         self._end_when_asked(loop)
         self._catalogue.tell = lambda words: self._tell_from(loop, words)
@@ -479,14 +479,14 @@ class _Run:
                 self._commits.close()
 
     async def _tell_all(self, server: Server) -> None:
-        """Say where it listens, and what is served: all of it, whenever it is asked to end."""
+        """Print the address and all served partitions, even if an interrupt arrives."""
         self._tell_where(server.address)
         telling = asyncio.create_task(self._tell_rows(server))
         try:
             await asyncio.shield(telling)
         except asyncio.CancelledError:
             self._gives_way = False
-            await telling  # a second Ctrl-C ends that, too
+            await telling  # which a second Ctrl-C ends, too
             raise
 
     def _tell_where(self, address: Address) -> None:
@@ -503,12 +503,12 @@ class _Run:
         )
 
     async def _tell_rows(self, server: Server) -> None:
-        """Say what is served, while it is served already."""
+        """Print the served partitions, while they are served already."""
         rows = []
         until_s = asyncio.get_running_loop().time() + GIVE_WAY_S
         for each in self._catalogue.partitions():
             if self._gives_way:
-                await server.broker.give_way(until_s)  # to clients that are there already
+                await server.broker.give_way(until_s)  # to connected clients
             rows.append(await server.broker.apart(partition_row, each))
         self.is_lacking = self.is_lacking or any(each.is_lacking for each in rows)
         if self._options.verifies:
@@ -548,11 +548,11 @@ class _Run:
             )
         return found
 
-    # --- what people are told
+    # --- messages
 
     @staticmethod
     def _tell_from(loop: asyncio.AbstractEventLoop, words: str) -> None:
-        """Say something from any thread."""
+        """Print a message from any thread."""
         if not loop.is_closed():
             loop.call_soon_threadsafe(lambda: output.message(words, level="warning"))
 
@@ -575,7 +575,7 @@ class _Run:
         )
 
     def summary(self) -> str:
-        """Say what it came to."""
+        """Return a summary of the run."""
         damage = sum(
             each.log.damaged_count for each in self._catalogue.partitions() if each.is_open
         )
@@ -589,7 +589,7 @@ class _Run:
 
     @property
     def status(self) -> int:
-        """Exit status: whether all that should be there was given, as far as anybody asked."""
+        """The exit status: EXIT_BUG after a bug, 5 if data that was read is missing or damaged."""
         if self._has_failed:
             return EXIT_BUG
         logs = [each.log for each in self._catalogue.partitions() if each.is_open]

@@ -1,4 +1,4 @@
-"""`eoctl sim`: a replica set that is played over real log dirs, and what clients are told."""
+"""`eoctl sim`: a simulated replica set over real log dirs, and the answers to its clients."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 class CutBy(StrEnum):
-    """How a follower finds out where to cut its log."""
+    """The rule for the offset at which a follower truncates."""
 
     EPOCH = "epoch"
     HW = "hw"
 
 
 class FsyncWhen(StrEnum):
-    """When a log is synced."""
+    """The time of log syncs."""
 
     NEVER = "never"
     BATCH = "batch"
 
 
 class IsrBy(StrEnum):
-    """By what a follower is out of sync."""
+    """The measure by which a follower is out of sync."""
 
     TIME = "time"
     MESSAGES = "messages"
 
 
 class CommitWhen(StrEnum):
-    """When a consumer commits what it was given."""
+    """The time at which a consumer commits received records."""
 
     NONE = "none"
     BEFORE = "before"
@@ -44,14 +44,14 @@ class CommitWhen(StrEnum):
 
 
 class IsolationLevel(StrEnum):
-    """What a consumer may be given."""
+    """The records that a consumer may receive."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class Acks(StrEnum):
-    """What a producer waits for."""
+    """The replicas that a producer waits for."""
 
     NONE = "0"
     LEADER = "1"
@@ -59,7 +59,7 @@ class Acks(StrEnum):
 
     @property
     def number(self) -> int:
-        """As it stands in a request."""
+        """The value in a request."""
         return -1 if self is Acks.ALL else int(self.value)
 
 
@@ -74,7 +74,7 @@ def cluster_of(
     truncation: CutBy,
     fsync: FsyncWhen,
 ) -> PlaySettings:
-    """What the options say of a cluster, of all calls that make one."""
+    """Return the settings of a cluster from the options."""
     from eoctl.lab.world.settings import PlaySettings
 
     return PlaySettings(
@@ -91,7 +91,7 @@ def cluster_of(
 
 Directory = Annotated[str, argument(metavar="DIR", help="Directory of the simulated cluster.")]
 
-# -- of a cluster
+# -- options of a cluster
 Nodes = Annotated[int, option(min=1, max=99, metavar="N", help="Brokers.")]
 Partitions = Annotated[int, option(min=1, max=1000, metavar="N", help="Partitions of the topic.")]
 ReplicationFactor = Annotated[int, option(min=1, max=99, metavar="N", help="Replicas of each.")]
@@ -105,7 +105,7 @@ Truncation = Annotated[
 ]
 Fsync = Annotated[FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")]
 
-# -- of a run
+# -- options of a run
 AcksOption = Annotated[Acks, option(help="acks of the producer.")]
 Retries = Annotated[str, option(metavar="N|max", help="How often a batch is sent again.")]
 NoIdempotence = Annotated[bool, option("--no-idempotence", help="enable.idempotence=false.")]
@@ -158,7 +158,7 @@ WitnessFile = Annotated[
 ]
 
 
-# -- `eoctl sim init`, `run`, `check`: make a cluster, let it live, judge what became of it
+# -- `eoctl sim init`, `run`, `check`: make a cluster, run it, judge the result
 
 
 def init(
@@ -274,8 +274,8 @@ def run(
 ) -> int:
     """Let the cluster live: brokers, a producer, a consumer and faults, in virtual time.
 
-    At the end all is healed and read once more, and the brokers stop cleanly. One seed gives one
-    course of events. The history of the clients is written beside the log dirs.
+    At the end all is healed and read once more, and the brokers stop cleanly. The same seed gives
+    the same run. The history of the clients is written beside the log dirs.
     """
     from eoctl.lab.sim.play import parse_retries, replay_saved, run_cluster
     from eoctl.lab.world.settings import RunSettings
@@ -332,7 +332,7 @@ def check(
     return check_cluster(path, history or (), directory or (), output)
 
 
-# -- `eoctl sim explore`, `table`, `scripts`: what a cluster may lose, and how that goes
+# -- `eoctl sim explore`, `table`, `scripts`: possible losses of a cluster, and their scenarios
 
 
 def explore(
@@ -370,10 +370,10 @@ def explore(
     witness: WitnessFile = "",
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Look for a course of events that loses something, and show the shortest in a few steps.
+    """Search for a failure sequence that loses something, and show the shortest in a few steps.
 
-    Plays small clusters with faults that each seed draws, in memory where that is possible. What
-    is found is made shorter, and the calls that repeat it are printed.
+    Simulates small clusters with faults drawn from each seed, in memory if possible. eoctl shortens
+    the sequence it finds, and prints the commands that repeat it.
     """
     from eoctl.lab.sim.guarantees import explore_cluster
     from eoctl.lab.sim.play import parse_retries
@@ -405,9 +405,9 @@ def explore(
 
 
 def scripts(output: options.Output = OutputFormat.TEXT) -> int:
-    """List the courses of events that are shipped: what serves after which deaths, and what helps.
+    """List the included scenarios by name and title.
 
-    eoctl sim run DIR --script NAME plays one.
+    eoctl sim run DIR --script NAME runs a scenario.
     """
     from eoctl.lab.sim.play import list_scripts
 
@@ -452,10 +452,10 @@ def table(
     witness: WitnessFile = "",
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Show what may be lost, doubled or differ with which settings, and one course that does.
+    """Show what can be lost, duplicated or differ with which settings, and a scenario that does it.
 
-    The matrix was searched before; how many courses of events were tried in each cell is shown.
-    The course that is told is played anew.
+    The matrix was computed in advance. It shows the number of simulated sequences of each cell. The
+    shown scenario is simulated again.
     """
     from eoctl.lab.sim.guarantees import table as show
 

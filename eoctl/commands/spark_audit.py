@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ReportName(StrEnum):
-    """What `--report` takes."""
+    """The values of `--report`."""
 
     PARTITIONS = "partitions"
     TOPICS = "topics"
@@ -162,11 +162,11 @@ def command(
     )
 
 
-# -- one call of `eoctl spark-audit`: what is asked for beside the audit, and where it goes
+# -- one run of `eoctl spark-audit`: the options in addition to the audit, and the targets
 
 
 ALL = "all"
-# Report -> the columns that answer; of a report that is not here, all.
+# Report -> the columns that answer. In an absent report all do.
 ANSWERS: dict[str, tuple[str, ...]] = {
     "partitions": (
         *PLACE, "records", "committed_transactions", "aborted_transactions", "open_transactions",
@@ -199,27 +199,27 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 
 
 class AuditPage(Protocol):
-    """A page that is made of what an audit has read."""
+    """A page made from an audit's data."""
 
     @property
     def starts(self) -> Mapping[str, TimelineStart]:
-        """What timelines begin with, of the directories that one is wanted of."""
+        """The starts of timelines, for the directories whose timeline is wanted."""
 
     def write(self, result: AuditResult, engine: EngineRun) -> None:
         """Write the page."""
 
 
 class AuditCall(NamedTuple):
-    """What the call asks for.
+    """The options of a run.
 
     Attributes:
-        paths: what is audited.
-        audit: how; `tables` and `timelines` follow from what is below.
-        reports: names of those that are printed, or `all`.
-        to, to_format: where all reports go as tables; None: nowhere.
-        page: makes the page that is written beside them, and sees that it can be; None: none is.
-        fail_on: of the exit status.
-        output: how the reports are printed.
+        paths: the audited paths.
+        audit: the audit's options. `tables` and `timelines` follow from the options below.
+        reports: names of the printed reports, or `all`.
+        to, to_format: the target of all reports as tables, None for no target.
+        page: makes the page next to them, and checks that it can be written, or None.
+        fail_on: for the exit status.
+        output: the format of the printed reports.
     """
 
     paths: Sequence[str]
@@ -233,7 +233,7 @@ class AuditCall(NamedTuple):
 
 
 def run_call(call: AuditCall) -> int:
-    """Audit, print and write what is asked for. Returns the exit status.
+    """Audit, print and write as requested. Return the exit status.
 
     Raises:
         UsageError, RefusedError, AccessError: something cannot be written, before any work.
@@ -263,7 +263,7 @@ def run_call(call: AuditCall) -> int:
 
 
 def _tables_of(call: AuditCall) -> TableTarget | None:
-    """See that reports can go where they are to. Raises EoctlError before any work."""
+    """Check that the reports' target is writable. Raises EoctlError before any work."""
     if call.to is None:
         if call.to_format is not ReportFormat.PARQUET:
             raise UsageError(
@@ -297,7 +297,7 @@ def _write(result: AuditResult, to: str, audit: AuditOptions, run: EngineRun) ->
 
 
 def audit_lines(result: AuditResult) -> Iterator[Said]:
-    """Say how much was audited, and what is wrong with it."""
+    """Yield the size of the audit, and the problems it found."""
     columns = REPORTS["partitions"].columns
     rows = result.audit.rows("partitions")
     names = ("records", "committed_transactions", "aborted_transactions", "open_transactions",
@@ -319,7 +319,7 @@ def audit_lines(result: AuditResult) -> Iterator[Said]:
 
 
 def _tell(result: AuditResult, call: AuditCall) -> None:
-    """Print what it comes to, then what was asked for, each report once."""
+    """Print the answer, then the requested reports, each once."""
     tell_first(audit_lines(result), call.output)
     names = REPORTS if ALL in call.reports else dict.fromkeys(call.reports)
     for name in names:

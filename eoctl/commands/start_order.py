@@ -60,10 +60,10 @@ def command(
     producer_expiry_ms: ProducerExpiryMs = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Say which dead broker to start first: who may lead, and what each order loses.
+    """Say which dead broker to start first: which may lead, and what each order loses.
 
-    Who was in the ISR comes from the newest metadata among the log dirs, what would be lost from
-    the copies. A broker that is not among them, and does not run, does not come back.
+    The newest metadata among the log dirs say who was in the ISR, and the replicas say what would
+    be lost. A broker that is not given, and does not run, counts as lost.
     """
     if not paths:
         raise UsageError("no LOG-DIR given", next_step="eoctl start-order LOG-DIR...")
@@ -112,7 +112,7 @@ def _reports(run: AdviseRun, limit: int | None) -> list[Report]:
 
 
 def _gravity(row: AdvisedRow) -> tuple[bool, bool, bool, bool, str, int]:
-    """Those of which there is most to tell come first."""
+    """Return a sort key that puts rows with most problems first."""
     return (
         row.leads is not None,
         row.how not in ("by request", "unclean"),
@@ -147,7 +147,7 @@ def _tell(run: AdviseRun) -> None:
         message(note)
 
 
-# -- from the options of `start-order` to rows: who may lead, what orders of starting come to
+# -- from the options of `start-order` to rows: possible leaders, and the result of each order
 
 
 VERIFIED = (
@@ -157,7 +157,7 @@ VERIFIED = (
 
 
 class OrderRow(NamedTuple):
-    """An order of starting, over all partitions, at its worst."""
+    """An order of starting, with its worst result over all partitions."""
 
     order: str
     is_recommended: bool
@@ -172,7 +172,7 @@ class OrderRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """What is led, and accepts acks=all, after each start of the recommended order."""
+    """The partitions with a leader, and with acks=all, after a start of the recommended order."""
 
     step: int
     up: tuple[int, ...]
@@ -182,7 +182,7 @@ class StepRow(NamedTuple):
 
 
 class AdvisedRow(NamedTuple):
-    """A partition: before, who may lead, who does by the recommended order."""
+    """A partition: its earlier state, possible leaders, and leader by the recommended order."""
 
     topic: str
     partition: int
@@ -204,7 +204,7 @@ class AdvisedRow(NamedTuple):
 
 
 class LeaderRow(NamedTuple):
-    """What is lost when a broker leads: of the copy that loses most. None: not known."""
+    """The loss if a broker leads, from the replica that loses most. None: unknown."""
 
     topic: str
     partition: int
@@ -235,7 +235,7 @@ CHOICE_COLUMNS = Columns(LeaderRow._fields, answers=(
 
 
 class AdviseRun:
-    """Looks at dead brokers; rows are complete once it is made."""
+    """A read of dead brokers, whose rows are complete after construction."""
 
     def __init__(
         self,
@@ -289,7 +289,12 @@ class AdviseRun:
 
     @property
     def status(self) -> int:
-        """1: something is lost or not served, needs an unclean election, or stays as it is."""
+        """The exit status.
+
+        It is 1 if acknowledged records are lost or only in a directory with a suffix, or if
+        controllers are missing. It is also 1 if a partition has no leader, needs an unclean
+        election or a request, or needs a lower min.insync.replicas.
+        """
         best = self.advice.orders[0] if self.advice.orders else None
         partitions = [each.outcome for each in self.advice.partitions if each.outcome is not None]
         is_dear = best is not None and bool(
@@ -400,20 +405,20 @@ def _require_known(ids: Sequence[int], brokers: Collection[int], voters: Sequenc
 
 
 def _wanted(topics: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a topic was asked for: by its name, or by a pattern."""
+    """Return a filter for topics by name or pattern."""
     return lambda name: not topics or any(fnmatchcase(name, each) for each in topics)
 
 
-# -- what `start-order` says first: which broker, why, what is lost, what is typed next
+# -- the answer of `start-order`: the first broker, the reason, the losses, the next command
 
 
 GRAVE, BAD = 1, 2
-MIN_ROOM = 40  # columns, however narrow a terminal is
-TOLD_REQUESTS = 2  # partitions whose unclean election is spelled out
+MIN_ROOM = 40  # columns, even on a narrower terminal
+TOLD_REQUESTS = 2  # partitions whose unclean election is written out
 
 
 def answer(run: AdviseRun) -> Iterator[Said]:
-    """Say which broker to start first, and what comes of it."""
+    """Yield which broker to start first, and the result."""
     advice = run.advice
     yield from _wrapped(_held_back(run), _start(advice), _why(advice), _lost(run), _doubt(advice))
     yield from _wrapped(_disks(advice))
@@ -427,7 +432,7 @@ def answer(run: AdviseRun) -> Iterator[Said]:
 
 
 def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
-    """Break lines between words where the terminal has no room."""
+    """Break lines between words at the terminal's width."""
     room = screen_size()[0] - LABEL_WIDTH
     for said in chain(*parts):
         lines = wrap(said.text, max(room, MIN_ROOM), break_long_words=False) or [""]
@@ -437,7 +442,7 @@ def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
 
 
 def _held_back(run: AdviseRun) -> Iterator[Said]:
-    """Name the records that only a directory with a suffix has: they come back before a start."""
+    """Yield the records that only a directory with a suffix has, to restore before a start."""
     for each in run.held_back[:MAX_NAMES]:
         what = f"It alone has {each.missing.offsets} of {each.key}"
         yield Said("First", f"{each.way_back} {what}", BAD)
@@ -496,7 +501,7 @@ def _ids(brokers: Sequence[int]) -> str:
 
 
 def _is_any(advice: Advice) -> bool:
-    """Whether all orders that were tried are as good as the best one."""
+    """Return whether all orders that were tried are as good as the best order."""
     first = advice.orders[0]
     return all(each.weight[:-1] == first.weight[:-1] for each in advice.orders)
 
@@ -528,7 +533,7 @@ def _told_of_first(best: OrderSum, count: int) -> str:
 
 
 def _told_of_others(advice: Advice, count: int) -> str:
-    """What another broker first would come to: the worst of them."""
+    """Return the worst result of starting another broker first."""
     best = advice.orders[0]
     others = [each for each in advice.orders if each.order[0] != best.order[0]]
     if not others or _is_any(advice):
@@ -545,7 +550,7 @@ def _told_of_others(advice: Advice, count: int) -> str:
 
 
 def _known_leader(advice: Advice) -> str:
-    """Why the first one may lead: of the partition that is led at once, if there is one."""
+    """Return why the first broker may lead, for a partition that has it as leader immediately."""
     first = advice.orders[0].order[0]
     for each in advice.partitions:
         if first in each.at_once and each.outcome is not None and each.outcome.leader == first:
@@ -587,7 +592,7 @@ def _lost(run: AdviseRun) -> Iterator[Said]:
 
 
 def _chosen(run: AdviseRun) -> list[LeaderRow]:
-    """What is lost by the leaders of the best order."""
+    """Return the losses by the leaders of the best order."""
     leaders = {(each.topic, each.partition): each.leads for each in run.partitions}
     return [each for each in run.choices if leaders[each.topic, each.partition] == each.broker]
 
@@ -623,7 +628,7 @@ def _writes(run: AdviseRun) -> Iterator[Said]:
 
 
 def _reads(run: AdviseRun) -> Iterator[Said]:
-    """Say what a leader does not show until there are enough in the ISR."""
+    """Yield the records that a leader does not serve until the ISR is large enough."""
     hidden = [each for each in run.partitions if each.hidden_offsets_count]
     count = sum(each.hidden_offsets_count or 0 for each in hidden)
     if not count:
@@ -691,7 +696,7 @@ def _next(advice: Advice) -> Iterator[Said]:
 
 
 def _controllers_first(advice: Advice) -> str:
-    """Name what must run before anybody is elected."""
+    """Return what must run before any election."""
     plan = advice.plan
     parts = [f"controller {_ids(plan.controllers)}"] if plan.controllers else []
     if plan.missing_votes:

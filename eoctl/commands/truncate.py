@@ -1,4 +1,4 @@
-"""`eoctl truncate`: cut a partition back, as a broker does, with a plan and a way back."""
+"""`eoctl truncate`: truncate a partition as a broker does, with a plan and an undo."""
 
 from __future__ import annotations
 
@@ -139,11 +139,11 @@ def command(
     return run_change(truncate_command(path, wanted), change, output)
 
 
-# -- from the options of `truncate` to a plan: the partition, its other replicas, what it costs
+# -- from the options of `truncate` to a plan: the partition, its other replicas, the cost
 
 
 class TruncateOptions(NamedTuple):
-    """What the command line says of the target and of what is known of the cluster."""
+    """The command line options on the target and on the cluster."""
 
     kind: TargetKind
     value: int | None
@@ -159,7 +159,7 @@ class TruncateOptions(NamedTuple):
 
 
 class TruncationReport(NamedTuple):
-    """A row: one directory. Offsets that are not known, or not asked for, are None."""
+    """The row of a directory. Offsets that are unknown, or not requested, are None."""
 
     path: str
     target_offset: int
@@ -176,9 +176,9 @@ COLUMNS = Columns(TruncationReport._fields, answers=(
 
 
 class PlannedTruncation(NamedTuple):
-    """The plan (None: nothing to cut), a row for each directory, and notes for people.
+    """The plan (None: nothing to truncate), a row for each directory, and notes for people.
 
-    `is_short`: what was acknowledged is not there, and there is nothing to cut.
+    `is_short`: acknowledged records are missing, and there is nothing to truncate.
     """
 
     plan: Plan | None
@@ -188,10 +188,10 @@ class PlannedTruncation(NamedTuple):
 
 
 def _require_others(selected: Selected, compared: Sequence[Selected]) -> None:
-    """What is compared with the partition must be another one.
+    """Refuse to compare the partition with itself.
 
     Raises:
-        UsageError: otherwise.
+        UsageError: a compared directory is the partition.
     """
     for each in compared:
         if os.path.realpath(each.partition.path) == os.path.realpath(selected.partition.path):
@@ -202,7 +202,7 @@ def _require_others(selected: Selected, compared: Sequence[Selected]) -> None:
 
 
 def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
-    """What tells an unfinished plan of the same call from others."""
+    """Return the arguments that identify an unfinished plan of the same command."""
     return {
         "partition": absolute_path(path),
         "to": str(options.kind),
@@ -213,13 +213,13 @@ def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
 
 
 def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+    """Return the command as `run_change` needs it."""
     return ChangeCommand(
         name="truncate",
         selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
         arguments=lambda: [arguments_of(path, options)],
         plan=lambda: _planned(plan_run(path, options)),
-        # In what is there now its target may mean nothing more.
+        # After a completed run its target may have no meaning.
         if_done=_planned(PlannedTruncation(None, (), ())),
     )
 
@@ -251,8 +251,8 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     """Plan the truncation of a partition, and of all its replicas if they are given.
 
     Raises:
-        RefusedError, UsageError, AccessError: as `plan_truncation`; also when other replicas would
-            be left that have more.
+        RefusedError, UsageError, AccessError: as `plan_truncation`, or other replicas would keep
+            more records.
     """
     selected, *others = select_replicas([path, *options.all_replicas])
     compared = [select_partition(each) for each in options.replicas]
@@ -273,7 +273,7 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
         replicas=replicas,
     )
     partition = Partition.of(selected)
-    # Each checkpoint is a lower bound of the real one, whatever is assumed.
+    # Each checkpoint is a lower bound of the real high watermark, whatever is assumed.
     known = [options.assume_hw, *(each.high_watermark for each in (partition, *replicas))]
     high_watermark = max((each for each in known if each is not None), default=None)
     replicas_cut = [Partition.of(each) for each in others]
@@ -295,12 +295,12 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
 
 
 def _bytes_to_plan(partitions: Sequence[Partition]) -> int:
-    """What the states at the new ends are replayed from, at most."""
+    """Return the most bytes that are replayed for the states at the new ends."""
     return sum(bytes_to_replay(each, from_scratch=False, at_offset=None) for each in partitions)
 
 
 def _bytes_to_count(truncation: Truncation) -> int:
-    """What goes is read twice, and the state at the old end is replayed."""
+    """Return the bytes to read: removed bytes twice, and the replay to the old end."""
     partition, cut = truncation.partition, truncation.cut
     gone = sum(files.log.file_bytes - start_pos for files, start_pos in cut_parts(truncation))
     replayed = bytes_to_replay(partition, from_scratch=False, at_offset=cut.log_end_offset)
@@ -308,7 +308,7 @@ def _bytes_to_count(truncation: Truncation) -> int:
 
 
 def _warnings(truncations: Sequence[Truncation]) -> Iterator[str]:
-    """What makes a plan doubtful that is only looked at."""
+    """Yield doubts about a plan that is only shown."""
     for each in truncations:
         log_dir = each.partition.log_dir
         if each.partition.stopped is StoppedState.LIVE:
@@ -369,7 +369,7 @@ def _put_together(
 
 
 def _told_of_reopened(price: TruncationPrice) -> Iterator[str]:
-    """What becomes of transactions whose marker goes while data of theirs stays."""
+    """Yield the result for transactions that lose their marker and keep data."""
     count = (price.transactions_count or {}).get("reopened", 0)
     if count:
         reopened = [each for each in price.transactions or () if each.outcome == "reopened"]
@@ -416,7 +416,7 @@ def _require_no_other_copy(
     options: TruncateOptions,
     high_watermark: int | None,
 ) -> None:
-    """What is cut below the high watermark must not live on in another replica (FIX-9)."""
+    """Refuse to truncate below the high watermark if another replica keeps the records (FIX-9)."""
     partition = truncation.partition
     if high_watermark is not None and truncation.cut.end_offset >= high_watermark:
         return

@@ -1,4 +1,4 @@
-"""`eoctl undo`: put back what applied plans have changed, byte for byte."""
+"""`eoctl undo`: restore the files that applied plans have changed, byte for byte."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(
     from storage.files.fsio import FileSystem
 
     given = {each.path: each for each in map(_newest, journals)}
-    for each in given.values():  # before newer ones are undone for nothing
+    for each in given.values():  # before newer journals are undone in vain
         require_way_back(each)
     if with_later:
         for path in [path for each in given.values() for path in all_later(each)]:
@@ -82,14 +82,16 @@ def command(
             exc.next_step = f"{exc.next_step}; {before}" if exc.next_step else before
         raise
     finally:
-        if rows:  # also before an error: these are done
+        if rows:  # even before an error, as these are undone
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
             tell_answer(undone_lines(found[: len(rows)], is_dry=dry_run), output)
 
 
 def _newest(path: str) -> Journal:
-    """The journal at a path, or of a log dir the newest one that is not undone; it is told.
+    """Return the journal at a path, or the newest journal of a log dir that can be undone.
+
+    Its choice is printed.
 
     Raises:
         UsageError: the log dir has no such journal.
@@ -107,11 +109,11 @@ def _newest(path: str) -> Journal:
     if not is_log_dir and not Path(default_place(str(place))).is_dir():
         return read_journal(path)
     kept = list_journals([path])
-    for each in kept:  # which one is the newest is not known
+    for each in kept:  # the newest cannot be determined
         if each.problem is not None:
             raise each.problem
     found = [each.journal for each in kept if each.journal is not None]
-    # One place may have journals of several log dirs.
+    # One directory may have journals of several log dirs.
     found = [each for each in found if str(place) in map(os.path.realpath, each.log_dirs)]
     open_ones = [each for each in found if each.status is not Status.UNDONE]
     if not open_ones:

@@ -1,4 +1,4 @@
-"""`eoctl groups`: consumer groups, their committed offsets and members, of brokers that are dead.
+"""`eoctl groups`: consumer groups of dead brokers, with committed offsets and members.
 
 From the entry down: bring_in, translate, export, look, world.
 """

@@ -131,19 +131,19 @@ def import_offsets(
     return run_change(import_change(paths, wanted), change, output)
 
 
-# -- partitions of `__consumer_offsets` in all copies that are given: opened, appended to alike
+# -- partitions of `__consumer_offsets`: all given replicas are opened, and receive the same appends
 
 
 REASON = "a segment with committed offsets"
 
 
 class HomePartition:
-    """One partition of the topic, in all copies that are given.
+    """A partition of the topic, in all given replicas.
 
     Attributes:
-        number: of the partition.
-        paths: of the directories.
-        lacking_count: so many replicas are not given; None: it is not known how many there are.
+        number: the partition number.
+        paths: the directories.
+        lacking_count: the number of replicas that are not given, None if unknown.
     """
 
     def __init__(self, number: int, log_dirs: Sequence[LogDir], image: ClusterImage | None) -> None:
@@ -163,7 +163,7 @@ class HomePartition:
         self._copies: tuple[WrittenCopy, ...] = ()
 
     def lacking_replicas(self) -> Iterator[Lacking]:
-        """Tell which replicas are not given, or that it is not known."""
+        """Yield the refusal for replicas that are not given, or whose number is unknown."""
         if self.lacking_count is None and len(self.paths) == 1:
             found = lacking_single_copy(None, TargetOptions())
             if found is not None:
@@ -179,12 +179,13 @@ class HomePartition:
             )
 
     def look(self, metadata_dir: str | None, now: Now) -> None:
-        """Find the end of each copy, after a crash as it is recovered; reads only.
+        """Find the end of each replica, as recovered if it was not stopped cleanly. Reads only.
 
-        That not all copies are given is the caller's to decide.
+        The caller decides whether some replicas may be missing.
 
         Raises:
-            RefusedError, UsageError, AccessError: one must not be written to, or cannot be.
+            RefusedError, UsageError, AccessError: a replica is not writable, or must not be written
+                to.
         """
         options = TargetOptions(
             metadata_dir=metadata_dir,
@@ -196,14 +197,14 @@ class HomePartition:
 
     @property
     def copies(self) -> tuple[WrittenCopy, ...]:
-        """Those that are open."""
+        """The open replicas."""
         return self._copies
 
     def steps(self) -> list[Step]:
-        """Close them, and give the files that are made or replaced.
+        """Close the replicas, and return the steps that create or replace files.
 
         Raises:
-            RefusedError: the copies do not end alike.
+            RefusedError: the replicas do not end alike.
         """
         CopiesWriter(self._copies).require_alike()
         steps: list[Step] = []
@@ -214,18 +215,18 @@ class HomePartition:
         return steps
 
     def sources(self, steps: Sequence[Step]) -> dict[str, PlanSource]:
-        """The `.log` files that the steps depend on and do not touch."""
+        """Return the `.log` files that the steps depend on and do not change."""
         return sources_of(self._copies, steps)
 
     @property
     def cut_bytes(self) -> int:
-        """What their recovery cuts off, in all copies."""
+        """The bytes that the recovery of all replicas truncates."""
         recoveries = [each.opened.recovery for each in self._copies]
         return sum(each.price["cut_bytes"] for each in recoveries if each is not None)
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of what was opened."""
+        """Notes on the opened replicas."""
         return notes_of(self._copies)
 
 
@@ -234,17 +235,17 @@ class HomePartition:
 
 COMMAND = "groups-import"
 TOLD = 3
-EXPIRING_VERSION = 1  # of OffsetCommitValue: with the time when it expires, of brokers before 2.1
+EXPIRING_VERSION = 1  # of OffsetCommitValue: has an expiry time, for brokers before 2.1
 RETENTION_MS = 10_080 * 60_000
 
 
 class ImportOptions(NamedTuple):
-    """What the command line says.
+    """The command line options.
 
     Attributes:
         source: the file.
-        groups: only these; of a file without a group column whose offsets these are.
-        logs: log dirs of the cluster whose logs the offsets are held against.
+        groups: only these groups. If the file has no group column, the group of its offsets.
+        logs: log dirs of the cluster whose logs are compared with the offsets.
     """
 
     source: str
@@ -262,11 +263,11 @@ class ImportRow(NamedTuple):
     """A committed offset.
 
     Attributes:
-        offset_before: what the group had committed; None: nothing.
-        given_offset: in the file.
-        committed_offset: what is committed now.
-        taken: how it came to that.
-        coordinator_partition: where the group's records are.
+        offset_before: the group's earlier committed offset, None if there was none.
+        given_offset: the offset in the file.
+        committed_offset: the new committed offset.
+        taken: the reason for the new offset.
+        coordinator_partition: the partition of the group's records.
     """
 
     group: str
@@ -290,7 +291,7 @@ COLUMNS = Columns(ImportRow._fields, answers=(
 
 
 class PlannedImport(NamedTuple):
-    """The plan (None: all is committed already), rows, notes."""
+    """The plan (None if all is committed already), rows, notes."""
 
     plan: Plan | None
     rows: tuple[ImportRow, ...]
@@ -298,12 +299,12 @@ class PlannedImport(NamedTuple):
 
 
 def import_change(paths: Sequence[str], options: ImportOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call.
+    """Return the command as `run_change` needs it.
 
     Raises:
         AccessError: the file cannot be read.
     """
-    data = _read(options.source)  # once: it may be a pipe
+    data = _read(options.source)  # read once, as it may be a pipe
     return ChangeCommand(
         name=COMMAND,
         selected=lambda: [found for each in paths for found in _any_partition(each, paths)],
@@ -336,7 +337,10 @@ def _answer(price: dict[str, Any]) -> PlanAnswer:
 
 
 def _any_partition(path: str, paths: Sequence[str]) -> list[Selected]:
-    """A partition of the topic in a log dir, whose lock is taken; one of several may have none."""
+    """Return a partition of the topic in a log dir whose lock is taken.
+
+    If several log dirs are given, a log dir may have none.
+    """
     found = require_log_dir(path).partitions_of(GROUPS_TOPIC)
     if not found and len(paths) == 1:
         raise _no_topic(path)
@@ -352,7 +356,7 @@ def _no_topic(path: str) -> RefusedError:
 
 
 def _arguments_of(paths: Sequence[str], options: ImportOptions, data: bytes) -> dict[str, Any]:
-    """What tells an unfinished plan of the same call from others."""
+    """Return the arguments that identify an unfinished plan of the same command."""
     return {
         "log_dirs": sorted(map(absolute_path, paths)),
         "offsets": sha256(data).hexdigest(),
@@ -373,8 +377,8 @@ def plan_import(paths: Sequence[str], options: ImportOptions, data: bytes) -> Pl
     """Plan the commits of a file's offsets in log dirs of one cluster. Reads only.
 
     Raises:
-        UsageError: the file is wrong, or not of these groups.
-        RefusedError: with all that stands in the way.
+        UsageError: the file is wrong, or is for other groups.
+        RefusedError: lists every obstacle.
         AccessError: something cannot be read.
     """
     given = _for_groups(parse_offsets(data, options.source), options)
@@ -389,7 +393,7 @@ def plan_import(paths: Sequence[str], options: ImportOptions, data: bytes) -> Pl
 def _for_groups(
     offsets: Sequence[FileOffset], options: ImportOptions
 ) -> list[tuple[str, FileOffset]]:
-    """Pair each offset with its group, and leave out those of others."""
+    """Pair each offset with its group, and leave out other groups."""
     wanted = options.groups
     if offsets[0].group is None:
         if len(wanted) != 1:
@@ -407,7 +411,7 @@ def _for_groups(
 
 
 class _Import:
-    """The plan of one call."""
+    """The plan of one run."""
 
     def __init__(
         self,
@@ -425,7 +429,7 @@ class _Import:
         self._log_dirs = [each for each in world.log_dirs if absolute_path(each.path) in targets]
 
     def plan(self, arguments: dict[str, Any]) -> PlannedImport:
-        """Judge, append, and put the steps together; `arguments`: of the plan."""
+        """Judge, append, and assemble the steps. `arguments` become the plan's."""
         world, options = self._world, self._options
         if not world.log.partitions:
             raise _no_topic(self._paths[0])
@@ -458,12 +462,12 @@ class _Import:
         notes = [*world.notes, *self._notes(judged.offsets, renewed)]
         return PlannedImport(plan, rows, tuple(dict.fromkeys(notes)))
 
-    # --- may it be
+    # --- checks
 
     def _knows_count(self) -> bool:
-        """Whether it is known how many partitions the topic has.
+        """Return whether the number of partitions of the topic is known.
 
-        Without metadata all of them have to be here, and each group where it belongs.
+        Without metadata all partitions must be given, with each group in its own partition.
         """
         log = self._world.log
         if log.partitions_count is not None:
@@ -489,7 +493,7 @@ class _Import:
         return home
 
     def _require(self, judged: Judged) -> None:
-        """Refuse with all that stands in the way at once, and the call that would work."""
+        """Refuse with all obstacles at once, and the command that would work."""
         lacking = [
             self._lacking(kind, _shortened(words)) for kind, words in judged.obstacles.items()
         ]
@@ -508,7 +512,7 @@ class _Import:
         require_given("", lacking)
 
     def _lacking(self, kind: ImportObstacle, why: str) -> Lacking:
-        """What it takes to go on."""
+        """Return an obstacle with the option or the step that overcomes it."""
         if kind is ImportObstacle.MEMBERS:
             meaning = "no consumer of these groups is at work"
             return Lacking(why, ("--consumers-are-stopped",), meaning)
@@ -527,7 +531,7 @@ class _Import:
         return Lacking(why, first=first)
 
     def _look_at_home(self, number: int) -> Iterator[Lacking]:
-        """Open a partition that is written to; gives what forbids it."""
+        """Open a partition for writing, and yield the obstacles."""
         log, image, options = self._world.log, self._world.image, self._options
         name = f"{GROUPS_TOPIC}-{number}"
         groups = dict.fromkeys(g for g, _ in self._given if self._home_of(g) == number)
@@ -555,10 +559,10 @@ class _Import:
             return
         self._homes[number] = home
 
-    # --- what is written
+    # --- writing
 
     def _append(self, written: Sequence[IncomingOffset], renewed: Sequence[GroupState]) -> None:
-        """Each group in a batch of its own, in each copy."""
+        """Append a batch for each group to each replica."""
         now_ms = self._world.moment.ms
         by_group: dict[str, list[IncomingOffset]] = {}
         for each in written:
@@ -598,7 +602,7 @@ class _Import:
         )
         return encode_offset_key(offset.key), encode_offset_value(value)
 
-    # --- what is told
+    # --- printing
 
     def _row(self, offset: IncomingOffset) -> ImportRow:
         reach = offset.reach

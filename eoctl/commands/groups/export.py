@@ -74,7 +74,7 @@ def export(
     return export_offsets(given_paths(paths, server_properties), wanted, output)
 
 
-# -- `groups export`: committed offsets as lines that Kafka's tool and `groups import` take
+# -- `groups export`: committed offsets as lines for Kafka's tool and for `groups import`
 
 
 KIND = "group_offset"
@@ -82,12 +82,12 @@ GLOB_CHARS = frozenset("*?[")
 
 
 class OffsetExportOptions(NamedTuple):
-    """What the command line says.
+    """The command line options.
 
     Attributes:
-        groups: names or globs; empty: all.
+        groups: names or globs, empty for all.
         topic: a name or a glob.
-        to: the file; None: standard output.
+        to: the file, None for standard output.
         has_group: lines have a group column.
     """
 
@@ -100,7 +100,7 @@ class OffsetExportOptions(NamedTuple):
 
 
 class ExportedOffset(NamedTuple):
-    """A row: a committed offset that counts."""
+    """The row of a committed offset that counts."""
 
     group: str
     topic: str
@@ -114,10 +114,10 @@ class ExportedOffset(NamedTuple):
 def open_chosen(
     paths: Sequence[str], options: OffsetExportOptions
 ) -> tuple[GroupWorld, list[ExportedOffset]]:
-    """Read the groups of log dirs, and choose those of the call and their offsets.
+    """Read the groups of log dirs, and return the selected committed offsets.
 
     Raises:
-        UsageError: as `GroupWorld`; or no group has such a name.
+        UsageError: as `GroupWorld`, or no group has such a name.
     """
     if not paths:
         raise UsageError("no LOG-DIR given", next_step="eoctl groups export LOG-DIR...")
@@ -174,7 +174,7 @@ def export_offsets(paths: Sequence[str], options: OffsetExportOptions, output: O
     """Export, and return the exit status.
 
     Raises:
-        UsageError, RefusedError, AccessError: as `open_chosen`; or the file cannot be made.
+        UsageError, RefusedError, AccessError: as `open_chosen`, or the file cannot be created.
     """
     require_writable(options.to, output)
     world, rows = open_chosen(paths, options)
@@ -197,12 +197,11 @@ class OffsetReport(NamedTuple):
 def give(
     report: OffsetReport, options: OffsetExportOptions, output: OutputFormat, notes: list[str]
 ) -> int:
-    """Write rows to the file, or print them; returns how many could not be said.
+    """Write rows to the file, or print them, and return how many could not be expressed.
 
     Raises:
-        UsageError: there is more than one group, and no column for them; or `--table` names no row
-            of these.
-        RefusedError, AccessError: the file cannot be made.
+        UsageError: there are several groups without a group column, or `--table` names no row here.
+        RefusedError, AccessError: the file cannot be created.
     """
     rows = report.rows
     groups = {each.group for each in rows}
@@ -244,7 +243,7 @@ def _csv_lines(rows: Iterable[Any], options: OffsetExportOptions) -> Iterator[st
 
 
 def _csv_table(report: OffsetReport, output: OutputFormat) -> str:
-    """Return what `--output csv` prints of a report."""
+    """Return the output of `--output csv` for a report."""
     from eoctl.csv_table import CsvTable
 
     table = CsvTable(look().table)
@@ -255,7 +254,7 @@ def _csv_table(report: OffsetReport, output: OutputFormat) -> str:
         row = {"kind": report.kind, **{name: getattr(each, name) for name in columns}}
         made.append(table.turned(json_text(row).encode() + b"\n"))
     made.append(table.end())
-    # Standard output has no row of this kind, and is not to say that there is none.
+    # Standard output has no row of this kind, and must not say that there is none.
     emit(Report(report.kind, (), ()), output)
     return b"".join(made).decode()
 
@@ -265,7 +264,7 @@ def _json_line(kind: str, row: dict[str, Any]) -> str:
 
 
 def require_writable(to: str | None, output: OutputFormat) -> None:
-    """Before the work begins."""
+    """Check the target before the work begins."""
     if to is None:
         return
     if output is OutputFormat.MSGPACK:
@@ -276,7 +275,7 @@ def require_writable(to: str | None, output: OutputFormat) -> None:
 
 
 def _save(path: str, data: bytes) -> None:
-    """Write a new file: one that is there may hold an earlier export."""
+    """Write a new file, because an existing file may hold an earlier export."""
     fs = fsio.FileSystem()
     private = FileAttributes(os.geteuid(), os.getegid(), 0o600)
     fsio.create_file(fs, path, data, private)

@@ -1,4 +1,4 @@
-"""`eoctl groups list`, `describe`: read, and change nothing."""
+"""`eoctl groups list` and `describe`, which change nothing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _world_of(
     return open_groups(given_paths(paths, server_properties), wanted)
 
 
-# -- `groups list` and `groups describe`: rows, and what they come to in a sentence
+# -- `groups list` and `groups describe`: rows and their summary
 
 
 OUTSIDE = (OffsetPlace.BELOW_START, OffsetPlace.BEYOND_END)
@@ -114,12 +114,12 @@ class GroupRow(NamedTuple):
     """A group.
 
     Attributes:
-        state: that it has once a broker has loaded it; None: not known.
-        offsets_count: of partitions that it has committed; those that count.
-        pending_count: committed in a transaction that is open.
-        lag_offsets: from there to the ends of the logs; None: a log is not here.
-        outside_count: offsets that are not in their log any more.
-        no_log_count: offsets whose log is not here.
+        state: its state once a broker has loaded it, None if unknown.
+        offsets_count: the partitions with a committed offset that counts.
+        pending_count: offsets committed in an open transaction.
+        lag_offsets: from there to the ends of the logs, None if a log is not given.
+        outside_count: offsets that are outside their log.
+        no_log_count: offsets whose log is not given.
         expired_count: offsets that a broker deletes soon after its start.
     """
 
@@ -141,13 +141,13 @@ class GroupRow(NamedTuple):
 
 
 class OffsetRow(NamedTuple):
-    """A partition that a group has committed an offset of, or that a member has.
+    """A partition of a group: with a committed offset, or assigned to a member.
 
     Attributes:
-        status: `committed`, `pending` (its transaction is open: it does not count yet), `none`.
+        status: `committed`, `pending` (in an open transaction, so it does not count), `none`.
         lag_offsets: from the committed offset to the log end.
-        place: where the committed offset lies (`OffsetPlace`).
-        record_offset: of the commit, in the coordinator's partition.
+        place: the place of the committed offset (`OffsetPlace`).
+        record_offset: the offset of the commit record, in the coordinator's partition.
     """
 
     group: str
@@ -175,7 +175,7 @@ class OffsetRow(NamedTuple):
 
 
 class MemberRow(NamedTuple):
-    """A member, with what it has."""
+    """A member, with its partitions."""
 
     group: str
     member_id: str
@@ -244,7 +244,7 @@ def _group_row(world: GroupWorld, group: GroupState, commits: Sequence[GroupComm
 
 
 def list_lines(world: GroupWorld, rows: Sequence[GroupRow]) -> Iterator[str]:
-    """Say what it comes to, and the next call."""
+    """Yield a summary, and the next command."""
     if not rows:
         yield "no group has committed an offset here, as far as it was read"
         return
@@ -381,7 +381,7 @@ def member_rows(world: GroupWorld) -> list[MemberRow]:
 
 
 def describe_lines(world: GroupWorld, rows: Sequence[OffsetRow]) -> Iterator[str]:
-    """Say what it comes to, and the next call."""
+    """Yield a summary, and the next command."""
     counting = [each for each in rows if each.status == "committed"]
     outside = [each for each in counting if each.place in OUTSIDE]
     unknown = [each for each in counting if each.place == OffsetPlace.NO_LOG]

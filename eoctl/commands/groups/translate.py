@@ -1,4 +1,4 @@
-"""`eoctl groups translate`: where the groups of a source go on in its copy."""
+"""`eoctl groups translate`: the offsets in a copy at which the groups of a source continue."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def translate(
     now: Now = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Give the committed offsets as those of a copy: each group goes on where it was."""
+    """Print the committed offsets for a copy: each group continues where it was."""
     from eoctl.commands.groups.export import OffsetExportOptions
 
     wanted = OffsetExportOptions(
@@ -79,7 +79,7 @@ def translate(
     return translate_offsets(given_paths(paths, server_properties), chosen, output)
 
 
-# -- `groups translate`: committed offsets of a source as those of its copy, by its session
+# -- `groups translate`: committed offsets of a source, as offsets of its copy by its session
 
 
 TOLD = 5
@@ -90,8 +90,8 @@ class TranslatedOffset(NamedTuple):
 
     Attributes:
         exactness: `exact`, `rounded-down`, or `begins-later`.
-        source_offset: what it is made of, in `source_topic`.
-        reason: why it is not exact.
+        source_offset: the committed offset in `source_topic`.
+        reason: the reason for an inexact offset.
     """
 
     group: str
@@ -112,12 +112,12 @@ COLUMNS = Columns(TranslatedOffset._fields, answers=(
 
 
 class TranslateOptions(NamedTuple):
-    """What the command line says.
+    """The command line options.
 
     Attributes:
         copy_dir: the log dir with the copies.
-        sessions: files, or directories of them; empty: those beside it.
-        export: which offsets, and where they go.
+        sessions: files, or directories of them. Empty: the sessions next to the log dir.
+        export: the wanted offsets, and the target.
     """
 
     copy_dir: str
@@ -128,7 +128,7 @@ class TranslateOptions(NamedTuple):
 class _Copied(NamedTuple):
     """A partition of the source with its copy."""
 
-    path: str  # of the session
+    path: str  # session path
     session: CopySession
     source: str
     copy: Partition
@@ -138,8 +138,8 @@ def translate_offsets(paths: Sequence[str], options: TranslateOptions, output: O
     """Translate, and return the exit status.
 
     Raises:
-        UsageError, RefusedError, AccessError: as `groups export`; a session cannot be read; or a
-            partition was copied into several.
+        UsageError, RefusedError, AccessError: as `groups export`. Also if a session cannot be read,
+            or a partition was copied into several.
     """
     require_writable(options.export.to, output)
     world, rows = open_chosen(paths, options.export)
@@ -191,7 +191,7 @@ def _row(
     )
 
 
-# --- which partition was copied where
+# --- the copy of each partition
 
 
 def _pair(world: GroupWorld, options: TranslateOptions) -> dict[TopicPartition, _Copied]:
@@ -235,7 +235,7 @@ def _session_paths(options: TranslateOptions) -> list[str]:
 
 
 def _copied(path: str, session: CopySession, world: GroupWorld, around: LogDir) -> _Copied | None:
-    """The two directories of a session; None: it is one of other partitions."""
+    """Return the two directories of a session, or None if it is for other partitions."""
     copy = _live(around, session.destination)
     reach = world.places.of(TopicPartition(session.source.topic, session.source.partition))
     if copy is None or reach is None:
@@ -265,7 +265,7 @@ def _translated(
     return translate_offset(session, destination, source, offsets)
 
 
-# --- what is told
+# --- printing
 
 
 def _tell(

@@ -1,4 +1,4 @@
-"""What all of `eoctl groups` stands on: the groups of one cluster, its logs, the clock."""
+"""The basis of `eoctl groups`: the groups of one cluster, its logs, the clock."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ VERIFIED = f"verified: headers, checksums and records of {GROUPS_TOPIC}; of othe
 
 
 class WantedGroups(NamedTuple):
-    """What the command line says.
+    """The command line options.
 
     Attributes:
-        groups, topics: only these; empty: all.
-        now: the clock for what expires.
+        groups, topics: only these, empty for all.
+        now: the clock for expiry.
     """
 
     groups: tuple[str, ...] = ()
@@ -40,21 +40,21 @@ class WantedGroups(NamedTuple):
 
 
 class GroupWorld:
-    """The groups of the log dirs of a call.
+    """The groups of the given log dirs.
 
     Attributes:
-        log: what the coordinators know.
-        places: the logs that offsets were committed of.
-        commits: of each chosen group, in the order of their names.
+        log: the state of the coordinators.
+        places: the logs of the committed offsets.
+        commits: the commits of each chosen group, ordered by group name.
         moment: the clock.
-        notes: what a person should know; grows while logs are looked at.
+        notes: sentences for people, which grow as logs are read.
     """
 
     def __init__(self, paths: Sequence[str], options: WantedGroups) -> None:
         """Read the whole of `__consumer_offsets`.
 
         Raises:
-            UsageError: no log dir, several clusters, or a group that is not there.
+            UsageError: no log dir, several clusters, or an unknown group.
             AccessError, NotKafkaError: a path cannot be read.
         """
         self.options = options
@@ -103,7 +103,7 @@ class GroupWorld:
             )
 
     def _chosen(self, paths: Sequence[str]) -> dict[str, list[GroupCommit]]:
-        """The groups that were asked for, and of them the topics."""
+        """Return the commits of the selected groups, for the selected topics."""
         topics = self.options.topics
         known = {
             name: [each for each in commits if not topics or each.key.topic in topics]
@@ -126,7 +126,7 @@ class GroupWorld:
         return {name: known[name] for name in sorted({*wanted} & {*known})}
 
     def group(self, name: str) -> GroupState:
-        """Return what is recorded of a group that is there."""
+        """Return the recorded state of an existing group."""
         return self.log.groups[name]
 
     def _tell(self, problems: Iterable[EoctlError]) -> None:
@@ -137,25 +137,25 @@ class GroupWorld:
         self.notes += first_of(list(dict.fromkeys(map(str, problems))), "problems")
 
     def tell_places(self) -> None:
-        """Say what could not be read of the logs that were looked at."""
+        """Add notes on unreadable parts of the logs that were read."""
         problems, self.places.problems = self.places.problems, []
         self._tell(problems)
 
     @property
     def status(self) -> int:
-        """Exit status, as far as reading goes."""
+        """The exit status by the parts read so far."""
         if self.is_corrupt:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self.is_unreadable or self._is_lacking else EXIT_OK
 
-    # --- what a start of the broker deletes
+    # --- offsets that a start of the broker deletes
 
     def is_expired(self, commit: GroupCommit) -> bool:
-        """Whether a broker of today deletes it soon after its start."""
+        """Return whether a current broker deletes an offset soon after its start."""
         return is_expired(self.group(commit.key.group), commit, self.moment.ms)
 
     def tell_expired(self) -> None:
-        """Say how many of the chosen offsets that is."""
+        """Add a note with the number of chosen offsets that expire."""
         found = [
             each for commits in self.commits.values() for each in commits if self.is_expired(each)
         ]
@@ -169,7 +169,7 @@ class GroupWorld:
 
 
 def open_groups(paths: Sequence[str], options: WantedGroups) -> GroupWorld:
-    """Read the groups behind the paths. Raises as `GroupWorld`."""
+    """Read the groups of the paths. Raises as `GroupWorld`."""
     if not paths:
         raise UsageError("no LOG-DIR given", next_step="eoctl groups list LOG-DIR...")
     return GroupWorld(paths, options)

@@ -1,4 +1,4 @@
-"""From a call to the rows of a report: what `eoctl.report` draws as a page and as pictures.
+"""The rows of a report, which `eoctl.report` draws as a page and as pictures.
 
 From the entry down: audited, gather, around, partitions, calls.
 """

@@ -1,6 +1,6 @@
-"""What lies around partitions: coordinators, groups, copies, what became of the cluster.
+"""Data beyond the partitions: coordinators, groups, replicas, and changes of the cluster.
 
-What is not there is not asked for, and the modules that would read it are not loaded.
+Absent data is not read, and the modules that would read it are not loaded.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from storage.formats.transaction_state import TransactionState
 
 
-MAX_STATES = 2000  # of a transactional id: the newest
-MAX_CHANGES = 20_000  # of a cluster: the newest
+MAX_STATES = 2000  # the newest, per transactional id
+MAX_CHANGES = 20_000  # the newest, of a cluster
 FORGOTTEN = "forgotten"
-EPOCH_BUMPS = 2  # the transaction version whose ends raise the epoch (TXN-7)
+EPOCH_BUMPS = 2  # transaction version whose ends raise the epoch (TXN-7)
 MEMORY_BYTES = 64 << 20
 
 
@@ -48,14 +48,14 @@ MEMORY_BYTES = 64 << 20
 
 
 class StatesSeen:
-    """The states of transactional ids, record by record; of each id the newest MAX_STATES."""
+    """The newest MAX_STATES states of each transactional id, record by record."""
 
     def __init__(self) -> None:
         self._states: dict[str, deque[IdRecord]] = {}
         self.dropped_count = 0
 
     def add(self, record: IdRecord) -> None:
-        """Take a record; one of a second copy of the partition is passed over."""
+        """Take a record. A record from a second replica of the partition is skipped."""
         known = self._states.setdefault(record.transactional_id, deque(maxlen=MAX_STATES))
         if known and known[-1].partition == record.partition and known[-1].offset >= record.offset:
             return
@@ -63,7 +63,7 @@ class StatesSeen:
         known.append(record)
 
     def rows(self, request: ReportRequest) -> Iterator[StateMark]:
-        """Give a row for each, by id and offset."""
+        """Yield a row for each state, by id and offset."""
         for name in sorted(self._states):
             if request.transactional_ids and name not in request.transactional_ids:
                 continue
@@ -114,9 +114,10 @@ def _due_ms(state: TransactionState) -> int | None:
 
 
 def _event(before: TransactionState, state: TransactionState) -> str:
-    """What has happened between two records of an id, where that is more than its next state.
+    """Return the event between two records of an id, "" if the next state says it.
 
-    With transaction version 2 each end raises the epoch, whoever has asked for it.
+    With transaction version 2 each end raises the epoch, whether the producer or the coordinator
+    requested it.
     """
     if state.producer_id != before.producer_id:
         return "another producer id"
@@ -127,7 +128,7 @@ def _event(before: TransactionState, state: TransactionState) -> str:
         due_ms = _due_ms(before)
         if due_ms is not None and state.last_update_timestamp_ms >= due_ms:
             return "timed out: aborted by the coordinator"
-        # What the coordinator writes itself says version 2, whatever the client has.
+        # The coordinator's own records have version 2, whatever the client's version is.
         return "" if before.client_transaction_version >= EPOCH_BUMPS else "fenced: aborted"
     if status == TransactionStatus.PREPARE_COMMIT:
         return ""
@@ -140,7 +141,7 @@ def _event(before: TransactionState, state: TransactionState) -> str:
 def duplicate_rows(
     selected: Sequence[Selected], kinds: Iterable[DuplicateKind], request: ReportRequest
 ) -> tuple[list[DuplicateMark], list[str]]:
-    """Find what is there twice in some directories. Reads them again."""
+    """Find duplicate records in some directories. Reads them again."""
     from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
     from recovery.duplicates.spill import spill_space
 
@@ -178,7 +179,7 @@ def duplicate_rows(
 
 
 def commit_rows(found: Discovery, request: ReportRequest) -> tuple[list[CommitMark], list[str]]:
-    """Read the groups, where `__consumer_offsets` is among what was given."""
+    """Read the groups, if `__consumer_offsets` is among the given paths."""
     if not any(each.partition.name.topic == GROUPS_TOPIC for each in found.selected):
         return [], [f"groups: no {GROUPS_TOPIC} was given"]
     from eoctl.commands.groups.look import offset_rows
@@ -214,11 +215,11 @@ def commit_rows(found: Discovery, request: ReportRequest) -> tuple[list[CommitMa
     return commits, [f"groups: {each}" for each in world.notes]
 
 
-# --- copies ---------------------------------------------------------------------------------------
+# --- replicas -------------------------------------------------------------------------------------
 
 
 class Copies(NamedTuple):
-    """The copies of partitions that several nodes have, and how they compare."""
+    """The replicas of partitions on several nodes, and their comparison."""
 
     replicas: list[ReplicaMark]
     comparisons: list[ComparisonMark]
@@ -226,7 +227,7 @@ class Copies(NamedTuple):
 
 
 def copies_of(found: Discovery, request: ReportRequest, moment: Now) -> Copies:
-    """Compare the copies of each partition. Reads them again."""
+    """Compare the replicas of each partition. Reads them again."""
     groups: dict[tuple[str, int], list[str]] = {}
     for each in found.selected:
         name = each.partition.name
@@ -284,7 +285,7 @@ def copies_of(found: Discovery, request: ReportRequest, moment: Now) -> Copies:
 
 
 def brokers_of(selected: Iterable[Selected]) -> dict[str, int | None]:
-    """The node of each directory, as far as it is known."""
+    """Return the node of each directory, None if unknown."""
     return {each.partition.path: node_id_of(each) for each in selected}
 
 
@@ -292,7 +293,7 @@ def brokers_of(selected: Iterable[Selected]) -> dict[str, int | None]:
 
 
 def change_rows(found: Discovery, request: ReportRequest) -> tuple[list[ChangeMark], list[str]]:
-    """Read what became of the cluster, of the metadata that reach furthest."""
+    """Read the changes of the cluster, from the metadata that reach furthest."""
     sources: list[Partition] = []
     for each in found.selected:
         if each.partition.name.topic == METADATA_TOPIC:

@@ -1,4 +1,4 @@
-"""Pictures on a terminal, and a report whose timelines an audit has read."""
+"""Pictures on a terminal, and a report with the timelines of an audit."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 # -- pictures on a terminal: `eoctl describe --picture` and `eoctl txn list --picture`
 #
-# They are drawn from the rows of a report. Everything is read as by a check, so that what is
-# wrong is in the picture; and the exit status is that of the check.
+# They are drawn from the rows of a report. Everything is read as by a check, so that the picture
+# shows errors, and the exit status is the check's.
 
 
 MAX_LANES = 40
@@ -48,7 +48,7 @@ MAX_LANES = 40
 def show_offsets(
     request: ReportRequest, output: OutputFormat, max_lanes: int | None, *, is_picture: bool
 ) -> int:
-    """Draw partitions by offset; returns the exit status. Raises UsageError, and as `gather`."""
+    """Draw partitions by offset, and return the exit status. Raises UsageError, and as `gather`."""
     from eoctl.report.offsets_picture import draw_offsets
 
     model, canvas = _begun(request, output, is_picture=is_picture)
@@ -64,7 +64,7 @@ def show_transactions(
     is_picture: bool,
     is_all: bool,
 ) -> int:
-    """Draw transactions by time; returns the exit status. Raises UsageError, and as `gather`."""
+    """Draw transactions by time, and return the exit status. Raises UsageError, and as `gather`."""
     from eoctl.report.transactions_picture import draw_transactions
 
     model, canvas = _begun(request, output, is_picture=is_picture)
@@ -75,7 +75,7 @@ def show_transactions(
 def _begun(
     request: ReportRequest, output: OutputFormat, *, is_picture: bool
 ) -> tuple[Model, Canvas]:
-    """See that a picture can be given, and read what it shows."""
+    """Check that a picture is possible, and read its rows."""
     if not is_picture:
         raise UsageError("--max-lanes goes with --picture")
     if output is not OutputFormat.TEXT:
@@ -98,26 +98,26 @@ def _shown(canvas: Canvas, model: Model) -> int:
     return model.status
 
 
-# -- a report whose timelines an audit has read, on this machine's processes or on Spark
+# -- a report with timelines of an audit, made by processes on this machine or by Spark
 #
-# Everything else is as `eoctl report` has it: each directory is checked, where the audit's work is
-# done, and what lies around the directories is read here. So both give the same page.
+# Everything else is as in `eoctl report`. Each directory is checked by the engine of the audit, and
+# data beyond the directories is read here. So both give the same page.
 #
-# So the `.log` files are read twice, by the audit and by the check. An audit cuts segments into
-# pieces that know nothing of each other, whose summaries are put together; a check goes through a
-# partition in order, since most of its rules compare with what was before. One pass for both
-# would be a second way to check.
+# So the `.log` files are read twice, by the audit and by the check. An audit splits segments into
+# independent pieces and joins their summaries. A check reads a partition in order, since most of
+# its rules compare with earlier batches. One pass for both would need a second implementation of
+# the check.
 
 
 TOLD_COUNT = 3
 
 
 class AuditedRun(LookRun):
-    """Checks directories where the audit was done, and takes the timelines from it.
+    """A check by the engine of the audit, with the audit's timelines.
 
     Attributes:
         timelines: by directory, as an absolute path.
-        engine: None: processes of this machine, as many as the call of a check would have.
+        engine: None for processes of this machine, as many as a check would use.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -127,31 +127,31 @@ class AuditedRun(LookRun):
         self._job_of = {each.selected.partition.path: each for each in self.jobs}
 
     def reader(self) -> Callable[..., PartitionLook]:
-        """Return what checks a partition, and leaves the timeline out."""
+        """Return the function that checks a partition without a timeline."""
         return look_without_timeline
 
     def starts(self) -> dict[str, TimelineStart]:
-        """Return what the timelines of the directories begin with, by absolute path."""
+        """Return the starts of the directories' timelines, by absolute path."""
         found = {}
         for job in self.jobs:
             try:
                 partition = Partition.of(job.selected, job.image)
             except EoctlError:
-                continue  # the check tells of it
+                continue  # the check reports it
             log_start = partition.local_log_start_offset or 0
             found[_absolute(partition.path)] = TimelineStart(log_start, max_bins=self.most_bins())
         return found
 
     def is_apart(self, jobs_count: int, partitions_count: int) -> bool:
-        """On Spark always."""
+        """Return whether other processes read the partitions, as on Spark always."""
         return self.engine is not None or super().is_apart(jobs_count, partitions_count)
 
     def arriving(self, jobs: Sequence[CheckJob], jobs_count: int) -> Iterator[tuple[int, Any]]:
-        """Check directories on Spark, if the audit was made there."""
+        """Check directories on Spark, if the audit ran there."""
         if self.engine is None:
             yield from super().arriving(jobs, jobs_count)
             return
-        # What is known of a cluster goes along once, and not with each directory.
+        # The metadata of a cluster are sent once, not with each directory.
         images: list[ClusterImage | None] = []
         numbered = []
         for job in jobs:
@@ -162,7 +162,7 @@ class AuditedRun(LookRun):
         yield from self.engine.map(partial(look_with_image, tuple(images)), numbered)
 
     def arrived(self, found: Any) -> CheckResult:
-        """Put check and timeline together; what the audit could not be sent is read here."""
+        """Join check and timeline. A directory without an audited timeline is read here."""
         path = found.check.row.path
         timeline = self.timelines.get(_absolute(path))
         if timeline is None:
@@ -173,18 +173,18 @@ class AuditedRun(LookRun):
 
 
 class AuditedReport:
-    """The page that an audit makes beside its own reports.
+    """The page that an audit makes in addition to its own reports.
 
     Attributes:
         starts: see `AuditedRun.starts`.
     """
 
     def __init__(self, request: ReportRequest) -> None:
-        """See that the page may be written, and find what it is about.
+        """Check that the page can be written, and find its directories.
 
         Raises:
-            UsageError: nothing is there, or it lies behind a URI.
-            RefusedError, AccessError: the page cannot be written, or nothing be read.
+            UsageError: there is no directory, or it lies behind a URI.
+            RefusedError, AccessError: the page cannot be written, or no directory can be read.
         """
         assert request.to is not None
         require_target(request.to, is_forced=request.is_forced, option="--report-html")
@@ -193,7 +193,7 @@ class AuditedReport:
         self.starts = self._gathering.run.starts()
 
     def write(self, result: AuditResult, engine: EngineRun) -> None:
-        """Write the page of what an audit has read."""
+        """Write the page of an audit."""
         run, request = self._gathering.run, self._request
         timelines = ((each.place.directory, each.timeline()) for each in result.audited)
         run.timelines = {
@@ -209,7 +209,7 @@ class AuditedReport:
 
 
 def _with_unread(model: Model, result: AuditResult) -> Model:
-    """Say at the top what the audit could not read, though the check could."""
+    """Add a verdict on parts that the audit could not read, though the check could."""
     told = {_absolute(each.path) for each in model.partitions if each.unreadable}
     unread = [
         each.place.directory
@@ -231,7 +231,7 @@ def _with_unread(model: Model, result: AuditResult) -> Model:
 
 
 def _local(paths: Iterable[str]) -> Iterator[str]:
-    """Local paths without wildcards, as a shell would give them."""
+    """Yield local paths with wildcards expanded, as a shell does."""
     for given in paths:
         path: str | None = given
         if is_uri(given):
@@ -249,17 +249,17 @@ def _local(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _is_wanted(path: str) -> bool:
-    """Whether it is a log dir, a partition or a file of one: others a wildcard passes over."""
+    """Return whether a path is a log dir, a partition or its file. A wildcard skips others."""
     try:
         discover([path])
     except UsageError:
         return False
     except EoctlError:
-        return True  # it is told of where it is read
+        return True  # the error is reported by the read
     return True
 
 
 def _absolute(path: str) -> str:
-    """As an audit lists it: links are kept."""
+    """Return an absolute path in an audit's form, which keeps links."""
     there = Path(path)
     return os.path.realpath(path) if ".." in there.parts else str(there.absolute())

@@ -1,4 +1,4 @@
-"""What a call of `eoctl report` asks for."""
+"""The options of `eoctl report`, and the commands in its rows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class ReportRequest(NamedTuple):
-    """The options of a call, as given.
+    """The options as given.
 
     Attributes:
-        from_ms, to_ms: only what was then, both included; None: from the beginning, to the end.
-        transactional_ids: only transactions of these; empty: all.
-        max_lanes: of each kind that the page draws.
+        from_ms, to_ms: the time range, both included. None is open.
+        transactional_ids: only transactions of these, empty for all.
+        max_lanes: the limit for each kind of lane on the page.
         is_picture: for a terminal: only partitions and their transactions, in the one pass.
-        draws_only: rows of volume that the page does not draw are not made: nobody sees them.
-        redacts: names become pseudonyms; `key_file`: what they are made with.
+        draws_only: skip rows of volume that the page does not draw.
+        redacts: names become pseudonyms, made with `key_file`.
     """
 
     paths: Sequence[str]
@@ -47,7 +47,7 @@ class ReportRequest(NamedTuple):
     draws_only: bool = False
 
     def is_within(self, first_ms: int | None, last_ms: int | None) -> bool:
-        """Whether what happened between two times is asked for; what has no time is."""
+        """Return whether two times overlap the wanted range. Data without a time always does."""
         if first_ms is None or first_ms < 0:
             first_ms = last_ms
         if last_ms is None or last_ms < 0:
@@ -59,61 +59,61 @@ class ReportRequest(NamedTuple):
         return not (is_early or is_late)
 
 
-# -- calls to paste: each shows, or puts right, what a row of a report tells of
+# -- commands to paste: each shows, or corrects, the subject of a row
 
 
 def locate(path: str, offset: int) -> str:
-    """Where an offset lies."""
+    """Return the command that locates an offset."""
     return call_text(["eoctl", "locate", as_argument(path), "--offset", str(offset)])
 
 
 def check(path: str) -> str:
-    """What is wrong there."""
+    """Return the command that checks a path."""
     return call_text(["eoctl", "check", as_argument(path)])
 
 
 def duplicates(path: str, kind: str) -> str:
-    """What is there twice."""
+    """Return the command that finds duplicate records."""
     return call_text(["eoctl", "duplicates", as_argument(path), "--kind", kind])
 
 
 def transaction(path: str, producer_id: int, request: ReportRequest) -> str:
-    """The transactions of a producer in a partition, and what its coordinator knows."""
+    """Return the command for a producer's transactions in a partition and its coordinator."""
     return _transaction(path, producer_id, tuple(_cluster(request)))
 
 
-@lru_cache(maxsize=4096)  # a producer has very many transactions
+@lru_cache(maxsize=4096)  # a producer may have very many transactions
 def _transaction(path: str, producer_id: int, cluster: tuple[str, ...]) -> str:
     words = ["eoctl", "txn", "describe", as_argument(path), "--producer-id", str(producer_id)]
     return call_text([*words, *cluster])
 
 
 def transactions(path: str, request: ReportRequest) -> str:
-    """All transactions of a partition."""
+    """Return the command for all transactions of a partition."""
     return call_text(["eoctl", "txn", "list", as_argument(path), "--all", *_cluster(request)])
 
 
 def torn(request: ReportRequest) -> str:
-    """Transactions whose partitions contradict each other."""
+    """Return the command for transactions whose partitions contradict each other."""
     words = ["eoctl", "txn", "torn", *map(as_argument, request.paths), *_cluster(request)]
     return call_text([*words, *(() if request.now is None else ("--now", request.now))])
 
 
 def transactional_id(name: str, request: ReportRequest) -> str:
-    """What the coordinator knows of an id."""
+    """Return the command for the coordinator's state of an id."""
     words = ["eoctl", "txn", "describe", *map(as_argument, request.paths)]
     return call_text([*words, "--transactional-id", name, *_cluster(request)])
 
 
 def group(name: str, request: ReportRequest) -> str:
-    """The committed offsets of a group."""
+    """Return the command for the committed offsets of a group."""
     words = ["eoctl", "groups", "describe", *map(as_argument, request.paths), "--group", name]
     metadata = () if request.metadata_dir is None else ("--metadata-dir", request.metadata_dir)
     return call_text([*words, *metadata])
 
 
 def compare(paths: list[str]) -> str:
-    """Where copies part."""
+    """Return the command that compares replicas."""
     return call_text(["eoctl", "replicas", "compare", *map(as_argument, paths)])
 
 

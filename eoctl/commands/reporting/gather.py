@@ -1,4 +1,4 @@
-"""From a call to the rows of its report: partitions are read once, by a check that keeps more."""
+"""The rows of a report: partitions are read once, by a check that keeps more data."""
 
 from __future__ import annotations
 
@@ -69,15 +69,14 @@ if TYPE_CHECKING:
 DIGEST_DIGITS = 16
 
 
-# -- transactions whose partitions contradict each other: found where the timelines leave room for
-#    it
+# -- transactions whose partitions contradict each other, in the partitions that may have any
 #
-# `eoctl txn torn` reads all logs again for it. A page is made in one pass: here only the
-# partitions are read again in which a producer is at work that is in another one, too, and has
-# something open, or an epoch that one of its logs commits and one aborts.
+# `eoctl txn torn` reads all logs again. A page is made in one pass, so only some partitions are
+# read again here. They have a producer that is also in another partition. It also has an open
+# transaction, or an epoch that one log commits and another log aborts.
 
 
-# What a check finds of a batch, or a marker, that is late: of an older epoch, an older coordinator.
+# Findings of a check about late batches and markers: of an older epoch, of an older coordinator.
 LATE_DATA, OLD_MARKER = "PRD-3", "PRD-5"
 
 
@@ -87,7 +86,7 @@ def torn_marks(
     selected: Mapping[str, Selected],
     request: ReportRequest,
 ) -> list[TornMark]:
-    """Find them, as `eoctl txn torn` does."""
+    """Find torn transactions, as `eoctl txn torn` does."""
     live = {path: each for path, each in stories.items() if _is_live(selected[path])}
     producer_ids = _doubtful_producers(live.values())
     wanted = {
@@ -95,13 +94,13 @@ def torn_marks(
         for path, each in live.items()
         if LATE_DATA in _found(each) or producer_ids & _at_work(each)
     }
-    # Of several copies of a partition the one that reaches furthest counts: all of them are read.
+    # The replica that reaches furthest counts, so all replicas of a partition are read.
     names = {_name(stories[path]) for path in wanted}
     paths = [path for path, each in live.items() if _name(each) in names]
     old = {path for path, each in live.items() if OLD_MARKER in _found(each)}
     notes = list(world.notes)
     rows = torn_rows(world, paths, old_in=old)
-    world.notes[:] = notes  # a report has told how it reads
+    world.notes[:] = notes  # the report has its own notes on reading
     places = {f"{each.look.check.row.topic}-{each.look.check.row.partition}": path
               for path, each in reversed(live.items())}  # fmt: skip
     command = calls.torn(request)
@@ -133,11 +132,11 @@ def _found(story: PartitionStory) -> set[str]:
 
 
 def _doubtful_producers(stories: Collection[PartitionStory]) -> set[int]:
-    """Those that are in several partitions, and in one of them did more than commit.
+    """Return producers in several partitions that did more than commit in a partition.
 
-    A marker that ended nothing has no outcome: of whom its epoch is cannot be told without data.
-    Aborts are told from other transactions by epochs that are no other's. Where a log is damaged,
-    what an audit counts of it may be another epoch: there all such aborts are held against it.
+    A marker that ended nothing has no outcome: its epoch cannot be attributed without data. An
+    abort is identified by an epoch that no other transaction has. In a damaged log an audit may
+    count another epoch, so all such aborts there are doubtful.
     """
     seen: dict[int, set[tuple[str, int]]] = {}
     doubtful: set[int] = set()
@@ -154,7 +153,7 @@ def _doubtful_producers(stories: Collection[PartitionStory]) -> set[int]:
 
 
 def _at_work(story: PartitionStory) -> set[int]:
-    """Producers with transactions, or what is left of them."""
+    """Return producers with transactions, or with remains of transactions."""
     producers = story.look.timeline.producers
     has = producers["transactional_batches"] > 0
     edges = story.look.timeline.spans.edges
@@ -162,33 +161,33 @@ def _at_work(story: PartitionStory) -> set[int]:
 
 
 def _below_log_start(story: PartitionStory) -> set[int]:
-    """Whose data the log still has of before its start: timelines do not tell how that ended."""
+    """Return producers with data before the log start, whose end is not in the timelines."""
     start, producers = story.look.facts.local_log_start_offset, story.look.timeline.producers
     is_below = (producers["transactional_batches"] > 0) & (producers["first_offset"] < (start or 0))
     return {*producers["producer_id"][is_below].tolist()}
 
 
 def _raising(aborted: object) -> Sequence[int]:
-    """Whose aborts raised the epoch: all others may be of another transaction of that epoch."""
+    """Return producers whose aborts raised the epoch. Other aborts may share their epoch."""
     return aborted["producer_id"][aborted["marker"]["epoch"] > aborted["data"]["epoch"]].tolist()  # type: ignore[index,no-any-return]
 
 
 # -- gather
 
 
-WIDE = 100_000  # columns of a page, on which no sentence is cut
+WIDE = 100_000  # columns of a page, where no sentence is shortened
 NEXT = "Next"
 RANKS = ("ok", "warning", "error", "error")
 TITLE = "eoctl report"
 TOLD_COUNT = 3
-MAX_BINS = 50_000  # of an axis, of all partitions together
+MAX_BINS = 50_000  # of an axis, for all partitions together
 LEAST_BINS = 24
 TORN_WHY = "in which partitions a transaction ended otherwise"
 PARTED = frozenset(map(str, (Likeness.DIVERGED, Likeness.DISJOINT, Likeness.UNKNOWN)))
 
 
 class _Around(NamedTuple):
-    """What lies around the partitions, or takes reading them again."""
+    """Data beyond the partitions, or data that takes another read of them."""
 
     torn: Sequence[TornMark]
     duplicates: Sequence[DuplicateMark]
@@ -201,7 +200,7 @@ _NOTHING_AROUND = _Around(torn=(), duplicates=(), commits=(), copies=Copies([], 
 
 
 class LookRun(CheckRun):
-    """A check that keeps the timelines of what it reads.
+    """A check that keeps the timelines of the logs it reads.
 
     Attributes:
         looks: by directory, in the order of the check.
@@ -213,11 +212,11 @@ class LookRun(CheckRun):
         self.read = self.reader()
 
     def reader(self) -> Callable[..., PartitionLook]:
-        """Return what reads a partition."""
+        """Return the function that reads a partition."""
         return partial(look_at_one, max_bins=self.most_bins())
 
     def most_bins(self) -> int:
-        """Of each axis of a partition."""
+        """Return the limit for each axis of a partition."""
         return max(MAX_BINS // max(len(self.jobs), 1), LEAST_BINS)
 
     def arrived(self, found: Any) -> CheckResult:
@@ -231,24 +230,24 @@ Run = TypeVar("Run", bound=LookRun)
 
 
 def gather(request: ReportRequest) -> Model:
-    """Read everything, and make rows of it.
+    """Read everything, and return it as rows.
 
     Raises:
-        UsageError: nothing is there of what was asked for.
+        UsageError: nothing matches the options.
         AccessError, NotKafkaError: a path cannot be read at all.
     """
     return ReportGathering(request, LookRun).model()
 
 
 class ReportGathering(Generic[Run]):
-    """Reads what a report is made of, step by step.
+    """A gathering of the data of a report, step by step.
 
     Attributes:
-        run: the check of the directories; it may be told more before `model`.
+        run: the check of the directories. It can be extended before `model`.
     """
 
     def __init__(self, request: ReportRequest, kind: type[Run]) -> None:
-        """Find what there is to read. Raises as `gather`."""
+        """Find the data to read. Raises as `gather`."""
         if not request.is_picture:
             tell_utc()
         self._request = request
@@ -270,13 +269,13 @@ class ReportGathering(Generic[Run]):
             max_timeout_ms=request.max_timeout_ms,
         )
         self._states = StatesSeen()
-        # Before the partitions: what has ended meanwhile would look forgotten otherwise.
+        # Before the partitions: a transaction that ends in between would look forgotten otherwise.
         self._world = TxnWorld(self.run.found, self._options, self._states.add)
         self._selected = {each.partition.path: each for each in self.run.found.selected}
         self._notes: list[str] = []
 
     def model(self) -> Model:
-        """Read, and make the rows."""
+        """Read, and return the rows."""
         run, request, world = self.run, self._request, self._world
         for _ in run.findings():
             pass
@@ -335,7 +334,7 @@ class ReportGathering(Generic[Run]):
         )
 
     def _drawn(self, model: Model, stories: list[PartitionStory]) -> list[PartitionStory]:
-        """Return those whose volume anybody will see."""
+        """Return the partitions whose volume is drawn."""
         if not self._request.draws_only or len(stories) <= self._request.max_lanes:
             return stories
         ranked = ranked_partitions(model)[: self._request.max_lanes]
@@ -354,7 +353,7 @@ class ReportGathering(Generic[Run]):
             torn=torn, duplicates=duplicates, commits=commits, copies=copies, changes=changes
         )
 
-    # --- transactions, and whose they are
+    # --- transactions and their owners
 
     def _is_live(self, path: str) -> bool:
         name = self._selected[path].partition.name
@@ -388,7 +387,7 @@ class ReportGathering(Generic[Run]):
     def _held(
         self, verdict: DirectoryVerdict, stories: dict[str, PartitionStory]
     ) -> Iterator[HeldMark]:
-        """By what a check has found; whose it is, by the coordinators."""
+        """Yield the blocking transactions of a check, with their owners by the coordinators."""
         for each in verdict.held:
             story = stories[each.path]
             opened = [one for one in story.opened if one.first_offset == each.first_offset]
@@ -430,7 +429,7 @@ class ReportGathering(Generic[Run]):
                     yield row
 
     def _duplicates(self, stories: dict[str, PartitionStory]) -> list[DuplicateMark]:
-        """Proved ones, where sequences do not simply go on; suspected ones if records are read."""
+        """Return proved duplicates, if sequences are irregular, and suspected ones with --deep."""
         kinds = {DuplicateKind.PROVED}
         searched = [
             self._selected[path]
@@ -453,7 +452,7 @@ class ReportGathering(Generic[Run]):
             producers["irregular"].any()
         )
 
-    # --- how it was made
+    # --- sources
 
     def _sources(self) -> Iterator[SourceMark]:
         request, run = self._request, self.run
@@ -488,7 +487,7 @@ class ReportGathering(Generic[Run]):
             yield SourceMark("note", each)
 
     def _digest(self) -> str:
-        """Tell two contents apart: SHA-256 of each partition's batch checksums and log end."""
+        """Return the SHA-256 of each partition's batch checksums and log end, for comparison."""
         digest = sha256()
         for row in sorted(self.run.rows, key=lambda each: (each.topic, each.partition, each.path)):
             read = self.run.looks[row.path].facts.batches_crc
@@ -510,7 +509,7 @@ class ReportGathering(Generic[Run]):
 
 
 def _of_torn(torn: Sequence[TornMark]) -> Iterator[VerdictMark]:
-    """What a check of each partition by itself cannot see: one transaction with two outcomes."""
+    """Yield transactions with two outcomes, which a check of a single partition cannot see."""
     for each in torn[:TOLD_COUNT]:
         whose = each.transactional_id or f"producer {each.producer_id}"
         told = [
@@ -533,7 +532,7 @@ def _of_torn(torn: Sequence[TornMark]) -> Iterator[VerdictMark]:
 
 
 def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
-    """What a check of each directory by itself cannot see: copies that part from each other."""
+    """Yield diverging replicas, which a check of a single directory cannot see."""
     brokers = {each.path: each.broker for each in copies.replicas}
     parted = _parted(copies)
     for each in parted[:TOLD_COUNT]:
@@ -553,7 +552,7 @@ def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
 
 
 def _parted(copies: Copies) -> list[ComparisonMark]:
-    """Pairs of copies that are not alike: those that contradict each other, and of users, first."""
+    """Return pairs of replicas that differ, first contradictions, then users' topics."""
     found = [each for each in copies.comparisons if each.likeness in PARTED]
     has_parted = str(Likeness.DIVERGED)
     return sorted(
@@ -562,7 +561,7 @@ def _parted(copies: Copies) -> list[ComparisonMark]:
 
 
 def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
-    """Elections by which records may have been lost: where another replica may have had more."""
+    """Yield unclean elections, after which another replica may have had more records."""
     every = [each for each in changes if each.is_unclean]
     alone = [each for each in every if each.replicas is not None and "," not in each.replicas]
     unclean = [each for each in every if each not in alone]
@@ -590,7 +589,7 @@ def _when(word: str, change: ChangeMark) -> str:
 
 
 def _verdict_rows(verdict: DirectoryVerdict) -> Iterator[VerdictMark]:
-    """The first lines of a check, without what to do: that is a command to copy."""
+    """Yield the first lines of a check, without the next command."""
     for said in top(verdict, WIDE):
         rank = 0 if said.label in {NEXT, "Checked"} else said.rank
         if said.label == "Checked" and verdict.checked.unread_count:

@@ -1,4 +1,4 @@
-"""From what was read of one partition to the rows of a report."""
+"""The rows of one partition in a report, from the data read."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ FIRST_OFFSET, FIRST_MS, LAST_OFFSET, LAST_MS = map(
 
 
 class PartitionStory(NamedTuple):
-    """What was read of a partition, and what is known of its open transactions.
+    """The data read from a partition, and the state of its open transactions.
 
     Attributes:
-        opened: as `eoctl txn list` has them.
-        owner_names: transactional ids by producer id; what is not in it is not known.
+        opened: as in `eoctl txn list`.
+        owner_names: transactional ids by producer id. Other owners are unknown.
         files: the `.log` of each segment, by base offset.
     """
 
@@ -79,7 +79,7 @@ class PartitionStory(NamedTuple):
         opened: Sequence[OpenTransactionReport],
         owner_names: dict[int, str],
     ) -> PartitionStory:
-        """Take what the log begins with for its beginning."""
+        """Return the story of a log, whose start counts as the start of its first transactions."""
         files = {base: path for base, path, _ in look.facts.segments}
         return cls(look, broker, settle(_spans_of(look)), opened, owner_names, files)
 
@@ -89,27 +89,27 @@ class PartitionStory(NamedTuple):
         return self.look.check.row.path
 
     def file_of(self, base_offset: int) -> str:
-        """The `.log` of a segment."""
+        """Return the `.log` of a segment."""
         return self.files.get(base_offset, self.path)
 
     def time_at(self, offset: int | None) -> int | None:
-        """About when an offset was written, by the bins."""
+        """Return the approximate time of an offset, by the bins."""
         bins = self.look.timeline.by_offset
         if offset is None or not len(bins.key):
             return None
         firsts = bins.values[:, FIRST_OFFSET]
         at = max(int(np.searchsorted(firsts, offset, "right")) - 1, 0)
-        # What is missing between two bins was lost after what is before it.
+        # An offset between two bins was lost after the records before it.
         is_behind = offset > bins.values[at, LAST_OFFSET]
         time_ms = int(bins.values[at, LAST_MS if is_behind else FIRST_MS])
         return None if time_ms < 0 else time_ms
 
     def last_ms(self) -> int | None:
-        """The newest time of the log."""
+        """Return the newest time of the log."""
         return known_ms(self.look.timeline.by_offset.values[:, LAST_MS].max(initial=-1))
 
     def first_ms(self) -> int | None:
-        """The oldest time of the log."""
+        """Return the oldest time of the log."""
         bins = self.look.timeline.by_time
         return known_ms(bins.values[0, FIRST_MS]) if len(bins.key) else None
 
@@ -117,9 +117,8 @@ class PartitionStory(NamedTuple):
 def _spans_of(look: PartitionLook) -> Spans:
     """Return the transactions of a log.
 
-    If it is damaged, the next marker behind a damaged or absent stretch may end another
-    transaction than the markers alone say. Then the log is read again with the outcomes that
-    `unknown_ends` decides.
+    In a damaged log, the next marker after a damaged or absent range may end another transaction.
+    Then the log is read again with the outcomes that `unknown_ends` decides.
     """
     row, spans = look.check.row, look.timeline.spans
     if not row.errors or is_uri(row.path):
@@ -145,18 +144,18 @@ def _spans_of(look: PartitionLook) -> Spans:
                 pos=table.pos,
             )
             spans = join_spans(spans, find_spans(events))
-    except EoctlError:  # gone meanwhile
+    except EoctlError:  # the log was removed meanwhile
         return look.timeline.spans
     return spans
 
 
 def known_ms(time_ms: Any) -> int | None:
-    """A time of a batch, which may have none."""
+    """Return the time of a batch, None if it has none."""
     return None if time_ms < 0 else int(time_ms)
 
 
 def partition_row(story: PartitionStory) -> PartitionMark:
-    """Sum it up."""
+    """Return the summary of a partition."""
     row, facts, timeline = story.look.check.row, story.look.facts, story.look.timeline
     is_read = row.batches is not None
     return PartitionMark(
@@ -198,7 +197,7 @@ def _aborted_count(ended: EndedSpans) -> int:
 
 
 def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[VolumeMark]:
-    """What was written, by time and by offset."""
+    """Yield the amounts written, by time and by offset."""
     timeline = story.look.timeline
     for axis, bins in (("time", timeline.by_time), ("offset", timeline.by_offset)):
         firsts, lasts = bins.values[:, FIRST_MS], bins.values[:, LAST_MS]
@@ -217,7 +216,7 @@ def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Volum
             "log_bytes": columns["bytes"],
             "goes_back": backwards.tolist(),
         }
-        # Column by column: a page of many partitions has tens of thousands of these rows.
+        # Column by column, because a page of many partitions has tens of thousands of these rows.
         marks = map(
             VolumeMark._make, zip(*map(columns.__getitem__, VolumeMark._fields), strict=True)
         )
@@ -230,7 +229,7 @@ def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Volum
 
 
 def segment_rows(story: PartitionStory, request: ReportRequest) -> Iterator[SegmentMark]:
-    """The segments, those without a batch too."""
+    """Yield the segments, including segments without a batch."""
     row = story.look.check.row
     read = {int(each["base_offset"]): each for each in story.look.timeline.segments}
     for base_offset, file, log_bytes in story.look.facts.segments:
@@ -253,12 +252,12 @@ def segment_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Segm
 
 
 def _records_of(segment: Any) -> int | None:
-    """Those of compressed messages of v0 and v1 are not counted by their headers."""
+    """Return the number of records, or None: headers of compressed v0 and v1 messages lack it."""
     return None if segment["wrappers"] else int(segment["records"])
 
 
 def epoch_rows(story: PartitionStory, request: ReportRequest) -> Iterator[EpochMark]:
-    """Where the leader epoch changes."""
+    """Yield the changes of the leader epoch."""
     row = story.look.check.row
     for epoch, first_offset, time_ms, segment, pos in story.look.timeline.epochs.tolist():
         if request.is_within(time_ms, time_ms):
@@ -278,7 +277,7 @@ def epoch_rows(story: PartitionStory, request: ReportRequest) -> Iterator[EpochM
 def producer_rows(
     story: PartitionStory, request: ReportRequest, clock: Clock
 ) -> Iterator[ProducerMark]:
-    """The producer ids, by offset."""
+    """Yield the producer ids, by offset."""
     row = story.look.check.row
     names = story.look.timeline.producers.dtype.names or ()
     for values in story.look.timeline.producers.tolist():
@@ -318,7 +317,7 @@ def producer_rows(
 def transaction_rows(
     story: PartitionStory, request: ReportRequest, options: TxnOptions
 ) -> Iterator[TransactionMark]:
-    """All transactions in the order of their first offsets; committed ones may be summed up."""
+    """Yield transactions by first offset. Committed transactions may be summed up."""
     rows = [*_committed(story, request), *_aborted(story, request)]
     rows += _opened(story, request, options)
     wanted = request.transactional_ids
@@ -375,7 +374,7 @@ def _ended(
     position: int | None,
     command: str,
 ) -> TransactionMark:
-    """Transactions that a marker ends; `found` has their data and the (last) marker, by name."""
+    """Return transactions that a marker ends. `found`: their data and the last marker, by name."""
     row = story.look.check.row
     return TransactionMark(
         topic=row.topic,
@@ -408,7 +407,7 @@ def _ended(
 def _opened(
     story: PartitionStory, request: ReportRequest, options: TxnOptions
 ) -> Iterator[TransactionMark]:
-    """Those that a broker has as open; what the log has of them beside."""
+    """Yield transactions that are open for a broker, with their data in the log."""
     row = story.look.check.row
     in_log = {
         (int(each["producer_id"]), int(each["data"]["first_offset"])): each["data"]
@@ -450,7 +449,7 @@ def _opened(
 def finding_row(
     placed: PlacedFinding, story: PartitionStory | None, *, is_consequence: bool
 ) -> FindingMark:
-    """A finding, and about when it happened."""
+    """Return a finding with its approximate time."""
     each, directory = placed.finding, placed.directory
     time_ms = None
     if story is not None:

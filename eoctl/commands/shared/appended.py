@@ -1,4 +1,4 @@
-"""What a run that appends did, or would do: its answer for a terminal, its rows, its error.
+"""The result or plan of an appending run: its answer for a terminal, its rows, its error.
 
 Plan    append 20 records to plain-0, offsets 179..198
 Undo    yes: a journal is kept, eoctl undo takes it back
@@ -37,14 +37,13 @@ if TYPE_CHECKING:
 
 
 class AppendAnswer(NamedTuple):
-    """What a run comes to.
+    """The answer of a run.
 
     Attributes:
-        verbs: of what is to be done, and of what was done.
-        does: what follows the verb, from the longest to the shortest words; empty: nothing is
-            appended.
-        loses: what consumers do not get for it, from the longest to the shortest words.
-        owner: who may have decided otherwise elsewhere, and the call to make before this one.
+        verbs: the verb of a plan, and the verb after it was applied.
+        does: the text after the verb, longest first. Empty if nothing is appended.
+        loses: the records that consumers do not get, as texts, longest first.
+        owner: the other system that may have decided otherwise, with the command to run first.
     """
 
     verbs: tuple[str, str]
@@ -54,17 +53,17 @@ class AppendAnswer(NamedTuple):
 
 
 class AppendedRows(NamedTuple):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         reports: rows, each kind by itself.
-        recoveries: of partitions that were not stopped cleanly.
-        changes: of files.
+        recoveries: recoveries of partitions that were not stopped cleanly.
+        changes: changes of files.
         notes: sentences for people.
-        error: what ended it early; what the rows say was done all the same.
+        error: the error that ended the run early. The rows cover the work before it.
         answer: for a terminal.
-        journal: None: nothing was to be changed.
-        has_backup: it can be undone, or could be.
+        journal: None if no change was requested.
+        has_backup: the change can be undone, or could be.
     """
 
     reports: Sequence[Report]
@@ -78,14 +77,14 @@ class AppendedRows(NamedTuple):
 
 
 def places_text(names: Sequence[str]) -> str:
-    """Name one partition, or count several."""
+    """Return the name of one partition, or the number of several."""
     return names[0] if len(names) == 1 else counted(len(names), "partition")
 
 
 def show_appended(appended: AppendedRows, output: OutputFormat) -> None:
-    """Print what an appending command did, or would do, and raise what ended it, if anything.
+    """Print what an appending command did, or would do, and raise its error, if any.
 
-    Recoveries, reports, files. The error comes also where the rows cannot be written.
+    The order is recoveries, reports, files. The error is raised even if the rows cannot be written.
     """
     try:
         _show(appended, output)
@@ -96,7 +95,7 @@ def show_appended(appended: AppendedRows, output: OutputFormat) -> None:
 
 def _show(appended: AppendedRows, output: OutputFormat) -> None:
     is_text = output is OutputFormat.TEXT
-    # Where an error ended it, the words say how far it came; an interrupt says that by itself.
+    # After an error these lines say how far it came. An interrupt says that by itself.
     has_words = appended.error is None or isinstance(appended.error, EoctlError)
     room = answer_width(output) - LABEL_WIDTH
     if has_words and appended.journal is None:
@@ -134,7 +133,7 @@ def _planned_lines(appended: AppendedRows, room: int) -> Iterator[Line]:
     yield from _cut_line(appended, "Loses")
     undo = "yes: a journal is kept, eoctl undo takes it back"
     yield said_line(Said("Undo", undo if appended.has_backup else NO_UNDO))
-    if appended.error is None:  # the error has a next step of its own
+    if appended.error is None:  # an error has its own next step
         yield said_line(Said("Next", call.again("--apply")))
 
 
@@ -164,7 +163,7 @@ def _stop_line(appended: AppendedRows) -> Iterator[Line]:
 
 
 def _owner_line(answer: AppendAnswer, room: int) -> Iterator[Line]:
-    """A command is never cut: it is there to be pasted."""
+    """Yield the owner line, whose command is never shortened, ready to paste."""
     if answer.owner:
         text = next((each for each in answer.owner if len(each) <= room), answer.owner[0])
         yield said_line(Said("Owner", text, Severity.WARNING.rank))
@@ -176,7 +175,7 @@ def _loses_line(answer: AppendAnswer, label: str, room: int) -> Iterator[Line]:
 
 
 def _cut_line(appended: AppendedRows, label: str) -> Iterator[Line]:
-    """What a recovery cuts off behind the last whole batch."""
+    """Yield the bytes that a recovery truncates after the last whole batch."""
     cut_bytes = sum(each.price.get("cut_bytes") or 0 for each in appended.recoveries)
     if cut_bytes:
         text = f"{size_text(cut_bytes)} behind the last whole batch, as at a broker's start"

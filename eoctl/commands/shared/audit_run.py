@@ -1,4 +1,4 @@
-"""What `eoctl spark-audit` does: list, read on one of two engines, join, and report."""
+"""A run of `eoctl spark-audit`: list, read with an engine, join, and report."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from storage.places.splits import Split, TimelineStart
 
 
-# -- which transactional.id a producer id belongs to, from the coordinator's log
+# -- the transactional.id of a producer id, from the coordinator's log
 #
-# All records of `__transaction_state` count, not only the last one of each id: a transactional.id
-# has had other producer ids before (an epoch that is used up brings a new one, TXN-7).
+# All records of `__transaction_state` count, not only the last record of each id. A
+# transactional.id has had other producer ids before (a used up epoch brings a new id, TXN-7).
 
 
 def read_transactional_ids(places: Iterable[SegmentPlace]) -> tuple[dict[int, str], list[str]]:
-    """Return transactional ids by producer id, and what could not be read.
+    """Return transactional ids by producer id, and the problems.
 
     Args:
-        places: segments; those of other topics are passed over. Later records win.
+        places: segments, where other topics are skipped. Later records win.
     """
     ids: dict[int, str] = {}
     problems: list[str] = []
@@ -86,8 +86,8 @@ def _take_batch(
 
 
 PIECES_PER_JOB = 8
-TASKS_PER_CORE = 8  # on Spark, where a task costs 16 ms of processor time beside its bytes
-# That are read before a checkpoint is written: 25 GiB, a minute or two of a core.
+TASKS_PER_CORE = 8  # on Spark, where a task costs 16 ms of CPU time in addition to its bytes
+# Pieces read between two checkpoints: 25 GiB, a minute or two of a core.
 WAVE_PIECES_PER_CORE = 200
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
 # Figures and reports that are findings, by severity.
@@ -95,16 +95,16 @@ WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
 
 
 class AuditOptions(NamedTuple):
-    """What the call asks for.
+    """The options of an audit.
 
     Attributes:
-        engine: where the work is to be done.
-        split_bytes: see `storage.places.splits`; None: what suits the engine.
-        state_path: of an earlier run, None to read everything.
-        checkpoint_dir: where directories that are done are kept, None to keep nothing.
-        coordinator_dirs: more PATHs to look for `__transaction_state` in.
-        timelines: of the directories that one is wanted of, by absolute path.
-        tables: which the reports are to become, that only Spark writes.
+        engine: the engine.
+        split_bytes: see `storage.places.splits`. None: a size for the engine.
+        state_path: the state of an earlier run, None to read everything.
+        checkpoint_dir: the directory for finished directories, None to keep nothing.
+        coordinator_dirs: more PATHs to search for `__transaction_state`.
+        timelines: the wanted timelines, by absolute path of the directory.
+        tables: tables of the reports that only Spark writes.
     """
 
     engine: EngineOptions = EngineOptions()
@@ -117,9 +117,9 @@ class AuditOptions(NamedTuple):
 
 
 class AuditResult(NamedTuple):
-    """The reports, sentences for people, what the exit status depends on, and what to keep.
+    """The reports, notes for people, the basis of the exit status, and the state to keep.
 
-    `audited` are the directories that the reports are of.
+    `audited` are the directories of the reports.
     """
 
     audit: Audit
@@ -132,7 +132,7 @@ class AuditResult(NamedTuple):
     audited: Sequence[Audited]
 
     def save_state(self) -> None:
-        """Keep what was found for the next run, if that was asked for. Raises AccessError."""
+        """Save the findings for the next run, if requested. Raises AccessError."""
         if self.state is not None:
             self.state.save(self.pieces)
 
@@ -140,9 +140,9 @@ class AuditResult(NamedTuple):
 def run_audit(
     paths: Sequence[str], options: AuditOptions, engine: EngineRun | None = None
 ) -> AuditResult:
-    """Audit all partitions behind the PATHs.
+    """Audit all partitions of the PATHs.
 
-    `engine`: of the options, where it is wanted for more than this.
+    `engine`: an engine for these options that is also used elsewhere.
 
     Raises:
         EoctlError: nothing can be read at all, Spark does not start, or it gave the job up.
@@ -225,7 +225,7 @@ def run_audit(
 
 
 class _Keeping(NamedTuple):
-    """Where what was found is kept: for this run, and for a later one."""
+    """The storage of results: for this run, and for a later run."""
 
     shelf: Shelf
     checkpoint: AuditCheckpoint | None
@@ -238,9 +238,9 @@ def _read(
     options: AuditOptions,
     keeping: _Keeping,
 ) -> dict[str, HeldSummary]:
-    """Read segments: what is joined already is returned, by directory, the rest added to pieces.
+    """Read segments, and return joined results by directory. Other results are added to pieces.
 
-    With a checkpoint some directories are read at a time, joined, and kept there.
+    With a checkpoint, some directories are read at a time, joined, and saved there.
     """
     if not wanted:
         return {}
@@ -275,7 +275,7 @@ def _read_on_spark(
     wanted: Sequence[SegmentPlace],
     pieces: list[ReadPiece],
 ) -> dict[str, HeldSummary]:
-    """Read on Spark: directories are joined there; with a state, pieces come back."""
+    """Read on Spark, which joins directories. With a state, pieces are returned instead."""
     from eoctl.spark.audit import read_pieces, summarize_directories
 
     total_bytes = sum(each.file_bytes for each in wanted)
@@ -290,10 +290,10 @@ def _read_on_spark(
 def _read_here(
     options: AuditOptions, wanted: Sequence[SegmentPlace], pieces: list[ReadPiece]
 ) -> dict[str, HeldSummary]:
-    """Read by processes on this machine."""
+    """Read with processes on this machine."""
     from recovery.audit.local import read_pieces
 
-    # All processes then have work to the end: a cut costs some milliseconds.
+    # All processes then have work to the end: a split costs some milliseconds.
     total_bytes = sum(each.file_bytes for each in wanted)
     jobs = jobs_of(options.engine)
     size = max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs))
@@ -306,7 +306,7 @@ def _read_here(
 def _summaries(
     listing: Listing, pieces: Iterable[ReadPiece], joined: dict[str, HeldSummary]
 ) -> dict[str, HeldSummary | None]:
-    """Return what was found by directory; None for those that could not be listed."""
+    """Return the summaries by directory, None for directories that could not be listed."""
     joined |= {path: LoadedSummary(join_partition(group)) for path, group in _pieces_of(pieces)}
     failed = {getattr(each, "path", "") for each in listing.problems}
     return {
@@ -319,7 +319,7 @@ def _summaries(
 
 
 def _with_timelines(splits: Iterable[Split], options: AuditOptions) -> Iterator[Split]:
-    """Ask for those that are wanted."""
+    """Request the wanted timelines."""
     for each in splits:
         wanted = options.timelines.get(each.place.directory)
         yield each if wanted is None else each._replace(timeline=wanted)
@@ -335,7 +335,7 @@ def _pieces_of(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiec
 def _transactional_ids(
     listing: Listing, options: AuditOptions, notes: list[str]
 ) -> dict[tuple[str | None, int], str]:
-    """Read `__transaction_state`, listed or beside the PATHs; by cluster and producer id."""
+    """Read `__transaction_state`, listed or next to the PATHs, by cluster and producer id."""
     beside = sorted({_coordinators_beside(each.directory) for each in listing.directories})
     listings = [listing]
     for path in (*beside, *options.coordinator_dirs):
@@ -352,7 +352,7 @@ def _transactional_ids(
     ids: dict[tuple[str | None, int], str] = {}
     for cluster, places in by_cluster.items():
         found_ids, problems = read_transactional_ids(places[path] for path in sorted(places))
-        # Copied out of its log dir, a directory does not tell its cluster any more.
+        # A directory that was copied out of its log dir does not name its cluster.
         meant = {cluster}
         if len(by_cluster) == 1:
             meant |= (
@@ -364,7 +364,7 @@ def _transactional_ids(
 
 
 def _coordinators_beside(directory: str) -> str:
-    """A pattern; what is behind a path, as `?region=...` of a URI, stays behind it."""
+    """Return a pattern. The query of a URI, such as `?region=...`, is kept."""
     name = f"{TRANSACTION_STATE_TOPIC}-*"
     if is_uri(directory):
         uri = Uri.parse(directory)

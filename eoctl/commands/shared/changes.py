@@ -1,4 +1,4 @@
-"""What every command with a plan does with it: lock, resume, plan, apply; and its words."""
+"""The handling of plans by every command: lock, resume, plan, apply, and the messages."""
 
 from __future__ import annotations
 
@@ -49,26 +49,21 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Selected
 
 
-# -- what a plan comes to in four lines, and what was done in three
-#
-# Plan    cut txn-0 back from 318 to 300; 9 files change
-# Loses   13 records, 6 acknowledged; 6 transactions changed
-# Undo    yes: backups are made first, eoctl undo puts every byte back
-# Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
+# -- a plan in four lines (Plan, Loses, Undo, Next), an applied change in three
 
 
 NO_RECORD = "no record: only files that are derived from the log"
 
 
 class PlanAnswer(NamedTuple):
-    """What a plan does and what is lost by it, each from the longest to the shortest words.
+    """The effect of a plan and its losses, each as texts, longest first.
 
     Attributes:
-        verbs: of what is to be done, and of what was done.
-        does: what follows the verb.
-        loses: records, of them acknowledged, transactions.
-        is_loss: something of it was in the log.
-        blocks: what read_committed consumers wait for afterwards; empty: for nothing.
+        verbs: the verb of a plan, and the verb after it was applied.
+        does: the text after the verb.
+        loses: records, acknowledged records, transactions.
+        is_loss: some of the lost data was in the log.
+        blocks: the transactions that block read_committed afterwards, empty if none.
     """
 
     verbs: tuple[str, str]
@@ -85,7 +80,7 @@ def plan_lines(
     nothing: str,
     width: int,
 ) -> Iterator[Line]:
-    """Tell a plan that was not applied."""
+    """Yield the lines of a plan that was not applied."""
     room = width - LABEL_WIDTH
     if not plans:
         if nothing:
@@ -113,7 +108,7 @@ def done_lines(
     with_later: bool,
     width: int,
 ) -> Iterator[Line]:
-    """Tell what was applied, and how it is taken back."""
+    """Yield what was applied, and how to undo it."""
     if not applied:
         return
     room = width - LABEL_WIDTH
@@ -133,7 +128,7 @@ def done_lines(
 
 
 def applied_lines(applied: Applied, price: dict[str, Any], width: int) -> Iterator[Line]:
-    """Tell what became of a saved plan, or of what was interrupted, and how it is taken back."""
+    """Yield the result of a saved plan or of an interrupted run, and how to undo it."""
     found = applied.journal
     files = counted(len(found.steps), "file")
     before = ", applied before" if applied.was_done else ""
@@ -153,7 +148,7 @@ def applied_lines(applied: Applied, price: dict[str, Any], width: int) -> Iterat
 
 
 def undone_lines(journals: Sequence[Journal], *, is_dry: bool) -> Iterator[Line]:
-    """Tell what was taken back, or could be."""
+    """Yield what was undone, or could be."""
     for each in journals:
         files = counted(len(each.steps), "file")
         if is_dry:
@@ -169,7 +164,7 @@ def _loses(label: str, answer: PlanAnswer, room: int) -> Line:
 
 
 def _blocks(answer: PlanAnswer, room: int) -> Iterator[Line]:
-    """Tell what hangs afterwards; a command is never cut, for it is there to be pasted."""
+    """Yield what blocks afterwards. Its command is never shortened, ready to paste."""
     if answer.blocks:
         text = next((each for each in answer.blocks if len(each) <= room), answer.blocks[0])
         yield said_line(Said("Blocked", text, Severity.WARNING.rank))
@@ -179,9 +174,9 @@ def _blocks(answer: PlanAnswer, room: int) -> Iterator[Line]:
 
 
 def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -> PlanAnswer:
-    """Tell what a truncation comes to, or the cut of a rejoin, by its price.
+    """Return the answer of a truncation, or of a rejoin's truncation, by its price.
 
-    `path` is the partition, for the command that ends what is left open.
+    `path` is the partition, for the command that ends open transactions.
     """
     start, end = price["cut_start_offset"], price["cut_end_offset"]
     does = f"{name} back from {end} to {start}"
@@ -206,7 +201,7 @@ def cut_answer(name: str, price: dict[str, Any], *, path: str, then: str = "") -
 
 
 def _blocked(price: dict[str, Any], path: str) -> tuple[str, ...]:
-    """Tell where read_committed stops for transactions that lose their marker and keep data."""
+    """Return where read_committed stops for transactions that lose their marker and keep data."""
     count = (price["transactions_count"] or {}).get("reopened", 0)
     reopened = [each for each in price["transactions"] or () if each["outcome"] == "reopened"]
     if not count or not reopened:
@@ -231,7 +226,7 @@ def _transactions(counts: dict[str, int]) -> list[str]:
 def abort_answer(
     found: Sequence[tuple[Sequence[dict[str, Any]], dict[str, Any]]],
 ) -> PlanAnswer:
-    """Return what the end of transactions comes to: rows and the price of each plan."""
+    """Return the answer for ended transactions, from the rows and the price of each plan."""
     rows = [row for rows, _ in found for row in rows]
     counts = [price["aborted_records_count"] for _, price in found]
     cut_bytes = sum(price.get("cut_bytes") or 0 for _, price in found)
@@ -263,7 +258,7 @@ def abort_answer(
 
 
 def commit_answer(price: dict[str, Any]) -> PlanAnswer:
-    """Tell what a commit from outside comes to."""
+    """Return the answer of a commit from outside."""
     count = price["transactions_count"]
     markers = counted(price["markers_count"], "COMMIT marker")
     records = counted(price["committed_records_count"], "record")
@@ -285,13 +280,13 @@ def commit_answer(price: dict[str, Any]) -> PlanAnswer:
 def compared_lines(
     others_count: int, files_count: int, instead: Sequence[str] | None, *, is_changeable: bool
 ) -> Iterator[Line]:
-    """Tell how derived files compare with what the log says, and how to go on.
+    """Yield how derived files compare with the log, and the next command.
 
     Args:
-        others_count: of files that differ.
-        files_count: of all.
-        instead: if a log is damaged, what to do first, in words.
-        is_changeable: a partition that differs is not `__cluster_metadata`.
+        others_count: the number of files that differ.
+        files_count: the number of all files.
+        instead: the first step if a log is damaged, in words.
+        is_changeable: a partition other than `__cluster_metadata` differs.
     """
     files = counted(files_count, "derived file")
     equal = f"{files_count - others_count:,} of {files} equal what the log says"
@@ -308,7 +303,7 @@ def compared_lines(
 
 
 def derived_answer(files_count: int, partitions_count: int) -> PlanAnswer:
-    """Tell what a rebuild comes to."""
+    """Return the answer of a rebuild."""
     files, partitions = counted(files_count, "file"), counted(partitions_count, "partition")
     return PlanAnswer(
         verbs=("derive", "derived"),
@@ -317,30 +312,31 @@ def derived_answer(files_count: int, partitions_count: int) -> PlanAnswer:
     )
 
 
-# -- what every command with a plan does with it: lock, resume, plan, show or save, apply, tell
+# -- a command with a plan: lock, resume, plan, show or save, apply, print
 #
-#     without --apply   plan, save it if asked to, show it
-#     with --apply      lock; complete what an interrupted run of the same call has begun; plan, a
-#                       broker may have run since somebody looked; apply one plan after the other
+# Without --apply: plan, save the plan if requested, show it.
 #
-# How a journal is taken back is said as soon as it is applied, before any row: who reads the rows
-# may go away, and the next log dir may fail.
+# With --apply: lock, complete an interrupted run of the same command, plan, apply one plan after
+# the other. It plans again because a broker may have run since the plan was shown.
+#
+# The undo of a journal is printed as soon as it is applied, before any row. The reader of the rows
+# may close the pipe, and the next log dir may fail.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What of a change is done, for its rows.
+    """The completed part of a change, for its rows.
 
     Attributes:
-        is_applied: anything, be it by the interrupted run that this one completed.
-        resumed: the journals of that.
+        is_applied: any change was applied, even if by an interrupted run that this run completed.
+        resumed: the journals of the interrupted run.
     """
 
     is_applied: bool = False
     resumed: tuple[Applied, ...] = ()
 
     def was_resumed(self, path: str) -> bool:
-        """Whether what was completed has changed a file, or anything in a directory."""
+        """Return whether the completed run changed a file, or any file in a directory."""
         wanted = Path(absolute_path(path))
         steps = (Path(step.path) for each in self.resumed for step in each.journal.steps)
         return any(each == wanted or wanted in each.parents for each in steps)
@@ -348,17 +344,17 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What a command found to do.
+    """The result of a command's planning.
 
     Attributes:
-        plans: each is applied before the next one is drawn; with at least one step each.
+        plans: each is applied before the next is made, with at least one step each.
         show: prints the rows.
-        notes: sentences for people; read when all plans are drawn and the rows are shown.
-        nothing: why there is no plan, if so, as "there is nothing to cut"; "": the notes say it.
-        errors: of parts that could not be looked at.
-        status: the exit status; asked for at the end.
-        answer: what it comes to, for a terminal; asked for when all plans are drawn.
-        opening: the first lines there, of a command that has more to say than a plan.
+        notes: sentences for people, complete after all plans are made and the rows are shown.
+        nothing: the reason for no plan, such as "there is nothing to truncate". "" if notes say it.
+        errors: errors of parts that could not be read.
+        status: the exit status, evaluated at the end.
+        answer: the summary for a terminal, evaluated after all plans are made.
+        opening: the first lines there, for a command that prints more than a plan.
     """
 
     plans: Iterable[Plan] = ()
@@ -376,17 +372,17 @@ class ChangeCommand:
     """A command that changes files by plans.
 
     Attributes:
-        name: as in its journals.
+        name: the name in its journals.
         selected: finds the partitions whose log dirs are changed.
-        arguments: what tells an unfinished plan of the same call from others.
-        plan: looks at the files, and plans; asked again under the locks.
-        if_done: of a command with a target: what is shown where an interrupted run was completed
-            and nothing can be planned any more, as the target means nothing in what is there now.
-            None: that is an error, as what is there must be looked at.
-        begins: the log dir that it makes, by its absolute path; None: none.
+        arguments: identify an unfinished plan of the same command.
+        plan: reads the files, and plans. It is called again under the locks.
+        if_done: for a command with a target: shown after completing an interrupted run, if its
+            target has no meaning in the changed files. None: an error, because the changed files
+            must be inspected.
+        begins: the absolute path of a log dir that it creates, or None.
         is_by_partition: it has a journal for each partition, so several for a log dir.
         shows_steps: each plan is shown below the rows.
-        applied_noun: what a plan has done, as "partitions rebuilt".
+        applied_noun: the applied result, such as "partitions rebuilt".
     """
 
     name: str
@@ -401,10 +397,10 @@ class ChangeCommand:
 
 
 def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputFormat) -> int:
-    """Show, save or apply what a command plans; returns the exit status.
+    """Show, save or apply a command's plans, and return the exit status.
 
     Raises:
-        UsageError: several plans, and they are to be saved.
+        UsageError: several plans cannot be saved.
         RefusedError, AccessError: as the command's planning, `writing`, `resume` and `apply_plan`.
     """
     if change.apply:
@@ -451,7 +447,7 @@ def _shown(
 ) -> int:
     """Print rows, plans, errors and notes, and return the exit status.
 
-    The answer comes `first`, and what was done `last`.
+    The answer is `first`, and the applied changes are `last`.
     """
     try:
         has_first = False
@@ -465,7 +461,7 @@ def _shown(
             if output is OutputFormat.TEXT:
                 line("")
             show_plan(each, output)
-    finally:  # words are said also when nobody reads the rows
+    finally:  # messages are printed even if the rows have no reader
         for problem in planned.errors:
             error(problem)
         for note in (*planned.notes, *notes):
@@ -475,31 +471,31 @@ def _shown(
 
 
 def _is_log(step: JournalStep) -> bool:
-    """Whether it changes a log: there was one before."""
+    """Return whether a step changes an existing log."""
     return step.before is not None and classify(Path(step.path).name).kind is FileKind.LOG
 
 
 class _Applying:
-    """One call with --apply."""
+    """One run with --apply."""
 
     def __init__(self, command: ChangeCommand, change: ChangeOptions) -> None:
         self._command = command
         self._change = change
-        self._plans: list[Plan] = []  # applied; empty where they are not shown
+        self._plans: list[Plan] = []  # applied; empty if not shown
         self._count = 0
-        self._applied: list[Applied] = []  # those whose way back was told
-        self._cut: list[str] = []  # journals of what has changed a `.log`
+        self._applied: list[Applied] = []  # journals whose undo was printed
+        self._cut: list[str] = []  # journals that changed a `.log`
         self._told: set[tuple[str, ...]] = set()  # log dirs whose first journal leads to the others
         self._fs = fsio.FileSystem()
 
     def run(self, output: OutputFormat) -> int:
-        """All of it, under the locks but for the rows."""
+        """Run the command under the locks, and print the rows after them."""
         command, notes = self._command, list[str]()
         selected = command.selected()
         is_stopped = self._change.broker_is_stopped
         begun = () if command.begins is None else (command.begins,)
         if not all(Path(each).is_dir() for each in begun):
-            list(command.plan().plans)  # what is refused is so before anything is made
+            list(command.plan().plans)  # refuse before anything is created
         with (
             begun_log_dirs(self._fs, begun, broker_is_stopped=is_stopped),
             writing(selected, self._fs, begun=begun, broker_is_stopped=is_stopped) as log_dirs,
@@ -523,9 +519,9 @@ class _Applying:
         return _shown(command, planned, self._plans, notes, done, output, last=last)
 
     def _planned(self, resumed: Sequence[Applied], notes: list[str]) -> Planned:
-        """Plan; where that was resumed, a target that means nothing any more is only told.
+        """Plan. After a resumed run, a target without meaning only becomes a note.
 
-        Anything else that stands in the way is an error, with what was completed in it.
+        Any other obstacle is an error that mentions the completed run.
         """
         if not resumed:
             return self._command.plan()
@@ -542,7 +538,7 @@ class _Applying:
         try:
             for plan in planned.plans:
                 applied = apply_one(self._fs, plan, self._change)
-                # At once: whatever becomes of the next one and of the rows, the way back is known.
+                # Printed here, so that the undo is known even if the next plan or the rows fail.
                 if self._is_news(applied):
                     message(self._way_back(applied))
                     self._applied.append(applied)

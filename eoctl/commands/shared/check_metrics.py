@@ -1,7 +1,7 @@
-"""What a check found as OpenMetrics text, for the textfile collector of node_exporter.
+"""The findings of a check as OpenMetrics text, for the textfile collector of node_exporter.
 
-Each metric is a gauge with the label `log_dir`. Everything that `check` counts by log dir is there,
-also as 0, so that an alert can tell "nothing" from "not looked at".
+Each metric is a gauge with the label `log_dir`. Everything that `check` counts by log dir is
+included, even if 0, so that an alert can distinguish "nothing" from "not checked".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Metric(NamedTuple):
-    """A gauge: its name without the prefix `eoctl_`, and what it says."""
+    """A gauge: its name without the prefix `eoctl_`, and its help text."""
 
     name: str
     help: str
@@ -52,12 +52,12 @@ STATUS = Metric("check_exit_status", "Exit status of the check.")
 
 
 def write_metrics(path: str, run: CheckRun, verdict: DirectoryVerdict, status: int) -> None:
-    """Write the metrics of a check that has ended, in one step.
+    """Write the metrics of a completed check, in one step.
 
     Args:
-        path: the file; it is replaced.
+        path: the file, which is replaced.
         run: the check.
-        verdict: what it comes to.
+        verdict: its verdict.
         status: its exit status.
 
     Raises:
@@ -70,12 +70,12 @@ def write_metrics(path: str, run: CheckRun, verdict: DirectoryVerdict, status: i
 
 
 def require_outside(path: str, run: CheckRun) -> None:
-    """Refuse a file in a log dir, which a broker would stop at, before anything is read.
+    """Refuse a file in a log dir, where a broker would stop, before anything is read.
 
     Raises:
-        UsageError: it is standard output, which has the rows.
+        UsageError: it is standard output, which is used for the rows.
         RefusedError: the file would lie in a log dir.
-        AccessError: there is no directory to write it to.
+        AccessError: its directory does not exist.
     """
     if path == "-":
         raise UsageError("--metrics -: standard output has the rows", next_step="--metrics FILE")
@@ -108,7 +108,7 @@ def _lines(run: CheckRun, verdict: DirectoryVerdict, status: int) -> Iterator[st
 
 
 def _values(run: CheckRun, verdict: DirectoryVerdict) -> dict[Metric, Callable[[LogDir], float]]:
-    """Return what gives the value of a log dir, by metric."""
+    """Return the function for the value of a log dir, by metric."""
     answers = {path: start.answer for start in verdict.starts for path in start.log_dirs}
     lost = (*verdict.missing, *verdict.damaged)
     hanging = [
@@ -148,7 +148,7 @@ _ANSWERS = {Answer.YES: 1, Answer.NO: 0, Answer.UNKNOWN: -1}
 
 
 def _findings_count(run: CheckRun, log_dir: str, severity: Severity) -> int:
-    """Return how many findings of a severity its partitions and its own files have."""
+    """Return the number of findings of a severity in a log dir's partitions and its own files."""
     of_rows = sum(
         getattr(row, f"{severity}s") or 0 for row in run.rows if is_below(row.path, log_dir)
     )

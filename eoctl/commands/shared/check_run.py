@@ -1,4 +1,4 @@
-"""What a call of `eoctl check` checks, and how: findings as they come, rows, notes for the end."""
+"""A run of `eoctl check`: its scope, findings as they are found, rows, and notes for the end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class CheckRequest(NamedTuple):
-    """The options of a call, as given."""
+    """The options as given."""
 
     paths: Sequence[str]
     metadata_dir: str | None = None
@@ -83,18 +83,18 @@ class CheckRequest(NamedTuple):
 
 
 class CheckRun:
-    """One check of everything that was asked for.
+    """A check of the requested partitions and log dirs.
 
     Attributes:
-        rows: of the partitions, in the order of the directories; complete after `findings`.
-        changes: what the next start changes.
-        retention: what it deletes soon after the start.
+        rows: the partitions, in the order of the directories, complete after `findings`.
+        changes: the changes of the next start.
+        retention: its deletions soon after the start.
         notes: sentences for the end.
-        placed, changes_of: all findings, and what a start changes by directory, if they are kept.
-        found, clusters, jobs: what is checked.
-        placements, moves: what a start makes of the directories of the nodes.
+        placed, changes_of: all findings, and the changes of a start by directory, if kept.
+        found, clusters, jobs: the scope of the check.
+        placements, moves: the effects of a start on the directories of the nodes.
         held_back: records that only directories with a suffix have.
-        node: the configuration of the node that has all of the log dirs; None: not given.
+        node: the configuration of the node of all log dirs, None if not given.
         unreadable_count: files, or parts of them.
         now_ms: the clock.
     """
@@ -122,7 +122,7 @@ class CheckRun:
         self.found = found
         self.clusters = clusters
         self.node = node
-        # An --io-limit is shared by the processes that there are.
+        # All processes share an --io-limit.
         sizes_bytes = (each.log_bytes() for each in selected)
         self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
         self._version = options.broker_version
@@ -159,28 +159,28 @@ class CheckRun:
         self._counts: Counter[Severity] = Counter()
         self._losses: list[JournalLoss] = []
         self.unreadable_count = 0
-        self.unread_count = 0  # partitions that may have rotted since an earlier run read them
+        self.unread_count = 0  # partitions that may have rotted since an earlier run
         self.notes += notes_in_use(found.log_dirs)
 
     read: Callable[..., Any] = staticmethod(check_one)
 
     def arrived(self, found: Any) -> CheckResult:
-        """Take what `read` has given; a run that reads more keeps the rest here."""
+        """Take a result of `read`. A run that reads more keeps the rest here."""
         result: CheckResult = found
         return result
 
     def arriving(self, jobs: Sequence[CheckJob], jobs_count: int) -> Iterator[tuple[int, Any]]:
-        """Give number and what `read` gives of each partition, as they come from processes."""
+        """Yield the number and the result of `read` of each partition, as processes finish."""
         return map_unordered(
             self.read, jobs, jobs_count, name_of=lambda job: job.selected.partition.path
         )
 
     def is_apart(self, jobs_count: int, partitions_count: int) -> bool:
-        """Whether partitions are read by other processes."""
+        """Return whether other processes read the partitions."""
         return jobs_count > 1 and partitions_count > 1
 
     def findings(self) -> Iterator[Finding]:
-        """Check; give findings as they come, those of one directory together and in order."""
+        """Check, and yield findings as they are found, in order within a directory."""
         for each in self._of_log_dirs():
             self.placed.append(PlacedFinding("", each))
             yield each
@@ -210,7 +210,7 @@ class CheckRun:
             self.changes += self._log_dir_changes()
 
     def _log_dir_changes(self) -> Iterator[StartChange]:
-        """What the next start changes beside partitions, where all of a node's are known."""
+        """Yield the changes of the next start outside partitions, if all of a node's are known."""
         for log_dirs in nodes_of(self.found.log_dirs, is_one=self.node is not None):
             live = [
                 each.path
@@ -227,7 +227,7 @@ class CheckRun:
                 )
 
     def _is_live(self, directory: PartitionDir) -> bool:
-        """Whether a start loads a directory as the live one of its partition, or refuses to."""
+        """Return whether a start treats a directory as the live directory of its partition."""
         placed = self.moves.get(directory.path)
         is_promoted = placed is not None and placed.fate is DirFate.PROMOTED
         return directory.name.state is DirState.LIVE or is_promoted
@@ -235,14 +235,14 @@ class CheckRun:
     def _in_order(
         self, results: dict[int, CheckResult], keys: Sequence[bytes]
     ) -> Iterator[Finding]:
-        """Check what has no result yet, and take all results in the order of the directories."""
+        """Check partitions without a result, and take all results in order of directories."""
         from eoctl.progress import Progress
 
         numbers = [each for each in range(len(self.jobs)) if each not in results]
         jobs = [self.jobs[each] for each in numbers]
         sizes_bytes = [each.selected.log_bytes() for each in jobs]
         jobs_count = self._jobs_count
-        if jobs:  # without what an earlier run found
+        if jobs:  # not covered by an earlier run
             jobs_count = _paying_jobs(jobs_count, sizes_bytes, jobs[0].options)
         is_parallel = self.is_apart(jobs_count, len(jobs))
         next_number = 0
@@ -265,7 +265,7 @@ class CheckRun:
                     next_number += 1
 
     def _of_log_dirs(self) -> Iterator[Finding]:
-        """Check what a broker meets before it opens a partition."""
+        """Yield findings on log dirs, which a broker meets before it opens a partition."""
         around = (str(Path(each.partition.path).parent) for each in self.found.selected)
         for each in unfinished_changes([*(each.path for each in self.found.log_dirs), *around]):
             self._counts[each.severity] += 1
@@ -296,7 +296,7 @@ class CheckRun:
                 self.unreadable_count += 1
 
     def _without_explained(self, result: CheckResult) -> CheckResult:
-        """Leave out what a journal explains, which is told once, as that."""
+        """Leave out findings that a journal explains, because they are reported once as such."""
         path = os.path.realpath(result.row.path)
         losses = [each for each in self._losses if os.path.realpath(each.directory) == path]
         told = [each for each in result.findings if losses and is_explained(each, losses)]
@@ -339,7 +339,7 @@ class CheckRun:
         yield from result.findings
 
     def summary(self) -> str:
-        """One sentence."""
+        """Return a summary in one sentence."""
         counts = self._counts
         return (
             f"{_counted(len(self.rows), 'partition')}: {_counted(counts[Severity.ERROR], 'error')},"
@@ -350,7 +350,7 @@ class CheckRun:
     @property
     def status(self) -> int:
         """Exit status."""
-        # What ends a start need not be a finding: after a crash it would be normal.
+        # A state that stops the start need not be a finding: after a crash it may be normal.
         if any(map(ends_start, self.rows)):
             return EXIT_FINDINGS
         if any(count and each.rank >= self._fail_on.rank for each, count in self._counts.items()):
@@ -371,7 +371,7 @@ def _verified(options: CheckOptions) -> str:
     return "verified: headers of all batches; no checksums, no records"
 
 
-DEEP_TIMES = 8  # to decode records of large batches takes as long as reading so many more bytes
+DEEP_TIMES = 8  # decoding large batches takes as long as reading this many times the bytes
 
 
 def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -> int:
@@ -381,9 +381,9 @@ def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -
 
 
 def prepared(request: CheckRequest, kind: type[Run]) -> tuple[Run, Callable[[], Sequence[str]]]:
-    """Make the run of a call; and a function that gives the notes of its state at the end.
+    """Return the run for the options, and a function for the notes on its state at the end.
 
-    `kind`: of run; one that reads more than a check.
+    `kind`: the class of the run, which may read more than a check.
     """
     from recovery.cluster.clusters import Clusters, find_metadata
 
@@ -441,13 +441,13 @@ def _wanted(found: Discovery, request: CheckRequest) -> list[Selected]:
 
 
 def of_topics(found: Discovery, request: CheckRequest) -> list[Selected]:
-    """Partitions of the topics that are asked for."""
+    """Return the partitions of the requested topics."""
     is_any = not request.topics
     return [e for e in found.selected if is_any or e.partition.name.topic in request.topics]
 
 
 def _changed_ms(selected: Selected) -> int:
-    """When a file of a partition was last changed; what cannot be asked counts as changed now."""
+    """Return the newest mtime of a partition's files. An unreadable directory counts as new."""
     newest_ns = 0
     try:
         for name in list_files(selected.partition.path).values():

@@ -1,4 +1,4 @@
-"""From a run of check to its verdict and its words: at most six lines, the worst first."""
+"""The verdict of a check in words: at most six lines, the worst first."""
 
 from __future__ import annotations
 
@@ -63,20 +63,21 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir
 
 
-MAX_FINDINGS = 200  # lines; -v gives all of them
-# Of closed files of a log, what a broker goes by; a finding names the file if it is not the .log.
+MAX_FINDINGS = 200  # lines; -v prints all of them
+# Files that a broker uses for the closed part of a log. A finding names its file if it is not the
+# .log.
 _OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT})
 # Offsets without a record inside a batch of a topic that is not compacted.
 _GAPS = frozenset({"BAT-5"})
-_WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # of a change of eoctl
+_WHEN = re.compile(r" of \d{4}-\S+ \S+ UTC \(journal .*\)$")  # time of a change by eoctl
 
 
 def lines(
     verdict: DirectoryVerdict, width: int, cluster: str = "", also: Iterable[Said] = ()
 ) -> Iterator[Line]:
-    """Give the lines of a verdict for a terminal of this many columns.
+    """Yield the lines of a verdict for a terminal of this many columns.
 
-    `cluster`: the states of the checked replicas in the metadata; "": unknown. `also` follows the
+    `cluster`: the states of the checked replicas in the metadata, "" if unknown. `also` follows the
     start.
     """
     start, *rest = top(verdict, width)
@@ -95,7 +96,7 @@ def lines(
 
 
 def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
-    """Give the first lines: at most seven, each of at most `width` columns but for a command."""
+    """Return the first lines: at most seven, each within `width` columns except a command."""
     room = width - LABEL_WIDTH
     return [
         _start_line(verdict, room),
@@ -109,7 +110,7 @@ def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
 
 
 def _other_releases(verdict: DirectoryVerdict) -> Iterator[Said]:
-    """Where the metadata are not for this release: what tells which it is for."""
+    """Yield the command for the matching release, if the metadata are of another release."""
     of_release = [
         each
         for each in verdict.starts
@@ -120,7 +121,7 @@ def _other_releases(verdict: DirectoryVerdict) -> Iterator[Said]:
         yield Said("Other", f"eoctl releases {paths}   # which releases start there")
 
 
-# --- will it start --------------------------------------------------------------------------------
+# --- start ----------------------------------------------------------------------------------------
 
 
 def _start_line(verdict: DirectoryVerdict, room: int) -> Said:
@@ -159,7 +160,7 @@ def _then_retention(verdict: DirectoryVerdict, release: str) -> list[str]:
 
 
 def retention_text(cut: RetentionCut) -> str:
-    """Say what retention deletes of a partition soon after a start, and what keeps it."""
+    """Return what retention deletes of a partition soon after a start, and how to prevent it."""
     name = cut.setting.partition("=")[0]
     where = "" if cut.is_topics else f" (log.{name}=-1 in server.properties)"
     return (
@@ -181,18 +182,18 @@ def _offline(start: NodeStart) -> list[tuple[str, str]]:
 
 
 def _stopped(start: NodeStart, release: str, room: int) -> str:
-    """No, and what it dies of; unknown, and why."""
+    """Return "no" with the reason for the failed start, or "unknown" with the reason."""
     is_no = start.answer is Answer.NO
     heads = [f"{release} will NOT start: ", "will NOT start: ", "NO: "] if is_no else ["unknown: "]
     first, *others = start.obstacles
     more = f" (and {len(others)} more)" if others else ""
     whys = [f"{each}{end}" for each in _shorter(first) for end in (more, "")]
     texts = [f"{head}{each}" for head in heads for each in whys]
-    return fitting([*texts, f"{heads[0]}{whys[-1]}"], room)  # the last one is cut if need be
+    return fitting([*texts, f"{heads[0]}{whys[-1]}"], room)  # the last text may be shortened
 
 
 def _shorter(obstacle: Obstacle) -> Iterator[str]:
-    """The file is always named."""
+    """Yield texts of an obstacle, longest first. Each names the file."""
     if not obstacle.path:
         yield obstacle.what
         return
@@ -226,7 +227,7 @@ def _node(start: NodeStart) -> str:
     return "a node" if start.node_id is None else f"node {start.node_id}"
 
 
-# --- what goes ------------------------------------------------------------------------------------
+# --- truncated records ----------------------------------------------------------------------------
 
 
 def _cut_rank(verdict: DirectoryVerdict) -> Severity:
@@ -235,7 +236,7 @@ def _cut_rank(verdict: DirectoryVerdict) -> Severity:
 
 
 def _cut(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
-    """What the start takes away: records, of them acknowledged, of when, where."""
+    """Yield what the start truncates: records, acknowledged records, their times and places."""
     if not verdict.cuts and not verdict.not_served:
         return
     aside = ""
@@ -249,7 +250,7 @@ def _cut(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
 
 
 def _cut_texts(cuts: Sequence[StartCut]) -> list[str]:
-    """From the longest to the shortest."""
+    """Return the texts, longest first."""
     losing = [each for each in cuts if each.records_count]
     if not losing:
         places = listing([f"{each.topic}-{each.partition}" for each in cuts], "partitions")
@@ -292,7 +293,7 @@ def _when(cuts: Sequence[StartCut], *, is_short: bool = False) -> str:
 
 
 def _cut_line(cut: StartCut) -> str:
-    """One partition that a start takes something from."""
+    """Return the line of a partition that a start truncates."""
     place = f"{cut.topic}-{cut.partition}"
     if not cut.records_count:
         return f"{place}: truncates {size_text(cut.log_bytes)} without a whole record"
@@ -302,11 +303,11 @@ def _cut_line(cut: StartCut) -> str:
     return f"{place}: {what} {offsets}, {count}, {_acknowledged([cut])}, {_when([cut])}"
 
 
-# --- what is lost, what is held -------------------------------------------------------------------
+# --- lost and blocked records ---------------------------------------------------------------------
 
 
 def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
-    """What is wrong in the log already, whatever a start does."""
+    """Yield the damage that is in the log already, independent of a start."""
     parts, short = [], []
     if verdict.by_changes:
         first, *later = [each.message for each in verdict.by_changes]
@@ -341,7 +342,7 @@ def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
 
 
 def _nothing(verdict: DirectoryVerdict) -> list[str]:
-    """That nothing is lost, as far as anything tells; from the longest to the shortest."""
+    """Return texts that nothing is lost, as far as known, longest first."""
     checked = verdict.checked
     how = "nothing by the headers" if checked.is_fast else "nothing: no damaged batch"
     if _gaps_count(verdict):
@@ -367,7 +368,7 @@ def _nothing_rank(verdict: DirectoryVerdict) -> int:
 
 
 def _other_errors_count(verdict: DirectoryVerdict) -> int:
-    """Errors that are neither damage nor something missing, those that follow too."""
+    """Return the number of errors other than damage or missing records, with consequences."""
     told = {*verdict.missing, *verdict.damaged, *verdict.by_changes}
     return sum(
         each.severity is Severity.ERROR and each not in told
@@ -400,7 +401,7 @@ def _range(finding: Finding) -> str:
 
 
 def _blocked_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
-    """Who waits, from where on, since when."""
+    """Yield the partition that blocks, its offset, and the time since when."""
     if not verdict.held:
         return
     first, *others = verdict.held
@@ -420,7 +421,7 @@ def _blocked_line(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     yield Said("Blocked", fitting(texts, room), rank.rank)
 
 
-# --- what next, and what it stands on -------------------------------------------------------------
+# --- next command and scope -----------------------------------------------------------------------
 
 
 def _next(verdict: DirectoryVerdict, room: int) -> Said:
@@ -443,12 +444,12 @@ def _next(verdict: DirectoryVerdict, room: int) -> Said:
         f"{command}   # {call.why}",
         f"{command}   # {reads.rstrip(', ')}" if reads else command,
     ]
-    # A command is never cut: it is there to be pasted.
+    # A command is never shortened, ready to paste.
     return Said("Next", next((each for each in texts if len(each) <= room), command))
 
 
 def next_command(verdict: DirectoryVerdict) -> str:
-    """Return the call that is to be made next, to be pasted; "" if there is none."""
+    """Return the next command, ready to paste, or "" if there is none."""
     return "" if verdict.call is None else call_text(verdict.call.words)
 
 
@@ -499,10 +500,10 @@ def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
 
 
 def _finding_text(folded: Folded, *, has_path: bool) -> str:
-    """Place, what, what the broker does; and how much follows from it."""
+    """Return place, message, the broker's action, and the number of consequences."""
     each = folded.finding
     action = each.broker_action
-    # Of an open transaction it is the file that is changed, whatever becomes of the transaction.
+    # The action on an open transaction concerns its file, not the transaction.
     is_idle = action in {"", "nothing"} or each.check_id == "TXO-1"
     cuts = f"{StartAction.TRUNCATES} to "
     if action.startswith(cuts):
@@ -537,7 +538,7 @@ def _clean(verdict: DirectoryVerdict) -> Iterator[Line]:
 
 
 def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
-    """What these lines do not show."""
+    """Yield what these lines do not show."""
     checked = verdict.checked
     following = sum(len(each.consequences) for each in verdict.listed)
     parts = [f"rows of {counted(checked.partitions_count, 'partition')}"]
@@ -552,14 +553,13 @@ def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     yield from map(Line, textwrap.wrap(text, width, break_on_hyphens=False))
 
 
-# -- from a run of check to its verdict: what of each node was given, what goes, what is held
+# -- from a run of check to its verdict: the given parts of each node, truncated and blocked records
 
 
 def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
-    """Put together what a run found, which has ended.
+    """Return the verdict of a completed run.
 
-    What goes at a start, and since when a transaction is open, is read here: the bytes that go,
-    and a batch for each partition.
+    Truncated bytes, and a batch for each partition with an open transaction, are read here.
     """
     partitions = dict(_listable(run))
     cuts = [*_cuts(run, partitions)]
@@ -593,7 +593,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
 
 
 def _listable(run: CheckRun) -> Iterator[tuple[str, Partition]]:
-    """Partitions by directory, without those that cannot be listed, which their rows say."""
+    """Yield partitions by directory, except those with a row that says they cannot be listed."""
     for each in run.jobs:
         with suppress(AccessError):
             yield each.selected.partition.path, Partition.of(each.selected, each.image)
@@ -602,7 +602,7 @@ def _listable(run: CheckRun) -> Iterator[tuple[str, Partition]]:
 def _checked(run: CheckRun, request: CheckRequest, partitions: Iterable[Partition]) -> Checked:
     counts = {row.path: _findings_count(row) for row in run.rows}
     listed = sum(bool(directory) for directory, _ in run.placed)
-    # What is said of a directory as an entry of its log dir is a finding, too.
+    # A finding on a directory as an entry of its log dir is its finding, too.
     told = [each.path for directory, each in run.placed if not directory]
     return Checked(
         partitions_count=len(run.rows),
@@ -639,13 +639,13 @@ def _cuts(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[StartCut]
             changes = run.changes_of.get(row.path, ())
             cut = start_cut(partitions[row.path], row, changes, _kept_end(run, row.path))
         except EoctlError:
-            continue  # it cannot be read, which the row says
+            continue  # unreadable, as its row says
         if cut is not None:
             yield cut
 
 
 def _kept_end(run: CheckRun, path: str) -> int | None:
-    """Return where a -future directory ends that takes the place of a longer one; None: no one."""
+    """Return the end of a -future directory that replaces a longer directory, or None."""
     for node in run.placements:
         placed = node.placed.get(path)
         if placed is not None and placed.fate is DirFate.REPLACED:
@@ -677,7 +677,7 @@ def _held(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[Held]:
 
 
 def _time_at(partition: Partition, offset: int) -> int | None:
-    """Timestamp of the batch with an offset."""
+    """Return the timestamp of the batch with an offset."""
     try:
         place = partition.find_offset(offset)
     except EoctlError:
@@ -721,7 +721,7 @@ def _start(run: CheckRun, request: CheckRequest, log_dirs: list[LogDir]) -> Node
 def _release_problems(
     log_dirs: list[LogDir], image: ClusterImage | None, request: CheckRequest
 ) -> Iterator[Obstacle]:
-    """Why the release that nobody has asked for may be none for these log dirs."""
+    """Yield why the default release may be wrong for these log dirs."""
     if request.broker_version is not None:
         return
     release = CHECKED.line
@@ -736,7 +736,7 @@ def _release_problems(
 
 
 def _refused(image: ClusterImage | None, release: BrokerVersion) -> Iterator[Obstacle]:
-    """Settings of topics with which a release loads no log at all."""
+    """Yield topic settings with which a release loads no log at all."""
     for each in refused_settings({} if image is None else image.configs, release).values():
         yield Obstacle("", f"Kafka {release} does not start with {each}", "KRF-4", fix=_SET_IT)
 

@@ -1,4 +1,4 @@
-"""Which copy of each partition is taken, and what must be said before any of them can be."""
+"""The copy to take of each partition, and the options required before it can be taken."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMED_COUNT = 3
 
 
 class SourceSearch(NamedTuple):
-    """What the call says of the copies."""
+    """The command line options for the copies."""
 
     preferred: tuple[str, ...]
     wanted: WantedTopics
@@ -49,7 +49,7 @@ class SourceSearch(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A copy, and why it is the one; `others` are left."""
+    """A chosen copy with the reason. `others` are not taken."""
 
     key: TopicPartition
     copy: DeadCopy
@@ -59,11 +59,11 @@ class Choice(NamedTuple):
 
 
 class FoundCopies(NamedTuple):
-    """All that is taken, and what is known of it.
+    """All chosen copies, and the facts about them.
 
     Attributes:
         choices: by partition.
-        seen: latest epoch and greatest producer id of the copies that are left.
+        seen: latest epoch and greatest producer id of the other copies.
     """
 
     brokers: DeadBrokers
@@ -78,11 +78,11 @@ class FoundCopies(NamedTuple):
 def choose_copies(
     brokers: DeadBrokers, search: SourceSearch, moment: Now, version: BrokerVersion
 ) -> FoundCopies:
-    """Find the copies, compare them where there are several, and look at those that are taken.
+    """Find the copies, compare them if there are several, and read the chosen copies.
 
     Raises:
-        UsageError, AccessError: the call does not fit what is there, or it cannot be read.
-        RefusedError: something must be said first: all of it at once, with the call that says it.
+        UsageError, AccessError: the options do not match the log dirs, or these cannot be read.
+        RefusedError: options are missing. It lists all of them, with the command that has them.
     """
     lacks: list[Lack] = []
     notes = [*brokers.notes]
@@ -176,7 +176,7 @@ def _preferred(
 def _recommended(
     key: TopicPartition, copies: Sequence[DeadCopy], moment: Now, lacks: list[Lack]
 ) -> Choice:
-    """Take the copy that `replicas compare` puts first."""
+    """Choose the copy that `replicas compare` puts first."""
     paths = [each.path for each in copies]
     try:
         run = CompareRun(
@@ -207,7 +207,7 @@ def _reason(row: RecommendationRow) -> str:
     return f"{row.reason}; the others have {counted(lost, 'record')} more, lost"
 
 
-# --- what is taken --------------------------------------------------------------------------------
+# --- chosen copies --------------------------------------------------------------------------------
 
 
 def _survey(
@@ -254,7 +254,7 @@ def _repair(
     brokers: DeadBrokers,
     moment: Now,
 ) -> dict[str, Repaired]:
-    """Plan the repair of what is damaged, as it will be made on the way."""
+    """Plan the repair of damaged copies, as done during the adoption."""
     if search.repair is None:
         return {}
     work = []
@@ -272,7 +272,7 @@ def _repair(
 
 
 def _with_mended_checkpoints(choices: Iterable[Choice], notes: list[str]) -> list[Choice]:
-    """Go by the lines that parse of checkpoints that do not."""
+    """Replace unreadable checkpoints by their readable lines."""
     mended = {}
     result = []
     for each in choices:
@@ -293,7 +293,7 @@ def _last_epochs(
     seen: Mapping[str, LastIds],
     brokers: DeadBrokers,
 ) -> dict[TopicPartition, int]:
-    """The latest epoch that any copy, or the metadata, know of each partition."""
+    """Return the latest epoch of each partition in any copy, or in the metadata."""
     found = {}
     for choice, survey in zip(choices, surveys, strict=True):
         known = [survey.last_epoch, *(seen[each.path].epoch for each in choice.others)]
@@ -302,11 +302,11 @@ def _last_epochs(
     return found
 
 
-# --- what is lacking ------------------------------------------------------------------------------
+# --- missing options ------------------------------------------------------------------------------
 
 
 def _require_all(brokers: DeadBrokers, taken: Iterable[TakenCopy]) -> None:
-    """Refuse to leave out what only a directory with a suffix has."""
+    """Refuse to leave out records that only a directory with a suffix has."""
     ends = {each.key: each.end_offset for each in taken}
     left = [each for each in brokers.held_back if each.end_offset > ends.get(each.key, 0)]
     if not left:
@@ -325,7 +325,7 @@ def _require_all(brokers: DeadBrokers, taken: Iterable[TakenCopy]) -> None:
 
 
 def _refused(lacks: Sequence[Lack]) -> RefusedError:
-    """Name all of it at once, with the call that has it."""
+    """Return a refusal that lists everything missing, with the command that has it."""
     from eoctl.call import again
 
     by_options: dict[tuple[str, ...], list[str]] = {}

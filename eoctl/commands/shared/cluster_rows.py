@@ -1,4 +1,4 @@
-"""Rows of `metadata`: what the metadata say at a moment."""
+"""The rows of `metadata`: the cluster's state at a moment."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _DIRECTORY_WORDS = {
 
 
 class ClusterRow(NamedTuple):
-    """The cluster as a whole, and what is known of its metadata.
+    """The cluster as a whole, and facts about its metadata.
 
     Attributes:
-        node_id: whose copy of the metadata it is.
-        counted_offset: all records below it count for sure.
-        maybe_records_count: how many are above that.
+        node_id: the node whose copy of the metadata it is.
+        counted_offset: all records below it certainly count.
+        maybe_records_count: the number of records above it.
     """
 
     cluster_id: str | None
@@ -93,7 +93,7 @@ class ControllerRow(NamedTuple):
     """A controller that is registered, or votes.
 
     Attributes:
-        is_leader: None: who leads is not known, as after a snapshot.
+        is_leader: None if the leader is unknown, as after a snapshot.
     """
 
     controller: int
@@ -103,7 +103,7 @@ class ControllerRow(NamedTuple):
 
 
 class PartitionStateRow(NamedTuple):
-    """A partition. `high_watermark`, `log_end_offset`: of the copies that were given, the most."""
+    """A partition. `high_watermark`, `log_end_offset`: the highest of the given replicas."""
 
     topic: str
     partition: int
@@ -127,11 +127,11 @@ class PartitionStateRow(NamedTuple):
 
 
 class CopyRow(NamedTuple):
-    """The log of a partition in a log dir that was given.
+    """The log of a partition in a given log dir.
 
     Attributes:
         standing: a `Standing`, or unreadable.
-        leader_epoch: the last one of its log; None: not known.
+        leader_epoch: the last epoch of its log, None if unknown.
     """
 
     topic: str
@@ -146,7 +146,7 @@ class CopyRow(NamedTuple):
 
 
 class SettingRow(NamedTuple):
-    """A setting. Of a topic: the one in force; of others what was set dynamically."""
+    """A setting: for a topic the setting in force, for others only dynamic settings."""
 
     resource: str
     resource_name: str
@@ -180,7 +180,7 @@ def partition_state_row(
     high_watermark: int | None,
     log_end_offset: int | None,
 ) -> PartitionStateRow:
-    """Say what the metadata have of a partition, beside the ends of the copies that are there."""
+    """Return the metadata's state of a partition, with the ends of the given replicas."""
     name, found = topic.name, topic.partitions[number]
     setting = topic_setting(image, name, MIN_INSYNC_REPLICAS, broker_id=found.leader)
     return PartitionStateRow(
@@ -207,14 +207,14 @@ def partition_state_row(
 
 
 def directory_words(ids: Iterable[bytes]) -> tuple[str, ...]:
-    """Write directory ids; what is none by its word."""
+    """Return directory ids as text. An id without a directory is written as its word."""
     return tuple(_DIRECTORY_WORDS.get(each) or format_uuid(each) for each in ids)
 
 
-# -- what several commands say of leaders and ISR: from which metadata, and what is amiss
+# -- notes of several commands on leaders and ISR: the source of the metadata, and problems
 #
-# Notes only: a copy that was not in the ISR, or a partition that nobody led, is a state of the
-# cluster and no fault of the files.
+# These are notes only. A replica out of the ISR, or a partition without a leader, is a state of the
+# cluster, and no fault of the files.
 
 
 NO_LEADER = "none"  # in text; -1 for programs
@@ -222,10 +222,10 @@ WHAT = "leader and ISR"
 
 
 class ClusterNotes:
-    """Collects what the metadata say of partition directories, for the notes at the end.
+    """The notes on partition directories from the metadata, for the end.
 
     Attributes:
-        is_short: not all of the metadata that were used could be read.
+        is_short: some of the used metadata could not be read.
     """
 
     def __init__(self) -> None:
@@ -240,12 +240,12 @@ class ClusterNotes:
         self._out_of_sync: dict[str, None] = {}
 
     def add_unread(self, told: Sequence[str]) -> None:
-        """Note which metadata cannot even be opened."""
+        """Note the metadata that cannot be opened."""
         self._unread.update(dict.fromkeys(told))
         self.is_short = self.is_short or bool(told)
 
     def add_image(self, image: ClusterImage | None, *, has_doubts: bool = True) -> None:
-        """Note whose state is used; and what of it is doubtful, unless the caller tells that."""
+        """Note the source of the state, and its doubts, unless the caller reports them."""
         if image is not None:
             self._images[id(image)] = image
             if not has_doubts:
@@ -254,7 +254,7 @@ class ClusterNotes:
             self.is_short = self.is_short or not image.is_complete
 
     def add(self, name: str, path: str, found: InCluster) -> None:
-        """Note what is known of a directory of the partition `name`."""
+        """Note the state of a directory of the partition `name`."""
         if found.leader is None:
             return
         self._is_told = True
@@ -267,7 +267,7 @@ class ClusterNotes:
             self._out_of_sync[path] = None
 
     def notes(self) -> Iterator[str]:
-        """Sentences for the end."""
+        """Yield the sentences for the end."""
         yield from self._unread
         for image in self._images.values():
             if id(image) in self._doubtful:
@@ -288,7 +288,7 @@ class ClusterNotes:
 
 
 def source_of(image: ClusterImage) -> str:
-    """Say which metadata are believed, and of when they are."""
+    """Return which metadata are used, and their time."""
     if not image.end_offset:  # a bootstrap.checkpoint
         return f"{WHAT} as the controller will begin with, in {image.path}"
     when = "" if image.timestamp_ms is None else f", {format_time_ms(image.timestamp_ms)}"
@@ -296,7 +296,7 @@ def source_of(image: ClusterImage) -> str:
 
 
 def doubts_of(path: str, problems: Sequence[Problem], image: ClusterImage) -> Iterator[str]:
-    """Say what of some metadata could not be read, or does not count."""
+    """Yield the parts of some metadata that could not be read, or do not count."""
     yield from first_of([str(each) for each in problems], "places that could not be read")
     if problems:
         yield f"{path}: not all of it could be read: this may be an older state"
@@ -307,7 +307,7 @@ def doubts_of(path: str, problems: Sequence[Problem], image: ClusterImage) -> It
 
 
 def state_words(places: Sequence[InCluster]) -> str:
-    """Say in one line what the metadata say of copies; "" if nothing."""
+    """Return the metadata's state of replicas in one line, "" if there is none."""
     known = [each for each in places if each.standing is not None or each.leader is not None]
     if len(places) == 1 and known and known[0].leader is not None:
         one = known[0]
@@ -325,7 +325,7 @@ def partition_words(
     min_insync_replicas: int | None,
     min_insync_from: str | None,
 ) -> str:
-    """Say who leads a partition, who is in the ISR, and how many have to be."""
+    """Return a partition's leader, its ISR, and the required size of the ISR."""
     return (
         f"leader {NO_LEADER if leader == -1 else leader}, ISR {cell_text(isr)},"
         f" {MIN_INSYNC_REPLICAS} {min_insync_replicas} ({min_insync_from})"
@@ -333,6 +333,6 @@ def partition_words(
 
 
 def with_words(rows: Iterable[Any]) -> Iterator[Any]:
-    """Write of rows with a column `leader` that there is none, for people."""
+    """Yield rows where a missing `leader` is a word, for people."""
     for each in rows:
         yield each._replace(leader=NO_LEADER) if each.leader == -1 else each

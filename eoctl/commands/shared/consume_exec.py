@@ -1,4 +1,4 @@
-"""`eoctl consume --exec` and `--group`: records for a program, a position saved in time."""
+"""`eoctl consume --exec` and `--group`: records for a program, with a saved position."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class GroupOptions(NamedTuple):
-    """What the command line says of the group."""
+    """The command line options for the group."""
 
     group: str
     metadata_dir: str | None = None
@@ -53,14 +53,14 @@ class GroupOptions(NamedTuple):
 
 
 class GroupPosition:
-    """A context manager that holds the lock of the log dir, if offsets are to be committed.
+    """A context manager that locks the log dir, if offsets are to be committed.
 
     Attributes:
-        path: what is called so in sentences for people.
+        path: the name of the position in messages.
     """
 
     def __init__(self, partition: Partition, options: GroupOptions) -> None:
-        """Look only. Raises RefusedError: the partition is in no log dir."""
+        """Read only. Raises RefusedError: the partition is in no log dir."""
         if partition.log_dir is None:
             raise RefusedError(
                 f"{partition.path}: lies in no log dir, which would have the group's offsets"
@@ -74,7 +74,7 @@ class GroupPosition:
         self._offsets = GroupCommits(options.group, self._log_dir_path, options.metadata_dir)
 
     def __enter__(self) -> Self:
-        """Take the lock, and finish what an earlier run has begun."""
+        """Take the lock, and complete an earlier run."""
         change = self._options.change
         if not change.apply:
             return self
@@ -83,7 +83,7 @@ class GroupPosition:
             journal = stack.enter_context(appending([log_dir], change, "consume"))
             self._now = resolve_now(NowSource.WALL, [log_dir])
             target = TargetOptions(self._options.metadata_dir, None, self._options.single_copy)
-            # An offset that was given as saved is on the disk.
+            # An offset that was reported as saved is on disk.
             write = WriteOptions(flush=FlushPolicy.BATCH, change=change)
             self._partitions = OpenPartitions(log_dir, write, target, self._now, journal)
             self._stack = stack.pop_all()
@@ -97,23 +97,23 @@ class GroupPosition:
             raise error
 
     def _tell(self) -> None:
-        """Say what the commits changed, and what they cost."""
+        """Print the changes of the commits, and their cost."""
         opened = [] if self._partitions is None else [*self._partitions]
         if opened:
             for note in notes_of(opened, self._now, is_applied=True):
                 message(note)
 
     def load(self) -> Position | None:
-        """Return the committed offset; None if the group has none.
+        """Return the committed offset, or None if the group has none.
 
         Raises:
-            RefusedError: the group's offsets cannot be read whole.
+            RefusedError: the group's offsets are not fully readable.
         """
         offset = self._offsets.committed(self._place)
         return None if offset is None else Position(offset)
 
     def save(self, position: Position) -> None:
-        """Commit an offset, durably; without `apply` nothing is changed.
+        """Commit an offset durably. Without `apply` nothing is changed.
 
         Raises:
             RefusedError, AppendError, AccessError: it cannot be written.
@@ -123,7 +123,7 @@ class GroupPosition:
             self._offsets.commit(self._partitions, offsets, clock_of(self._now))
 
     def refuse_following(self) -> None:
-        """Refuse to follow a log that nobody can append to. Raises RefusedError."""
+        """Refuse to follow a log whose lock this run holds, as no broker can append to it."""
         if self._partitions is not None:
             raise RefusedError(
                 f"{Path(self._log_dir_path)}: offsets are committed to it, so no broker appends"
@@ -133,7 +133,7 @@ class GroupPosition:
 
 
 def start_group(consumer: Consumer, position: GroupPosition) -> None:
-    """Begin where the group goes on; without a committed offset where the options say.
+    """Start at the group's committed offset, or without it at the offset in the options.
 
     Raises:
         RefusedError: the committed offset is outside of the log.
@@ -150,11 +150,11 @@ def start_group(consumer: Consumer, position: GroupPosition) -> None:
 # -- `eoctl consume --exec`: records for a program, and a position saved at the right moment
 
 
-DEFAULT_BATCH_MESSAGES = 500  # as many as a consumer of Kafka is given at once by default
+DEFAULT_BATCH_MESSAGES = 500  # the default of Kafka's consumer
 
 
 class ExecOptions(NamedTuple):
-    """What the command line says of the program."""
+    """The command line options for the program."""
 
     command: str
     checkpoint: str | None
@@ -164,7 +164,7 @@ class ExecOptions(NamedTuple):
 
 
 class ExecReport(NamedTuple):
-    """The row that is printed when all went well."""
+    """The printed row of a successful run."""
 
     topic: str
     partition: int
@@ -178,18 +178,18 @@ class ExecReport(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """Records that are handed over together, at least one."""
+    """Records that are passed together, at least one."""
 
     parts: list[Records]
 
     @property
     def next_offset(self) -> int:
-        """Where to go on behind them."""
+        """The offset at which to continue."""
         return self.parts[-1].next_offset
 
     @property
     def records_count(self) -> int:
-        """How many they are."""
+        """The number of records."""
         return sum(each.row_count for each in self.parts)
 
     def lines(self, bytes_as: BytesAs) -> bytes:
@@ -205,9 +205,9 @@ class HandOver(NamedTuple):
 def hand_overs(
     source: Iterable[AnyRecords | None], batch_messages: int
 ) -> Iterator[HandOver | None]:
-    """Put records together, `batch_messages` at a time; fewer before a pause (None) and at the end.
+    """Group records by `batch_messages`, with fewer before a pause (None) and at the end.
 
-    What was read before an error is handed over before it is raised.
+    Records that were read before an error are passed before it is raised.
     """
     parts: list[Records] = []
     missing = batch_messages
@@ -243,14 +243,14 @@ def consume_with_program(
     output_format: OutputFormat,
     group: GroupOptions | None = None,
 ) -> int:
-    """Hand the records of a partition to a program; returns the exit status.
+    """Pass the records of a partition to a program, and return the exit status.
 
     The position is saved in the checkpoint file, or committed for the group.
 
     Raises:
-        UsageError, AccessError, RefusedError: nothing was handed over.
-        ProgramError: the program failed; the position is right for its mode.
-        DamageError: all records before the damage were handed over.
+        UsageError, AccessError, RefusedError: no record was passed.
+        ProgramError: the program failed, and the position is right for its mode.
+        DamageError: all records before the damage were passed.
     """
     consumer = Consumer(path, options, output.message)
     with _position(consumer.partition, options, execution, group) as file:
@@ -291,7 +291,7 @@ def _position(
 
 
 class _ExecRun:
-    """One run: what was handed over, and the position that is saved."""
+    """One run: the records passed, and the saved position."""
 
     def __init__(
         self, consumer: Consumer, execution: ExecOptions, file: PositionFile | GroupPosition
@@ -304,11 +304,11 @@ class _ExecRun:
 
     @property
     def where(self) -> str:
-        """What is saved, in words."""
+        """The saved position in words."""
         return f"{self._file.path} says next offset {self._saved.next_offset}"
 
     def start(self, saved: Position | None) -> None:
-        """Begin where the position is, or where the options say."""
+        """Start at the saved position, or where the options say."""
         consumer, path = self._consumer, self._file.path
         if saved is None:
             self._saved = Position(consumer.start())
@@ -319,15 +319,15 @@ class _ExecRun:
         consumer.start(offset)
 
     def source_bytes(self) -> int:
-        """How much there is to read at most."""
+        """Return the most bytes to read."""
         return self._consumer.partition.files.log_bytes_from(self._saved.next_offset)
 
     def save_beginning(self) -> None:
-        """Save where it begins, before anything is handed over: so it is known that it can be."""
+        """Save the start before any record is passed, to prove that the position can be saved."""
         self._file.save(self._saved)
 
     def hand_over_all(self, program: Program, interrupts: Interrupts) -> None:
-        """Hand over everything, and wait for the program's end."""
+        """Pass everything, and wait for the program's end."""
         begin = self._begin_line()
         for batch in hand_overs(self._consumer.records(), self._execution.batch_messages):
             if batch is None:
@@ -371,7 +371,7 @@ class _ExecRun:
         self._count += 1
 
     def _move_on(self, interrupts: Interrupts) -> None:
-        """Save that what came behind the last record (markers, aborted ones) is consumed, too."""
+        """Save that batches after the last record (markers, aborted records) are consumed, too."""
         next_offset = self._consumer.consumed.next_offset
         if next_offset > self._saved.next_offset:
             self._save(interrupts, self._saved._replace(next_offset=next_offset))
@@ -394,7 +394,7 @@ class _ExecRun:
         return ProgramError(f"{error.message}{given}; {self.where}", next_step=error.next_step)
 
     def report(self) -> ExecReport:
-        """Return what is printed at the end."""
+        """Return the row for the end."""
         partition, found = self._consumer.partition, self._consumer.consumed
         return ExecReport(
             topic=partition.topic,
@@ -420,7 +420,7 @@ def _owner(partition: Partition, options: ConsumeOptions, execution: ExecOptions
 
 
 def _require_outside(checkpoint: str, partition: Partition) -> None:
-    """Refuse a checkpoint among the files of a partition, wherever that lies."""
+    """Refuse a checkpoint among the files of any partition."""
     around = Path(os.path.realpath(checkpoint)).parent
     if Path(os.path.realpath(partition.path)) in (around, *around.parents):
         raise RefusedError(

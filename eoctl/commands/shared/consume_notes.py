@@ -1,4 +1,4 @@
-"""What a consumer is told before and after the records: isolation, open transactions, losses."""
+"""The notes before and after consumed records: isolation, open transactions, losses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERIFIED = "verified: checksums and contents of all data batches read"
 
 
 def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
-    """Say what limits the result: a broker at work, open transactions, an index that lacks some."""
+    """Print limits of the result: a running broker, open transactions, an incomplete index."""
     tell_limits(consumer)
     view = consumer.view
     if view is not None and options.isolation is Isolation.READ_COMMITTED:
@@ -38,7 +38,7 @@ def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
 
 
 def tell_limits(consumer: Consumer) -> None:
-    """Say that a broker is at work, and which open transactions hold back what follows."""
+    """Print that a broker is running, and which open transactions block later records."""
     log_dir = consumer.partition.log_dir
     if log_dir is not None and log_dir.lock.is_held:
         holder = log_dir.lock.holder
@@ -73,7 +73,7 @@ def _tell_open(view: TransactionView) -> None:
 
 
 def tell_skipped(consumer: Consumer) -> None:
-    """Name what gave no records."""
+    """Print the ranges that gave no records."""
     reader = consumer.reader
     for each in [] if reader is None else reader.skipped:
         output.message(f"skipped: {each.with_offsets}", level="warning", **each.fields)
@@ -85,7 +85,7 @@ def tell_skipped(consumer: Consumer) -> None:
 
 
 def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
-    """Say what was consumed and how it ended; returns the exit status."""
+    """Print what was consumed and how it ended, and return the exit status."""
     status = _tell_end(consumer, options)
     output.message(_summary(consumer))
     return status
@@ -94,7 +94,7 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
 def tell_after_topic(
     consumers: Sequence[Consumer], merged: MergedConsumers, options: ConsumeOptions
 ) -> int:
-    """Say the same of all partitions of a topic; returns the exit status."""
+    """Print the same for all partitions of a topic, and return the exit status."""
     status = status_of_all([_tell_end(each, options) for each in consumers])
     partitions = counted(len(consumers), "partition")
     output.message(f"{counted(merged.records_count, 'record')} of {partitions}; {VERIFIED}")
@@ -102,7 +102,7 @@ def tell_after_topic(
 
 
 def status_of_all(statuses: Collection[int]) -> int:
-    """Return the exit status of several partitions: damage counts more than what was skipped."""
+    """Return the exit status of several partitions, where damage outranks skipped parts."""
     return EXIT_FINDINGS if EXIT_FINDINGS in statuses else max(statuses)
 
 

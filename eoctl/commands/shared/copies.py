@@ -1,4 +1,4 @@
-"""Several directories of one partition, compared: as rows, and what the metadata say of them."""
+"""A comparison of several replicas of one partition: as rows, and with the metadata."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 
 class ComparedCluster:
-    """The newest metadata among log dirs of several brokers, or those in `metadata_dir`.
+    """The newest metadata among log dirs of several brokers, or in `metadata_dir`.
 
     Attributes:
         is_short: not all of it could be read.
 
     Raises:
-        UsageError: there are none in `metadata_dir`, or they are another cluster's.
+        UsageError: `metadata_dir` has no metadata, or another cluster's.
         AccessError: these cannot be read.
     """
 
@@ -113,7 +113,7 @@ class ComparedCluster:
         return next((each for each in begun if each is not None), None)
 
     def places(self, logs: Sequence[ReplicaLog]) -> list[InCluster]:
-        """Say of each copy what is known."""
+        """Return the state of each replica in the metadata."""
         found = []
         for log in logs:
             directory, log_dir = log.partition.directory, log.partition.log_dir
@@ -126,7 +126,7 @@ class ComparedCluster:
     def state(
         self, logs: Sequence[ReplicaLog], places: Sequence[InCluster]
     ) -> PartitionStateRow | None:
-        """Say what the metadata have of the partition of these copies; None: it is not known."""
+        """Return the metadata's state of the partition of these replicas, or None if unknown."""
         image, first = self._image, logs[0].partition
         if image is None or all(each.leader is None for each in places):
             return None
@@ -140,7 +140,7 @@ class ComparedCluster:
         )
 
     def notes(self) -> list[str]:
-        """Sentences for the end: which metadata these are, and what is doubtful."""
+        """Return sentences for the end: the source of the metadata, and doubts."""
         return [*self._notes, *self._told.notes()]
 
 
@@ -148,7 +148,7 @@ class ComparedCluster:
 
 
 class ComparedRows(Protocol):
-    """What was compared, in rows."""
+    """The result of a comparison, in rows."""
 
     @property
     def notes(self) -> list[str]:
@@ -156,27 +156,27 @@ class ComparedRows(Protocol):
 
     @property
     def replicas(self) -> list[ReplicaRow]:
-        """The copies."""
+        """The replicas."""
 
     @property
     def comparisons(self) -> list[ComparisonRow]:
-        """Two of them each."""
+        """The pairs of replicas."""
 
     @property
     def choices(self) -> list[ChoiceRow]:
-        """What each leader costs."""
+        """The cost of each leader."""
 
     @property
     def transactions(self) -> list[LostTransactionRow]:
-        """What is cut of these."""
+        """The transactions that would be truncated."""
 
     @property
     def states(self) -> list[PartitionStateRow]:
-        """What the cluster's metadata have of the partitions, where that is known."""
+        """The metadata's state of the partitions, if known."""
 
     @property
     def recommendations(self) -> list[RecommendationRow]:
-        """Which copies should lead."""
+        """The replicas that should lead."""
 
     @property
     def status(self) -> int:
@@ -184,7 +184,7 @@ class ComparedRows(Protocol):
 
 
 class ReplicaRow(NamedTuple):
-    """One directory. What is not known is None."""
+    """The row of a directory. Unknown values are None."""
 
     path: str
     broker: int | None
@@ -197,7 +197,7 @@ class ReplicaRow(NamedTuple):
 
 
 class ComparisonRow(NamedTuple):
-    """Two directories; `divergence_offset` is where the shorter one ends if they are equal."""
+    """Two directories. If they are equal, `divergence_offset` is the end of the shorter log."""
 
     one: str
     other: str
@@ -209,7 +209,7 @@ class ComparisonRow(NamedTuple):
 
 
 class ChoiceRow(NamedTuple):
-    """What a directory loses when another one leads."""
+    """The loss of a directory if another directory leads."""
 
     leader: str
     follower: str
@@ -226,7 +226,7 @@ class ChoiceRow(NamedTuple):
 
 
 class LostTransactionRow(NamedTuple):
-    """A transaction that a directory has, in part or as a whole, behind a cut."""
+    """A transaction that a truncation removes from a directory, in part or as a whole."""
 
     follower: str
     truncation_offset: int
@@ -238,7 +238,7 @@ class LostTransactionRow(NamedTuple):
 
 
 class RecommendationRow(NamedTuple):
-    """The copy that should lead, and what that costs: summed over the others. None: not known."""
+    """The replica that should lead, and the total cost in the others. None: unknown."""
 
     topic: str
     partition: int
@@ -262,7 +262,7 @@ RECOMMENDATION_COLUMNS = Columns(RecommendationRow._fields, answers=(
 
 
 class CompareRun:
-    """Compares copies; rows are complete once it is made."""
+    """A comparison of replicas, whose rows are complete after construction."""
 
     def __init__(
         self,
@@ -274,10 +274,10 @@ class CompareRun:
         replicas: Sequence[Selected] | None = None,
         cluster: ComparedCluster | None = None,
     ) -> None:
-        """Compare. With a `moment` that is the clock, and it is not told again.
+        """Compare. A given `moment` is the clock, and is not reported again.
 
-        What the paths lead to may be given as `replicas`, whatever nodes these are of. What
-        `cluster` knows is in the rows; its notes are left to the caller.
+        `replicas` may replace the directories of the paths, whatever their nodes. The rows include
+        the state in `cluster`, but the caller prints its notes.
         """
         selected = select_replicas(paths) if replicas is None else replicas
         clock = moment_of(selected, now) if moment is None else moment
@@ -321,7 +321,7 @@ class CompareRun:
 
     @property
     def status(self) -> int:
-        """1: some differ; 5: something could not be compared."""
+        """The exit status: 1 if some differ, 5 if something could not be compared."""
         if Likeness.DIVERGED in self._likenesses:
             return EXIT_FINDINGS
         is_whole = all(each.is_sound for each in self._logs)
@@ -391,7 +391,7 @@ class CompareRun:
         )
 
     def _cost(self, leader: str) -> Cost:
-        """What the others lose when one leads."""
+        """Return the loss of the others with a leader."""
         empty = {each.path for each in self._logs if each.end_offset <= each.start_offset}
         own = [
             each for each in self.choices if each.leader == leader and each.follower not in empty
@@ -416,7 +416,7 @@ class CompareRun:
 
 
 class CompareDirsRun:
-    """Compares the copies of all partitions that several log dirs share, one after the other."""
+    """A comparison of all partitions that several log dirs share, one after the other."""
 
     def __init__(
         self,
@@ -487,7 +487,7 @@ class CompareDirsRun:
 
     @property
     def status(self) -> int:
-        """1: some differ; 5: something could not be compared."""
+        """The exit status: 1 if some differ, 5 if something could not be compared."""
         graver = (EXIT_FINDINGS, EXIT_SKIPPED)
         return next((each for each in graver if each in self._statuses), EXIT_OK)
 
@@ -499,10 +499,10 @@ def compare(
     expiration_ms: int | None,
     metadata_dir: str | None = None,
 ) -> ComparedRows:
-    """Compare directories of one partition, or log dirs: all partitions that they share.
+    """Compare directories of one partition, or all partitions that log dirs share.
 
     Raises:
-        UsageError: they are neither, or share nothing; `metadata_dir` has no metadata of theirs.
+        UsageError: they are neither, or share nothing, or `metadata_dir` has no metadata for them.
         RefusedError, AccessError: the one partition cannot be compared.
     """
     if len(paths) < 2:
@@ -529,7 +529,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _told_of_missing(logs: Sequence[ReplicaLog]) -> Iterator[str]:
-    """Say what was acknowledged of a copy and is not in it, and which of the others have it."""
+    """Yield the acknowledged records that a replica lacks, and the replicas that have them."""
     for log in logs:
         end_offset = log.end_offset if log.partition.segments else None
         for missing in log.partition.acknowledged.not_given(end_offset):

@@ -1,4 +1,4 @@
-"""Which engine does bulk work, processes on this machine or Spark, and how it is handed to it."""
+"""The engine for bulk work, processes on this machine or Spark, and how work is sent to it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-MAX_LOOKED_FOR = 100  # log dirs that each executor is asked for before a job
+MAX_LOOKED_FOR = 100  # log dirs that each executor has to find before a job
 
 
 class EngineOptions(NamedTuple):
-    """What the call asks for.
+    """The command line options.
 
     Attributes:
-        jobs: processes of the local engine; None: one for each processor.
-        master, settings: of Spark; None: no master was given.
+        jobs: processes of the local engine, None for one per processor.
+        master, settings: for Spark. None: no master was given.
     """
 
     name: EngineName = EngineName.AUTO
@@ -41,14 +41,14 @@ class EngineOptions(NamedTuple):
 
 
 class ChosenEngine(NamedTuple):
-    """Where the work is done, and a sentence why there."""
+    """The chosen engine, and a sentence with the reason."""
 
     is_spark: bool
     why: str
 
 
 def choose_engine(options: EngineOptions) -> ChosenEngine:
-    """Choose by what was asked for, else by machines: Spark on this one has no more of it."""
+    """Choose the requested engine, else by machines: Spark on this machine has no more of it."""
     if options.name is not EngineName.AUTO:
         return ChosenEngine(
             options.name is EngineName.SPARK, f"engine: {options.name}, as requested"
@@ -63,15 +63,15 @@ def choose_engine(options: EngineOptions) -> ChosenEngine:
 
 
 def jobs_of(options: EngineOptions) -> int:
-    """Return how many processes the local engine has."""
+    """Return the number of processes of the local engine."""
     return process_count(options.jobs)
 
 
 def anywhere(function: Callable[[T], R]) -> Callable[[T], R]:
-    """Make a function work behind URIs in every process that it is sent to.
+    """Make a function work behind URIs in every process.
 
-    A process that is started anew imports only what it is sent; with this it imports this module,
-    and so what opens URIs.
+    A new process imports only the modules of the objects it receives. With this function it imports
+    this module, and so the code that opens URIs.
     """
     return partial(_call_anywhere, function)
 
@@ -79,18 +79,18 @@ def anywhere(function: Callable[[T], R]) -> Callable[[T], R]:
 def _call_anywhere(function: Callable[[Any], Any], value: Any) -> Any:
     try:
         return function(value)
-    except BrokenPipeError as exc:  # a file system's; the command would take it for stdout's
+    except BrokenPipeError as exc:  # from a file system; the command would blame stdout
         raise AccessError(exc) from exc
 
 
 def open_session(
     options: EngineOptions, directories: Iterable[str] = ()
 ) -> AbstractContextManager[Any]:
-    """Open the SparkSession that the call asks for.
+    """Open the SparkSession of the options.
 
     Raises:
-        SparkUnavailableError: it does not start, or executors cannot run our tasks, or have not
-            the log dirs around the partition directories that will be read.
+        SparkUnavailableError: it does not start, or executors cannot run our tasks, or cannot see
+            the log dirs of the partition directories to read.
     """
     from eoctl.spark.session import DEFAULT_MASTER, spark_session
 
@@ -101,12 +101,12 @@ def open_session(
 
 
 def require_lasting(places: Mapping[str, str | None]) -> None:
-    """See that what is written is there when the command has ended.
+    """Check that written files still exist after the command has ended.
 
-    Below spark-submit in cluster mode its working directory is a container's, and goes with it.
+    In spark-submit's cluster mode, the working directory belongs to a container that is removed.
 
     Args:
-        places: what was given, by the option; None: nothing.
+        places: the given paths, by option. None: not given.
 
     Raises:
         UsageError: a path would be below that directory.
@@ -129,17 +129,17 @@ def require_lasting(places: Mapping[str, str | None]) -> None:
 
 
 class EngineRun:
-    """Calls a function for many values on the engine that suits the first call; a context manager.
+    """A context manager that maps functions over values on the engine of the first use.
 
     Attributes:
-        chosen: None before the first call.
+        chosen: None before the first use.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.chosen: ChosenEngine | None = None
         self._options = options
         self._stack = ExitStack()
-        self._session: Any = None  # a SparkSession, once there is one
+        self._session: Any = None  # a SparkSession, once opened
 
     def __enter__(self) -> Self:
         return self
@@ -154,16 +154,16 @@ class EngineRun:
         name_of: Callable[[T], object] = str,
         bytes_of: Callable[[T], int] | None = None,
     ) -> Iterator[tuple[int, R]]:
-        """Give (index, result) for each value, in any order.
+        """Yield (index, result) for each value, in any order.
 
         Args:
-            function: of a module, or a partial of one.
-            values: what it is called for.
+            function: of a module, or a partial of it.
+            values: its arguments.
             name_of: the path that errors print for a value.
-            bytes_of: the bytes to read per value; a few are read by this process.
+            bytes_of: the bytes to read per value. This process reads small amounts itself.
 
         Raises:
-            EoctlError: the function did, Spark does not start, or gave up.
+            EoctlError: the function raised it, Spark does not start, or Spark gave up.
         """
         if not values:
             return
@@ -178,10 +178,10 @@ class EngineRun:
         yield from map_on_spark(self.session(), function, values)
 
     def require_functions(self) -> None:
-        """See that functions can be sent to the engine, before any work.
+        """Check that functions can be sent to the engine, before any work.
 
         Raises:
-            SparkUnavailableError: it is Spark Connect, which takes none.
+            SparkUnavailableError: it is Spark Connect, which accepts no functions.
         """
         if self.choose().is_spark:
             from eoctl.spark.mapping import require_functions
@@ -189,15 +189,15 @@ class EngineRun:
             require_functions(self.session())
 
     def choose(self) -> ChosenEngine:
-        """Return the engine, once and for all."""
+        """Return the engine, chosen at the first use."""
         if self.chosen is None:
             self.chosen = choose_engine(self._options)
         return self.chosen
 
     def session(self, directories: Iterable[str] = ()) -> Any:
-        """Return the SparkSession, which lasts as long as this.
+        """Return the SparkSession, which is open until this context ends.
 
-        Raises as `open_session`, whose `directories` count in the first call alone.
+        Raises as `open_session`. Its `directories` count only at the first use.
         """
         if self._session is None:
             self._session = self._stack.enter_context(open_session(self._options, directories))

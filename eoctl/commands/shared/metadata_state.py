@@ -1,4 +1,4 @@
-"""What the metadata of the given log dirs say, at a moment or now, as rows."""
+"""The state of the cluster in the metadata of given log dirs, at a moment or now, as rows."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ if TYPE_CHECKING:
 
 
 NOW = "now"
-# A number below it is an offset, one above a time: 2001-09-09 in milliseconds.
+# A smaller number is an offset, a larger number a time: 2001-09-09 in milliseconds.
 FIRST_TIME_MS = 1_000_000_000_000
 DAY_MS = 86_400_000
 
 
 def parse_moment(text: str | None, end_time_ms: int | None) -> Moment:
-    """Read what `--at` says: an offset, a time, or a time of day before the metadata's end.
+    """Parse `--at`: an offset, a time, or a time of day before the metadata's end.
 
     Raises:
         UsageError: it is none of these.
@@ -96,19 +96,19 @@ def parse_moment(text: str | None, end_time_ms: int | None) -> Moment:
 
 
 def wanted_topics(topics: Sequence[str]) -> Callable[[str], bool] | None:
-    """Whether a topic was asked for, by its name or a pattern; None: all are."""
+    """Return a filter for topics by name or pattern, or None for all topics."""
     if not topics:
         return None
     return lambda name: any(fnmatchcase(name, each) for each in topics)
 
 
 class GivenMetadata:
-    """The metadata among the directories that were given, and which copy is the newest.
+    """The metadata in the given directories, with the newest copy.
 
     Attributes:
-        copies: newest first; [] where a bootstrap.checkpoint is all that there is.
-        selected: directories of partitions, the metadata's apart.
-        notes: what is doubtful, in words.
+        copies: newest first, [] if there is only a bootstrap.checkpoint.
+        selected: directories of partitions, without the metadata's.
+        notes: doubts, in words.
         is_short: something could not be read.
     """
 
@@ -140,14 +140,14 @@ class GivenMetadata:
 
     @property
     def path(self) -> str:
-        """Where the metadata are."""
+        """The path of the metadata."""
         if self.copies:
             return self.copies[0].partition.path
         assert self.bootstrap is not None
         return self.bootstrap[0]
 
     def end_time_ms(self) -> int | None:
-        """The time of the newest record; None: not known."""
+        """Return the time of the newest record, or None if unknown."""
         if not self.copies:
             return None
         newest = self.copies[0].partition
@@ -168,12 +168,12 @@ def _bootstrap(log_dirs: Iterable[LogDir]) -> tuple[str, ClusterImage] | None:
 def read_of_newest(
     given: GivenMetadata, moment: Moment, read: Callable[[MetadataLog, Moment], History]
 ) -> ChosenReading[History]:
-    """Read the newest copy that goes back to a moment; if it is damaged, an older one that is not.
+    """Read the newest copy that reaches back to a moment, or an older copy if it is damaged.
 
     `read`: `read_state` or `read_through`.
 
     Raises:
-        UsageError: none goes back as far.
+        UsageError: no copy reaches back as far.
     """
     return read_newest_whole(
         given.copies,
@@ -184,14 +184,14 @@ def read_of_newest(
 
 
 def newest_copy(given: GivenMetadata, moment: Moment = ALL) -> tuple[MetadataCopy, tuple[str, ...]]:
-    """Choose the copy whose changes are told, and say which newer ones were passed over.
+    """Choose the copy whose changes are printed, and return which newer copies were skipped.
 
-    Of several copies the chosen one is read here, and again where its changes are told. They are
-    told while they are read, since all of them may be more than memory has, and the first one of a
-    copy that turns out to be damaged could not be taken back.
+    If there are several copies, the chosen copy is read here, and again when its changes are
+    printed. Changes are printed during reading, since all of them may exceed memory. So a copy that
+    proves to be damaged later could not be replaced.
 
     Raises:
-        UsageError: none goes back as far.
+        UsageError: no copy reaches back as far.
     """
     if len(given.copies) == 1:
         return given.copies[0], ()
@@ -201,7 +201,7 @@ def newest_copy(given: GivenMetadata, moment: Moment = ALL) -> tuple[MetadataCop
 
 
 def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterator[str]:
-    """Say what a newer copy, which does not go back as far or is damaged, does not have."""
+    """Yield the part that a newer copy, which is damaged or starts later, does not have."""
     if known.parted_from is not None and known.end_offset < end_offset:
         yield (
             f"{copy.partition.path}: from offset {known.end_offset} on it may lack what "
@@ -210,7 +210,7 @@ def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterat
 
 
 def require_reached(copy: MetadataCopy, end_offset: int, moment: Moment) -> None:
-    """Raise UsageError if a copy ends before the offset that was asked for."""
+    """Raise UsageError if a copy ends before the requested offset."""
     if moment.offset is not None and moment.offset >= end_offset:
         raise UsageError(
             f"--at {moment.offset}: {copy.partition.path} ends at {end_offset}",
@@ -219,7 +219,7 @@ def require_reached(copy: MetadataCopy, end_offset: int, moment: Moment) -> None
 
 
 def moment_notes(history: History, moment: Moment) -> Iterator[str]:
-    """Say which record is the last one before a time that was asked for."""
+    """Yield the time of the last record before the requested time."""
     if moment.timestamp_ms is None:
         return
     told = "nothing was recorded before it"
@@ -229,7 +229,7 @@ def moment_notes(history: History, moment: Moment) -> Iterator[str]:
 
 
 def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
-    """Say what is doubtful of a reading."""
+    """Yield the doubts about a reading."""
     path = copy.partition.path
     yield from doubts_of(path, history.problems, history.image)
     if history.torn is not None:
@@ -248,11 +248,11 @@ def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
         )
 
 
-# -- from the options of `metadata` to rows: what the metadata say at a moment
+# -- from the options of `metadata` to rows: the metadata at a moment
 
 
 REDACTED = "(redacted)"
-# Settings that are told whatever they come from.
+# Settings that are printed whatever their source.
 ALWAYS_TOLD = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
 NOT_KNOWN = (
     "server.properties is unknown: where a source is default, a broker may have another value"
@@ -265,7 +265,7 @@ RESOURCES = {
 
 
 class StateRun:
-    """Reads the state at a moment; rows are complete once it is made."""
+    """A read of the state at a moment, whose rows are complete after construction."""
 
     def __init__(
         self,
@@ -295,11 +295,11 @@ class StateRun:
 
     @property
     def status(self) -> int:
-        """5: not all of it could be read."""
+        """The exit status: 5 if some metadata could not be read."""
         return EXIT_SKIPPED if self._is_short else EXIT_OK
 
     def is_wanted(self, topic: str) -> bool:
-        """Whether the state of a topic was asked for."""
+        """Return whether the state of a topic was requested."""
         return self._wanted is None or self._wanted(topic)
 
     @staticmethod
@@ -463,7 +463,7 @@ class StateRun:
                 words = RESOURCES.get(kind, str(kind))
                 yield _setting_row(words, resource or "all", name, value, source, name)
 
-    # --- copies -----------------------------------------------------------------------------------
+    # --- replicas ---------------------------------------------------------------------------------
 
     def _copy_rows(self) -> Iterator[CopyRow]:
         for each in self.given.selected:
@@ -483,7 +483,7 @@ class StateRun:
             end_offset = (start_offset or 0) if end is None else end.offset
             epochs = partition.leader_epochs()
             epoch = epochs[-1].epoch if epochs else None
-            partition.topic_id()  # what of its file cannot be read is a problem
+            partition.topic_id()  # an unreadable file becomes a problem
             unknown = "unknown" if broker is None else CopyStanding.NOT_THERE
             standing = in_cluster(*selected, self.image).standing or unknown
             problems: list[Problem] = partition.problems
@@ -532,5 +532,5 @@ def _setting_row(
 
 
 def shown_value(name: str, value: str | None) -> str | None:
-    """Hide what is a secret, by the name of its setting."""
+    """Hide a secret value, by the name of its setting."""
     return REDACTED if value is not None and SECRET_CONFIG.search(name) else value

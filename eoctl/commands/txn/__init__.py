@@ -1,6 +1,6 @@
-"""`eoctl txn`: transactions of partitions, joined with what their coordinators know.
+"""`eoctl txn`: transactions of partitions, joined with the state of their coordinators.
 
-A module for each way to change something; `look` only reads.
+There is a module for each kind of change. `look` only reads.
 
 From the entry down: abort, commit, committables, complete, look, reports, run, readers,
 written_copies.

@@ -111,7 +111,7 @@ def abort(
     return run_change(abort_change(path, wanted), change, output)
 
 
-# -- `txn abort`: from options to a plan (may it be, what it writes, what it costs), and doing it
+# -- `txn abort`: from options to a plan (permission, steps, cost), and its application
 
 
 COMMAND = "txn-abort"
@@ -125,10 +125,11 @@ ABORT_COLUMNS = Columns((
 
 
 class AbortOptions(NamedTuple):
-    """What the command line says.
+    """The command line options.
 
     Attributes:
-        producer_id, transactional_ids: whose transactions; of nobody: all overdue ones.
+        producer_id, transactional_ids: the owners of the transactions. Without any: all overdue
+            transactions.
     """
 
     world: TxnOptions = TxnOptions()
@@ -144,11 +145,11 @@ class PlannedAbort(NamedTuple):
     """The plan of one partition.
 
     Attributes:
-        plan: None: nothing is to be ended.
-        rows: of ABORT_COLUMNS without `applied`.
-        notes: what a person should know.
-        nothing: why there is no plan.
-        errors: why transactions of the partition are not aborted.
+        plan: None if no transaction is to be ended.
+        rows: rows of ABORT_COLUMNS without `applied`.
+        notes: sentences for people.
+        nothing: the reason for no plan.
+        errors: the reasons for transactions of the partition that are not aborted.
     """
 
     plan: Plan | None
@@ -159,7 +160,7 @@ class PlannedAbort(NamedTuple):
 
 
 class _Replica(NamedTuple):
-    """One directory that gets the markers."""
+    """A directory that gets the markers."""
 
     path: str
     found: tuple[OpenTransactionReport, ...]
@@ -171,7 +172,7 @@ class _Replica(NamedTuple):
 
 
 def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
-    """What tells an unfinished plan of the same call from others."""
+    """Return the arguments that identify an unfinished plan of the same command."""
     asked: dict[str, Any] = {"all_overdue": True}
     if options.producer_id is not None:
         asked = {"producer_id": options.producer_id}
@@ -187,17 +188,17 @@ def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
 def plan_abort(path: str, options: AbortOptions, world: TxnWorld) -> PlannedAbort:
     """Plan the end of the open transaction of a producer in one partition. Reads only.
 
-    `world` knows the coordinators; the partition itself is read as it is now.
+    `world` has the coordinators. The partition itself is read as it is now.
 
     Raises:
-        RefusedError: its verdict is another one, a coordinator could not have written the marker,
-            or the partition must not be written to.
+        RefusedError: its verdict is another, a coordinator could not have written the marker, or
+            the partition must not be written to.
         UsageError: the partition does not know the producer.
         AccessError, FormatError, AppendError: it cannot be read, or a broker could not load it.
     """
     paths = (path, *options.all_replicas)
     targets = [_target(each, options) for each in paths]
-    # Listed for the state alone: segments may be recovered below.
+    # Listed for their state only, since segments may be recovered below.
     partitions = [Partition.of(each) for each in select_replicas(paths)]
     require_one_topic(partitions)
     replicas_lacking = _lacking_replicas(path, targets[0], options)
@@ -230,7 +231,7 @@ def plan_abort(path: str, options: AbortOptions, world: TxnWorld) -> PlannedAbor
 def plan_aborts(
     path: str, found: Sequence[OpenTransactionReport], options: AbortOptions, world: TxnWorld
 ) -> PlannedAbort:
-    """Plan the abort of several transactions in one partition; refused ones become errors.
+    """Plan the abort of several transactions in one partition. Refused transactions become errors.
 
     Raises:
         RefusedError: the partition must not be written to.
@@ -279,7 +280,7 @@ def _target(path: str, options: AbortOptions) -> WriteTarget:
         path,
         TargetOptions(
             metadata_dir=options.world.metadata_dir,
-            single_copy=True,  # refused with all else that is missing
+            single_copy=True,  # refused later, with everything else missing
             may_be_internal=True,
             keeps_directory=True,
         ),
@@ -287,7 +288,10 @@ def _target(path: str, options: AbortOptions) -> WriteTarget:
 
 
 def _lacking_replicas(path: str, target: WriteTarget, options: AbortOptions) -> Lacking | None:
-    """Where it is known how many replicas there are, each of them gets the marker (FIX-9)."""
+    """Return the missing replicas, since every replica must get the marker (FIX-9).
+
+    It is None if the number of replicas is unknown and replicas are given.
+    """
     factor = target.replication_factor
     given_count = 1 + len(options.all_replicas)
     if not options.all_replicas:
@@ -328,7 +332,7 @@ def _plan_replica(
     for each in found:
         require_verdict(each, world.moment, force_overdue=options.force_overdue)
         require_epochs(each, log)
-    # Without --apply nothing is changed by it: what it recovers becomes a part of this plan.
+    # Without --apply nothing is changed here: its recovery becomes a part of this plan.
     end = open_partition(target, options.write, world.moment, None)
     planned = plan_markers(
         target.path,
@@ -357,7 +361,7 @@ def _plan_replica(
 
 
 def _without_markers(plan: Plan) -> Iterator[Step]:
-    """The steps of a plan but for the clean-shutdown markers, which every plan adds itself."""
+    """Yield the steps of a plan except the clean-shutdown markers, which every plan adds itself."""
     return (each for each in plan.steps if not is_clean_marker(each.path))
 
 
@@ -366,10 +370,10 @@ def _require_alike(
     found: Sequence[OpenTransactionReport | None],
     replicas: Sequence[_Replica],
 ) -> None:
-    """All replicas get the same batch at the same offset, behind the same transaction.
+    """Check that all replicas get the same batch at the same offset, after the same transaction.
 
     Raises:
-        RefusedError: they have diverged, or one lags behind.
+        RefusedError: they have diverged, or a replica lags behind.
     """
     lacking = [path for path, each in zip(paths, found, strict=True) if each is None]
     first = replicas[0]
@@ -402,10 +406,10 @@ def _rows(replica: _Replica) -> Iterator[dict[str, Any]]:
 
 
 def require_verdict(found: OpenTransactionReport, now: clock.Now, *, force_overdue: bool) -> None:
-    """Refuse to end what a coordinator still ends, or may.
+    """Refuse to end a transaction that a coordinator still ends, or may.
 
     Raises:
-        RefusedError: with what to do instead.
+        RefusedError: with the next step.
     """
     require_given("", [lacking_verdict(found, now, force_overdue=force_overdue)])
 
@@ -413,7 +417,7 @@ def require_verdict(found: OpenTransactionReport, now: clock.Now, *, force_overd
 def lacking_verdict(
     found: OpenTransactionReport, now: clock.Now, *, force_overdue: bool
 ) -> Lacking | None:
-    """Tell why a coordinator still ends it, or may; None: it does not."""
+    """Return why a coordinator still ends it, or may, or None if it does not."""
     verdict, reason = found.verdict, found.reason
     if verdict is TransactionVerdict.HANGING:
         return None
@@ -448,7 +452,7 @@ def lacking_verdict(
 def _warnings(
     target: WriteTarget, found: Sequence[OpenTransactionReport], options: AbortOptions
 ) -> Iterator[str]:
-    """What a person should know before it is done."""
+    """Yield warnings before the change."""
     if len(found) == 1:
         yield f"{found[0].verdict}: {found[0].reason}"
     committed = TransactionStatus.COMPLETE_COMMIT.label
@@ -470,7 +474,7 @@ def _warnings(
 
 
 def abort_change(path: str, options: AbortOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call on a partition, or on a log dir."""
+    """Return the command as `run_change` needs it, for a partition or for a log dir."""
     is_one = options.producer_id is not None
 
     def selected() -> list[Selected]:
@@ -492,7 +496,7 @@ def abort_change(path: str, options: AbortOptions) -> ChangeCommand:
         selected=selected,
         arguments=arguments,
         plan=lambda: _planned(path, options),
-        # The producer may be known no more once its transaction has ended.
+        # After its transaction has ended, the producer may be unknown.
         if_done=Planned(show=lambda _done, _output: None),
         is_by_partition=not is_one,
         shows_steps=is_one,
@@ -501,9 +505,9 @@ def abort_change(path: str, options: AbortOptions) -> ChangeCommand:
 
 
 def _planned(path: str, options: AbortOptions) -> Planned:
-    """Look for what is asked for; a partition is planned when those before it are written.
+    """Find the requested transactions. A partition is planned after those before it are written.
 
-    One that must not be written to is an error beside the others.
+    A partition that must not be written to becomes an error.
     """
     world = open_world((path, *options.all_replicas), options.world)
     one = None if options.producer_id is None else plan_abort(path, options, world)
@@ -543,7 +547,7 @@ def _planned(path: str, options: AbortOptions) -> Planned:
 def _found(
     path: str, options: AbortOptions, world: TxnWorld
 ) -> dict[str, list[OpenTransactionReport]]:
-    """Return the open transactions that are wanted, by partition directory.
+    """Return the wanted open transactions, by partition directory.
 
     Raises:
         UsageError: no coordinator knows the transactional id.

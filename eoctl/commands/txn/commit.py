@@ -153,7 +153,7 @@ def _wanted(
     return (require_committable(found, "--transactional-id"),)
 
 
-# -- `txn commit`: from a decision made elsewhere to a plan (may it be, what is written), and back
+# -- `txn commit`: from a decision made elsewhere to a plan (permission, steps), and the undo
 
 
 COMMAND = "txn-commit"
@@ -175,7 +175,7 @@ MARKER_COLUMNS = Columns((
 
 
 class CommitOptions(NamedTuple):
-    """What the command line says; `version` of transactions, None: that of each producer."""
+    """The command line options. `version` of transactions, None: each producer's own version."""
 
     wanted: tuple[Committable, ...]
     world: TxnOptions = TxnOptions()
@@ -197,7 +197,7 @@ class PlannedCommit(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A transaction, what its coordinator has of it, and where its data is open, by directory."""
+    """A transaction, its state in the coordinator, and its open data, by directory."""
 
     committable: Committable
     state: TransactionState
@@ -206,7 +206,7 @@ class _Wanted(NamedTuple):
 
 
 def arguments_of(paths: Sequence[str], options: CommitOptions) -> dict[str, Any]:
-    """What tells an unfinished plan of the same call from others."""
+    """Return the arguments that identify an unfinished plan of the same command."""
     return {
         "log_dirs": [absolute_path(each) for each in paths],
         "transactions": [list(each) for each in options.wanted],
@@ -218,7 +218,7 @@ def plan_commit(paths: Sequence[str], options: CommitOptions) -> PlannedCommit:
     """Plan the commits. Reads only.
 
     Raises:
-        RefusedError: one may not be, with all that stands in the way of any of them.
+        RefusedError: a commit is not permitted. It lists every obstacle of every transaction.
         UsageError: a path is no log dir, or they are of several clusters.
         AccessError, FormatError: something cannot be read.
     """
@@ -233,7 +233,7 @@ class _Planner:
         self._world: TxnWorld = open_world(paths, options.world)
         self._log_dirs: tuple[LogDir, ...] = self._world.found.log_dirs
         self._notes: list[str] = []
-        if self._world.absent:  # none of them is listed, or it is refused
+        if self._world.absent:  # no transaction lists them, or it is refused
             self._notes.append(
                 f"{len(self._world.absent)} partition(s) that were in these log dirs are not "
                 "there: eoctl check lists them"
@@ -267,7 +267,7 @@ class _Planner:
         return read
 
     def plan(self) -> PlannedCommit:
-        """Ask the coordinator, look for the data, then plan what is written."""
+        """Read the coordinator, find the data, then plan the writes."""
         asked = [self._ask(each) for each in self._options.wanted]
         wanted = [each for each in asked if each is not None]
         opened = [*self._world.open_transactions()] if wanted else []
@@ -287,16 +287,16 @@ class _Planner:
             )
         return self._planned(wanted, pending)
 
-    # -- may it be
+    # -- permission
 
     def _no(self, name: str, why: str, first: str = "", options: Sequence[str] = ()) -> None:
-        """One more reason; `options` allow it all the same, if what `first` says is so."""
+        """Add an obstacle. `options` override it, if the condition in `first` is true."""
         meaning, first = (first, "") if options else ("", first)
         found = Lacking(why=f"{name}: {why}", options=tuple(options), meaning=meaning, first=first)
         self._lacking.append(found)
 
     def _refuse(self) -> None:
-        """Tell all reasons at once, those alike together, and the call that would work."""
+        """Refuse with all reasons, equal reasons together, and the command that would work."""
         alike: dict[Lacking, list[str]] = {}
         for each in self._lacking:
             alike.setdefault(each._replace(why=""), []).append(each.why)
@@ -335,7 +335,7 @@ class _Planner:
         return _Wanted(committable=wanted, state=state, progress=answer.progress, opened={})
 
     def _require_in_time(self, state: TransactionState) -> None:
-        """A coordinator that ran on for long would have aborted it, if its log is what it was."""
+        """Refuse a transaction that a running coordinator would have aborted by now."""
         number = self._read.topic.home_of(state.transactional_id)
         around = [str(Path(each).parent) for each in self._state_directories(number)]
         last_ran_ms = newest_checkpoint_ms(around)
@@ -358,7 +358,7 @@ class _Planner:
         return self._directories.get((TRANSACTION_STATE_TOPIC, number), [])
 
     def _find_data(self, wanted: _Wanted, opened: Sequence[OpenTransactionReport]) -> None:
-        """Look for the data in each copy of each listed partition, and for more than is listed."""
+        """Find the data in each replica of each listed partition, and data beyond the list."""
         producer_id, name = wanted.committable.producer_id, wanted.committable.transactional_id
         ours = [each for each in opened if each.producer_id == producer_id]
         listed = {*(wanted.state.partitions or ())}
@@ -414,7 +414,7 @@ class _Planner:
             )
 
     def _what_became(self, wanted: _Wanted, path: str) -> str:
-        """Of data that is not open: the newest marker of this transaction, as a word."""
+        """Return the newest marker of this transaction as a word, for data that is not open."""
         state, epoch = wanted.state, wanted.committable.producer_epoch
         epochs = {epoch, epoch + 1} if client_version(state) >= EPOCH_BUMP_VERSION else {epoch}
         since_ms = state.start_timestamp_ms
@@ -428,7 +428,7 @@ class _Planner:
                     what = str(each.outcome)
         return what
 
-    # -- what is written
+    # -- steps
 
     def _planned(self, wanted: Sequence[_Wanted], pending: Sequence[_Wanted]) -> PlannedCommit:
         options, world = self._options, self._world
@@ -502,7 +502,7 @@ class _Planner:
         return client_version(wanted.state) if asked is None else asked
 
     def _open_all(self, copies: PartitionCopies, pending: Sequence[_Wanted]) -> None:
-        """Open whatever is written to; all that stands in the way is told at once."""
+        """Open everything that is written to, and collect all obstacles."""
         places: dict[Place, None] = {}
         for each in pending:
             number = self._read.topic.home_of(each.committable.transactional_id)
@@ -510,14 +510,14 @@ class _Planner:
             places |= dict.fromkeys(each.state.partitions or ())
         for place in places:
             if not copies.is_here(*place):
-                continue  # told already
+                continue  # already reported
             try:
                 copies.writer(*place)
             except EoctlError as exc:
                 self._lacking.append(lacking_of(exc))
 
     def _count(self, pending: Sequence[_Wanted]) -> dict[tuple[str, str], OpenData]:
-        """Count the data, by transactional id and directory; what is not dense has lost some."""
+        """Count the data by transactional id and directory. Data that is not dense is refused."""
         counted = {}
         unknown: dict[str, tuple[UnknownTransaction, ...]] = {}
         for each in pending:
@@ -544,7 +544,7 @@ class _Planner:
         return counted
 
     def _metadata_dirs(self) -> dict[str, str | None]:
-        """Where the cluster's metadata is, for each log dir: its own, or that of another one."""
+        """Return the metadata directory for each log dir: its own, or another log dir's."""
         given = self._options.world.metadata_dir
         with_own = [
             each.path
@@ -557,7 +557,7 @@ class _Planner:
             for each in self._log_dirs
         }
 
-    # -- what is told
+    # -- messages
 
     def _marker_rows(
         self,
@@ -598,7 +598,7 @@ class _Planner:
         data: dict[tuple[str, str], OpenData],
         markers: Sequence[dict[str, Any]],
     ) -> dict[str, Any]:
-        """What becomes visible, each partition counted once, and what a start recovers."""
+        """Return the data that becomes visible, once per partition, and a start's recovery."""
         first_copies: dict[tuple[str, str, int], OpenData | None] = {}
         for row in markers:
             place = row["transactional_id"], row["topic"], row["partition"]
@@ -619,7 +619,7 @@ class _Planner:
 
     @property
     def _status(self) -> int:
-        """What is here and cannot be read may have data that the coordinator does not list."""
+        """The exit status: unreadable files may have data that the coordinator does not list."""
         is_whole = not (self._world.is_unreadable or self._world.is_corrupt)
         return EXIT_OK if is_whole else EXIT_SKIPPED
 
@@ -634,7 +634,7 @@ def _shortened(words: Sequence[str]) -> str:
 
 
 def _done_words(state: TransactionState) -> str:
-    """When it was committed, and how far that is known to be this transaction."""
+    """Return the time of the commit, and whether it is certainly this transaction."""
     when = format_time_ms(state.last_update_timestamp_ms)
     name = f"{state.transactional_id}: its coordinator has it as {state.status.label} since {when}"
     if client_version(state) >= EPOCH_BUMP_VERSION:
@@ -664,7 +664,7 @@ def _id_row(wanted: _Wanted, after: TransactionState, read: ReadLog) -> dict[str
 
 
 def commit_change(paths: Sequence[str], options: CommitOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+    """Return the command as `run_change` needs it."""
     return ChangeCommand(
         name=COMMAND,
         selected=lambda: [

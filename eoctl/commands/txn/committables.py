@@ -1,8 +1,8 @@
-"""Transactions that somebody has decided to commit, from a file.
+"""Transactions whose commit was decided elsewhere, from a file.
 
 JSON Lines  {"transactional_id": "sink-0-7", "producer_id": 4001, "producer_epoch": 3}
-CSV         sink-0-7,4001,3                    a first line with these three names may come before
-Flink       what its KafkaCommittableSerializer writes, one behind the other:
+CSV         sink-0-7,4001,3                    after an optional header with these three names
+Flink       the output of its KafkaCommittableSerializer, concatenated:
 
             pos  width  type    field
               0      2  int16   epoch
@@ -10,11 +10,11 @@ Flink       what its KafkaCommittableSerializer writes, one behind the other:
              10      2  uint16  bytes of the transactional id
              12         bytes   transactional id, in Java's modified UTF-8
 
-            or each within what SimpleVersionedSerialization puts around it, as a checkpoint has it:
-            int32 version (1), int32 bytes, and that.
+            or each within the envelope of SimpleVersionedSerialization, as in a checkpoint:
+            int32 version (1), int32 bytes, and the above.
 
-A file with a zero byte in its first ten is Flink's: the epoch or the producer id has one, and no
-text has. All integers are big-endian.
+A file with a zero byte in its first ten is Flink's. The epoch or the producer id has a zero byte,
+and text has none. All integers are big-endian.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ VERSION = 1  # of KafkaCommittableSerializer
 MAX_FILE_BYTES = 64 << 20
 NAMES = Committable._fields
 _ZERO_WITHIN_BYTES = 10
-_WHOLE = re.compile(r"-?[0-9]+")  # Python takes 4_0 for 40, and digits of all scripts
+_WHOLE = re.compile(r"-?[0-9]+")  # Python accepts 4_0 for 40, and digits of all scripts
 
 
 def read_committables(path: str) -> tuple[Committable, ...]:
-    """Read all of them, in the order of the file.
+    """Read all transactions, in the order of the file.
 
     Raises:
-        UsageError: something in it is none, or there is none in it.
-        AccessError: it cannot be read.
+        UsageError: something in it is no transaction, or there is none.
+        AccessError: the file cannot be read.
     """
     try:
         with Path(path).open("rb") as file:
@@ -79,7 +79,7 @@ def read_committables(path: str) -> tuple[Committable, ...]:
 
 
 def require_committable(wanted: Committable, where: str) -> Committable:
-    """Refuse what no coordinator could have given.
+    """Refuse a transaction that no coordinator could have produced.
 
     Raises:
         UsageError: with `where` it was found.
@@ -136,7 +136,7 @@ def _of_json(line: str, where: str) -> Committable:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are there once. Raises ValueError."""
+    """Return an object after checking that its names are unique. Raises ValueError."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name occurs twice")
@@ -167,7 +167,7 @@ def _whole(text: str) -> int:
 
 
 def _parse_flink(data: bytes, path: str) -> list[Committable]:
-    """Plain ones, or versioned ones: only one of the two lengths comes out right."""
+    """Parse plain or versioned committables. Only one of the two lengths fits."""
     errors = []
     for parse in (_versioned, _plain):
         try:
@@ -219,10 +219,10 @@ def _one(data: bytes, pos: int, path: str) -> tuple[Committable, int]:
 
 
 def _modified_utf8(data: bytes) -> str:
-    """Decode what DataOutputStream.writeUTF writes: U+0000 in two bytes, surrogates by themselves.
+    """Decode DataOutputStream.writeUTF's output: U+0000 in two bytes, separate surrogates.
 
     Raises:
-        UnicodeError: it is none.
+        UnicodeError: it is not modified UTF-8.
     """
     if any(each >= 0xF0 for each in data) or b"\0" in data:
         raise UnicodeError("bytes that Java does not write")

@@ -1,4 +1,4 @@
-"""`eoctl txn complete`: do what the coordinator has left undone."""
+"""`eoctl txn complete`: complete the coordinator's unfinished work."""
 
 from __future__ import annotations
 
@@ -90,16 +90,15 @@ def complete(
     return EXIT_SKIPPED if result.is_waiting else 0
 
 
-# -- `eoctl txn complete`: what a coordinator does by itself, for the transactions of a log dir
+# -- `eoctl txn complete`: the coordinator's own work, for the transactions of a log dir
 #
-# What is decided gets the markers that are missing, and what has gone on for longer than its
-# timeout is aborted, with its producer fenced: as a broker does when it becomes the coordinator
-# of these ids, and every ten seconds from then on (TransactionMarkerChannelManager,
-# abortTimedOutTransactions).
+# A decided transaction gets its missing markers. A transaction beyond its timeout is aborted, with
+# its producer fenced. A broker does the same when it becomes the coordinator of these ids, and
+# every ten seconds from then on (TransactionMarkerChannelManager, abortTimedOutTransactions).
 
 
 class CompleteOptions(NamedTuple):
-    """What the command line says; without `transactional_ids` all are meant."""
+    """The command line options. Without `transactional_ids` all are meant."""
 
     transactional_ids: tuple[str, ...] = ()
     now: str | None = None
@@ -108,14 +107,14 @@ class CompleteOptions(NamedTuple):
 
 
 class CompleteReport(NamedTuple):
-    """A row: a transaction that was to be ended. `outcome` is that of a plan, too.
+    """The row of a transaction to end. `outcome` is set in a plan, too.
 
     Attributes:
-        status: before; Ongoing is one that is late.
-        partitions: that it wrote to.
+        status: the status before. Ongoing means that it is late.
+        partitions: the partitions it wrote to.
         outcome: committed, aborted, or waiting, for a `reason`.
-        aborted_records_count: records of what was still going on, which read_committed consumers
-            never get; None: a part of them cannot be read.
+        aborted_records_count: records of an ongoing transaction, which read_committed consumers
+            never get. None if some cannot be read.
     """
 
     transactional_id: str
@@ -133,12 +132,12 @@ class CompleteReport(NamedTuple):
 
     @property
     def was_ongoing(self) -> bool:
-        """Nothing was decided of it: it was late."""
+        """True if no outcome was decided, and the transaction was late."""
         return self.status == ONGOING.label
 
 
 class CompleteResult(NamedTuple):
-    """What came of a run; `error` ended it early, and what the rows say was done all the same."""
+    """The result of a run. `error` ended it early, and the rows cover the work before it."""
 
     reports: tuple[CompleteReport, ...]
     recoveries: tuple[Plan, ...]
@@ -149,12 +148,12 @@ class CompleteResult(NamedTuple):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any of them could not be ended."""
+        """True if any transaction could not be ended."""
         return any(each.outcome == "waiting" for each in self.reports)
 
 
 def answer_of(path: str, reports: Sequence[CompleteReport]) -> AppendAnswer:
-    """Tell what a completion comes to; `path` is the log dir."""
+    """Sum up a completion. `path` is the log dir."""
     counts = Counter(each.outcome for each in reports)
     waiting_count = counts.pop("waiting", 0)
     verbs = ("end", "ended")
@@ -170,7 +169,7 @@ def answer_of(path: str, reports: Sequence[CompleteReport]) -> AppendAnswer:
 
 
 def _loses(aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
-    """Tell what consumers never get."""
+    """Return the records that consumers never get."""
     counts = [each.aborted_records_count for each in aborted]
     if not any(each is None or each for each in counts):
         return ()
@@ -182,7 +181,7 @@ def _loses(aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
 
 
 def _owner(path: str, aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
-    """Tell that somebody else may have prepared a commit of what is going on."""
+    """Return that another system may have prepared a commit of an ongoing transaction."""
     if not aborted:
         return ()
     first = aborted[0]
@@ -191,11 +190,11 @@ def _owner(path: str, aborted: Sequence[CompleteReport]) -> tuple[str, ...]:
 
 
 def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult:
-    """End what can be ended, or only tell what there is to do.
+    """End the transactions that can be ended, or only plan it.
 
     Raises:
-        UsageError: not a log dir, or it knows nothing of an id.
-        RefusedError, AccessError: the coordinator's log cannot be read whole, or as `produce`.
+        UsageError: not a log dir, or it does not know an id.
+        RefusedError, AccessError: the coordinator's log is not fully readable, or as `produce`.
     """
     require_log_dir(path)
     change = options.write.change
@@ -226,7 +225,7 @@ class _CompletionRun:
         )
 
     def run(self, _: Interrupts) -> CompleteResult:
-        """End them, and close the partitions whatever happens."""
+        """End the transactions, and close the partitions whatever happens."""
         error: BaseException | None = None
         try:
             for metadata, reason in self._coordinator.complete_prepared(self._is_wanted):
@@ -252,7 +251,7 @@ class _CompletionRun:
         return not names or metadata.state.transactional_id in names
 
     def _is_wanted(self, metadata: Metadata) -> bool:
-        """Whether to end it: all of its partitions are opened first, so that none is left over."""
+        """Return whether to end a transaction, after opening all its partitions."""
         if not self._is_asked_for(metadata):
             return False
         name = metadata.state.transactional_id
@@ -265,7 +264,7 @@ class _CompletionRun:
         return not reason
 
     def _count_ongoing(self, metadata: Metadata) -> int | None:
-        """Count the records of a transaction that is to be aborted; None: one cannot be read."""
+        """Count the records of a transaction to abort, or return None if some are unreadable."""
         total, producer_id = 0, metadata.state.producer_id
         for topic, number in metadata.state.partitions or ():
             ongoing = self._partitions.writer(topic, number).producers.ongoing

@@ -1,4 +1,4 @@
-"""`eoctl txn list`, `describe`, `hanging`, `torn`, `stats`: read, and change nothing."""
+"""`eoctl txn list`, `describe`, `hanging`, `torn` and `stats`, which change nothing."""
 
 from __future__ import annotations
 

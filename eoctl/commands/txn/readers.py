@@ -1,4 +1,4 @@
-"""What the commands of `eoctl txn` share: options, partitions, their coordinators, the clock."""
+"""The shared parts of `eoctl txn`: options, partitions, their coordinators, the clock."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def world_of(
     )
 
 
-# -- what the readers of `eoctl txn` share: partitions, their cluster's coordinators, the clock
+# -- shared by the readers of `eoctl txn`: partitions, their cluster's coordinators, the clock
 
 
-TOLD_COUNT = 3  # of what hangs, in lines
+TOLD_COUNT = 3  # of hanging transactions, in lines
 HOW_TO_END = (
     "offline_command is for stopped brokers and shows its plan, --apply does it;"
     " abort_command is for running ones"
@@ -119,9 +119,10 @@ VERIFIED = (
 
 
 class TxnOptions(NamedTuple):
-    """What the command line says of the cluster around the partitions.
+    """The command line options on the cluster of the partitions.
 
-    `coordinator_dirs` are log dirs with `__transaction_state`, besides those of the partitions.
+    `coordinator_dirs` are log dirs with `__transaction_state`, in addition to the partitions' log
+    dirs.
     """
 
     coordinator_dirs: tuple[str, ...] = ()
@@ -131,9 +132,9 @@ class TxnOptions(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction that has ended; `last_offset` is its marker's, as in `.txnindex`.
+    """A transaction that has ended. `last_offset` is its marker's, as in `.txnindex`.
 
-    If the marker may be in damage, or absent, it is the first offset where it may have been.
+    If the marker may be damaged or absent, it is the first offset where it may have been.
     """
 
     topic: str
@@ -148,12 +149,12 @@ class EndedTransaction(NamedTuple):
 
 
 class TxnWorld:
-    """The partitions of a call, with what their coordinators know.
+    """The given partitions, with the state of their coordinators.
 
     Attributes:
-        found: what the PATHs lead to.
-        absent: partitions that were here and are not, as sentences.
-        notes: what a person should know; grows while partitions are read.
+        found: the directories of the PATHs.
+        absent: partitions that existed and are missing, as sentences.
+        notes: sentences for people, which grow as partitions are read.
     """
 
     def __init__(
@@ -162,9 +163,9 @@ class TxnWorld:
         options: TxnOptions,
         on_record: Callable[[IdRecord], None] | None = None,
     ) -> None:
-        """Read the coordinators' logs before any partition is read; see `find_open`.
+        """Read the coordinators' logs before any partition is read, see `find_open`.
 
-        `on_record` is told of each of their records.
+        `on_record` is called with each of their records.
         """
         self._on_record = on_record
         self.found = found
@@ -215,7 +216,7 @@ class TxnWorld:
             )
 
     def coordinators(self, log_dir: LogDir | None) -> CoordinatorLog | None:
-        """Return what is known of the coordinators of a log dir's cluster."""
+        """Return the state of the coordinators of a log dir's cluster."""
         if log_dir is None or log_dir.meta is None:  # copied out of its log dir
             return next(iter(self._logs.values())) if len(self._logs) == 1 else None
         log = self._logs.get(_cluster_of(log_dir))
@@ -224,17 +225,17 @@ class TxnWorld:
         return log
 
     def image_for(self, log_dir: LogDir) -> ClusterImage | None:
-        """Return the state of a log dir's cluster; None if nothing tells."""
+        """Return the state of a log dir's cluster, or None if unknown."""
         return self._clusters.image_for(log_dir)
 
     @property
     def logs(self) -> Sequence[CoordinatorLog]:
-        """What is known of all coordinators, a value for each cluster."""
+        """The state of all coordinators, a value for each cluster."""
         return [*self._logs.values()]
 
     @property
     def status(self) -> int:
-        """Exit status, as far as reading goes."""
+        """The exit status by the parts read so far."""
         if self.is_corrupt:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self.is_unreadable else EXIT_OK
@@ -246,9 +247,9 @@ class TxnWorld:
         read: Callable[[Partition, Progress], Iterator[Any]],
         only: Collection[str] | None = None,
     ) -> Iterator[Any]:
-        """Give what `read` gives for each live partition; what cannot be read is told.
+        """Yield the results of `read` for each live partition, and note unreadable parts.
 
-        `only`: of these directories.
+        `only`: the directories to read.
         """
         with Progress("reading", lambda: log_bytes(self.found.selected)) as progress:
             for selected in self.found.selected:
@@ -324,7 +325,7 @@ class TxnWorld:
         return self.each_partition(read)
 
     def ended_of(self, partition: Partition, progress: Progress) -> Iterator[EndedTransaction]:
-        """Give the transactions of a partition that have ended."""
+        """Yield the transactions of a partition that have ended."""
         log = self.coordinators(partition.log_dir)
         for block in self.read_ended(partition, progress):
             columns = (each.tolist() for each in block)
@@ -350,7 +351,7 @@ class TxnWorld:
     def read_ended(
         self, partition: Partition, progress: Progress | None = None
     ) -> list[EndedBlock]:
-        """Read the ends of the transactions of a partition; names those of unknown outcome."""
+        """Read the ends of the transactions of a partition, and note unknown outcomes."""
         found = read_ended(partition, None if progress is None else progress.advance)
         self._walked.setdefault(partition.path, {}).update(found.spans)
         self._damaged[partition.path] = found.damaged
@@ -395,7 +396,7 @@ def list_rows(
     is_all: bool = False,
     is_wanted: Callable[[OpenTransactionReport | EndedTransaction], bool] = lambda _: True,
 ) -> Iterator[tuple[Any, ...]]:
-    """Give a row of LIST_COLUMNS for each open transaction, and for each that has ended."""
+    """Yield a row of LIST_COLUMNS for each open transaction, and for each that has ended."""
 
     def read(partition: Partition, progress: Progress) -> Iterator[tuple[Any, ...]]:
         opened, _ = world.open_of(partition)
@@ -421,7 +422,7 @@ SHOWN_PER_PARTITION = 3  # open transactions of a partition, on a terminal
 def few_of_each(
     rows: Sequence[tuple[Any, ...]], columns: Columns = LIST_COLUMNS
 ) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """Return the oldest open transactions of each partition, and what is said of the others."""
+    """Return the oldest open transactions of each partition, and notes on the others."""
     by_partition: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     for row in rows:
         by_partition.setdefault(row[:2], []).append(row)
@@ -438,9 +439,9 @@ def few_of_each(
 def open_lines(
     rows: Iterable[tuple[Any, ...]], paths: Sequence[str], *, is_whole: bool
 ) -> Iterator[Said]:
-    """Say how many transactions are open, what they block, and the next command.
+    """Yield the number of open transactions, what they block, and the next command.
 
-    `is_whole`: all of the logs was read.
+    `is_whole`: the logs were read completely.
     """
     unread = "" if is_whole else UNREAD
     opened: dict[str, list[dict[str, Any]]] = {}
@@ -475,7 +476,7 @@ def open_lines(
 
 
 def _place(found: OpenTransactionReport | EndedTransaction, epoch: int) -> tuple[Any, ...]:
-    """The columns of PLACE, and the first offset."""
+    """Return the columns of PLACE, and the first offset."""
     ids = found.topic, found.partition, found.producer_id
     return (*ids, epoch, found.transactional_id, found.first_offset)
 
@@ -501,7 +502,7 @@ def hanging_row(world: TxnWorld, found: OpenTransactionReport) -> tuple[Any, ...
 
 
 def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> Iterator[Said]:
-    """Say what hangs, since when, and how to end it, in two lines each; the oldest ones first."""
+    """Yield hanging transactions, oldest first, with their age and how to end them."""
     if not found:
         yield Said("Late", "no transaction")
         return
@@ -532,10 +533,10 @@ UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPAR
 def how_to_commit(
     world: TxnWorld, found: Iterable[tuple[str | None, int, int, str | None]]
 ) -> Iterator[str]:
-    """Name the call for one whose commit is decided elsewhere, if any of these may be.
+    """Yield the command for a commit decided elsewhere, if any of these may be such a transaction.
 
     Args:
-        world: where they are.
+        world: the partitions and coordinators.
         found: transactional id, producer id, producer epoch, status by the coordinator.
     """
     for name, producer_id, producer_epoch, status in found:
@@ -550,18 +551,18 @@ def how_to_commit(
 
 
 def commit_call(log_dirs: Iterable[str], name: str, producer_id: int, producer_epoch: int) -> str:
-    """Return the call that commits a transaction whose commit is decided elsewhere."""
+    """Return the command that commits a transaction whose commit is decided elsewhere."""
     ids = ["--producer-id", str(producer_id), "--producer-epoch", str(producer_epoch)]
     call = ["eoctl", "txn", "commit", *map(as_argument, log_dirs), "--transactional-id", name]
     return call_text([*call, *ids])
 
 
 def offline_command(found: OpenTransactionReport, options: TxnOptions) -> str | None:
-    """Return the call that ends a transaction, with the clock and the directories of this one.
+    """Return the command that ends a transaction, with the clock and directories of this run.
 
-    What its coordinator lists is completed where the coordinator's partition lies beside it, so
-    that all partitions of the transaction and the id come out alike. What no coordinator will end
-    is aborted here. None: nothing says yet what it should become.
+    If the coordinator lists it and the coordinator's partition is in the same log dir, it is
+    completed. Then all its partitions and the id get the same outcome. A transaction that no
+    coordinator will end is aborted here. None: its outcome is still open.
     """
     is_listed = found.verdict in {TransactionVerdict.ONGOING, TransactionVerdict.OVERDUE}
     if is_listed and found.transactional_id is not None:
@@ -601,5 +602,5 @@ def _now(options: TxnOptions) -> list[str]:
 
 
 def known(value: int) -> int | None:
-    """Show what is not there as unknown."""
+    """Return None for a missing value."""
     return None if value < 0 else value

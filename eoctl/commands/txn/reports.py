@@ -78,7 +78,7 @@ def find_ids(
 
 
 def where_it_would_be(world: TxnWorld, transactional_id: str) -> str:
-    """Tell which partition of the coordinators' topic an id without a record belongs to."""
+    """Return which partition of the coordinators' topic an id without a record belongs to."""
     for log in world.logs:
         number = log.partition_of(transactional_id)
         if number is not None:
@@ -89,7 +89,7 @@ def where_it_would_be(world: TxnWorld, transactional_id: str) -> str:
 
 
 def who_has_it(world: TxnWorld, producer_id: int) -> str:
-    """Tell how far it is known that no transactional id has a producer id."""
+    """Return how certain it is that no transactional id has a producer id."""
     what = f"no record of producer id {producer_id}"
     if world.logs and all(each.is_complete for each in world.logs):
         return f"{what}: no transactional id has it"
@@ -139,13 +139,13 @@ def torn_rows(
 ) -> list[Row]:
     """Return rows of TORN_COLUMNS.
 
-    Where several copies of a partition were given, the one that reaches furthest counts for what
-    the partitions have of each other; every copy is looked at by itself.
+    If several replicas of a partition were given, the replica that reaches furthest is compared
+    with other partitions. Every replica is checked by itself.
 
     Args:
         world: the partitions, and their coordinators.
-        paths: whose partitions are held against each other.
-        old_in: directories in which markers of older coordinators are looked for; None: all.
+        paths: the paths whose partitions are compared.
+        old_in: directories to search for markers of older coordinators, None for all.
     """
     rows = _outcome_rows(world, paths) if paths else []
     rows += world.each_partition(lambda partition, _: _old_markers(world, partition), only=old_in)
@@ -202,7 +202,7 @@ def _late_row(world: TxnWorld, values: dict[str, Any], ids: dict[int, str | None
 
 
 def _old_markers(world: TxnWorld, partition: Partition) -> Iterator[Row]:
-    """PRD-5: a marker of an older coordinator epoch than the one before of its producer."""
+    """Yield PRD-5: a marker with an older coordinator epoch than its producer's previous marker."""
     state = recover_state(partition, Clock(world.moment.ms), from_scratch=True)
     for each in dict.fromkeys(state.violations):
         if each.check_id == "PRD-5":
@@ -251,7 +251,7 @@ def _prepared_rows(world: TxnWorld) -> list[Row]:
 
 
 def stats_rows(world: TxnWorld) -> Iterator[Row]:
-    """Give a row of STATS_COLUMNS for each partition."""
+    """Yield a row of STATS_COLUMNS for each partition."""
 
     def read(partition: Partition, progress: Progress) -> Iterator[Row]:
         import numpy as np
@@ -287,7 +287,7 @@ def stats_rows(world: TxnWorld) -> Iterator[Row]:
 
 
 def coordinator_rows(world: TxnWorld) -> Iterator[Row]:
-    """Give a row of COORDINATOR_COLUMNS for each status that ids are in."""
+    """Yield a row of COORDINATOR_COLUMNS for each status of the ids."""
     for log in world.logs:
         updates: dict[str, list[int]] = {}
         for record in log.ids.values():
@@ -302,9 +302,9 @@ def coordinator_rows(world: TxnWorld) -> Iterator[Row]:
 
 
 def stats_lines(rows: Sequence[Row], ids: Sequence[Row], *, is_whole: bool) -> Iterator[Said]:
-    """Say how many transactions there are, and in which states the ids of the coordinators are.
+    """Yield the number of transactions, and the states of the coordinators' ids.
 
-    `is_whole`: all of the logs was read.
+    `is_whole`: the logs were read completely.
     """
     unread = "" if is_whole else UNREAD
     names = ("committed_count", "aborted_count", "open_count")
@@ -316,7 +316,7 @@ def stats_lines(rows: Sequence[Row], ids: Sequence[Row], *, is_whole: bool) -> I
 
 
 def torn_lines(rows: Sequence[Row], *, is_whole: bool) -> Iterator[Said]:
-    """Say how many transactions are torn, and in which way; `is_whole`: all was read."""
+    """Yield the number of torn transactions by kind. `is_whole`: everything was read."""
     unread = "" if is_whole else UNREAD
     if not rows:
         yield Said("Torn", f"no transaction{unread}", 0 if is_whole else Severity.WARNING.rank)

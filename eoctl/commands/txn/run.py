@@ -178,20 +178,19 @@ def run(
 
 # -- `eoctl txn run`: consume, transform, produce, and commit the offsets in the same transaction
 #
-# Each transaction: up to so many records of one source partition go through the filter; what it
-# answers is sent to the target, or to several topics as each record says, the next offset of the
-# source is committed for the group, and all of that is committed together. Nothing is begun
-# before the filter has answered. A run that is killed at any point leaves a transaction that its
-# coordinator finishes or aborts when the next run opens it, and the committed offset says where
-# that one goes on.
+# Each transaction passes a number of records of one source partition through the filter. The
+# answers are sent to the target, or to several topics as each record says. The next offset of the
+# source is committed for the group, in the same transaction. No transaction begins before the
+# filter has answered. A killed run leaves a transaction that its coordinator finishes or aborts
+# when the next run opens it. The next run continues at the committed offset.
 
 
 GONE = "another --group begins where --from says"
-DEFAULT_TXN_RECORDS = 500  # as many as a consumer of Kafka is given at once by default
+DEFAULT_TXN_RECORDS = 500  # the default of Kafka's consumer
 
 
 class TransformOptions(NamedTuple):
-    """What the command line says; None: the topic's, or Kafka's value."""
+    """The command line options. None: the topic's value, or Kafka's default."""
 
     command: str
     group: str
@@ -211,9 +210,9 @@ class TransformOptions(NamedTuple):
 
 
 class TransformReport(NamedTuple):
-    """A row: one source partition. The group goes on at `next_offset`.
+    """The row of a source partition. The group continues at `next_offset`.
 
-    `records_out` is None in a plan: the filter was not asked.
+    `records_out` is None in a plan, which does not run the filter.
     """
 
     topic: str
@@ -228,7 +227,7 @@ class TransformReport(NamedTuple):
 
 
 class SinkReport(NamedTuple):
-    """A row of a run with several topics: a target partition, and how many records it was given."""
+    """A row of a run with several topics: a target partition, and the number of its records."""
 
     topic: str
     partition: int
@@ -242,10 +241,10 @@ TRANSFORM_COLUMNS = Columns(TransformReport._fields, answers=(
 
 
 class TransformResult(NamedTuple):
-    """What came of a run; `error` ended it early, and what the rows say was committed.
+    """The result of a run. `error` ended it early, and the rows show the committed part.
 
-    `sinks`: of several topics, once they are written to; else the sources have it.
-    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    `sinks`: the target partitions of an applied run with several topics, else ().
+    `status`: the exit status without an error, as `consume` of the same sources.
     """
 
     reports: tuple[TransformReport, ...]
@@ -259,7 +258,7 @@ class TransformResult(NamedTuple):
 
 
 def answer_of(reports: Sequence[TransformReport]) -> AppendAnswer:
-    """Tell what a run comes to."""
+    """Sum up a run."""
     read = [each for each in reports if each.records_in]
     verbs = ("process", "processed")
     if not read:
@@ -272,10 +271,10 @@ def answer_of(reports: Sequence[TransformReport]) -> AppendAnswer:
 
 
 def transform(sources: Sequence[str], target: str, options: TransformOptions) -> TransformResult:
-    """Run the transactions, or only tell what there is to do.
+    """Run the transactions, or only plan them.
 
     Raises:
-        RefusedError: source and target are not of one cluster; or as `produce`.
+        RefusedError: source and target are not of one cluster, or as `produce`.
         UsageError, AccessError: as `produce` and `consume`.
     """
     paths = _paths_of(target, options)
@@ -292,16 +291,16 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
     if not options.write.change.apply:
         return _TransformRun(sources, targets, options, None).run()
     with appending([log_dir], options.write.change, "txn-run") as journal:
-        # A broker may have run since we looked.
+        # A broker may have run since the plan was shown.
         targets = [resolve_target(each, options.target) for each in paths]
         return _TransformRun(sources, targets, options, journal).run()._replace(journal=journal)
 
 
 def _paths_of(target: str, options: TransformOptions) -> list[str]:
-    """All partitions that are written to.
+    """Return all partitions that are written to.
 
     Raises:
-        UsageError: a topic twice, or one id for several of them; or as `target_paths`.
+        UsageError: a topic twice, or one id for several topics, or as `target_paths`.
     """
     topics = options.topics
     twice = next((each for each in topics if topics.count(each) > 1), None)
@@ -322,10 +321,10 @@ def _paths_of(target: str, options: TransformOptions) -> list[str]:
 
 
 def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarget]) -> None:
-    """One transaction is of one cluster: its coordinator knows no other one's offsets.
+    """Refuse a source of another cluster, since a coordinator has only its own cluster's offsets.
 
     Raises:
-        RefusedError: the source is of another cluster, or of one that is not known.
+        RefusedError: the source is of another cluster, or of an unknown cluster.
         UsageError: it is a target.
     """
     for target in targets:
@@ -350,7 +349,7 @@ def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarg
 
 
 class _SourceConsumer(Consumer):
-    """What was to be read and is gone is an error here: its effect would be missing."""
+    """A consumer that raises an error for missing records, whose effect would be missing."""
 
     def _meet_truncation(self, offset: int, end_offset: int) -> None:
         raise RefusedError(
@@ -367,7 +366,7 @@ class _SourceConsumer(Consumer):
 
 
 class _SourcePartition:
-    """A source partition, and how far the group has come in it."""
+    """A source partition, and the group's progress in it."""
 
     def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
         consume = ConsumeOptions(start=options.start, isolation=options.isolation)
@@ -381,7 +380,7 @@ class _SourcePartition:
         self.records_in = self.records_out = self.transactions = 0
 
     def start(self, committed: int | None, group: str) -> None:
-        """Begin at the committed offset; without one where the options say."""
+        """Start at the committed offset, or without it where the options say."""
         if committed is None:
             self.first_offset = self.next_offset = self.consumer.start()
             self.is_new = True
@@ -391,7 +390,7 @@ class _SourcePartition:
         self.first_offset = self.next_offset = committed
 
     def not_given(self) -> list[Missing]:
-        """Tell what was acknowledged and no record of was given; to its end if that was reached."""
+        """Return acknowledged records that were not passed, up to the end if it was reached."""
         return self.consumer.not_given() if self.is_at_end else []
 
     def report(self, *, is_applied: bool) -> TransformReport:
@@ -423,12 +422,12 @@ class _TransformRun:
         self.now = resolve_now(options.now, [log_dir])
         self.partitions = OpenPartitions(log_dir, options.write, options.target, self.now, journal)
         with ExitStack() as stack:
-            stack.callback(self.partitions.close)  # what a session has begun with is whole
+            stack.callback(self.partitions.close)  # a session starts with complete topics
             self._begin(sources, targets)
             stack.pop_all()
 
     def _begin(self, sources: Sequence[str], targets: Sequence[WriteTarget]) -> None:
-        """Open the partitions, begin the session, and find out where the group goes on."""
+        """Open the partitions, begin the session, and find the group's offsets."""
         options, log_dir = self.options, targets[0].log_dir_path
         opened = [self.partitions.open_target(each) for each in targets]
         self.filter = Filter(
@@ -439,15 +438,15 @@ class _TransformRun:
         )
         self.offsets = GroupCommits(options.group, log_dir, options.target.metadata_dir)
         now_ms = clock_of(self.now)
-        # Damage to them is refused before a writer is opened, whose recovery would cut it off.
+        # Damage to them is refused before a writer is opened, whose recovery would truncate it.
         self.offsets.committed(TopicPartition(*opened[0].target.name[:2]))
         self.transactional = Transactional(
             log_dir, options.target.metadata_dir, self.partitions, options.transactional, now_ms
         )
         self.notes += self.transactional.notes
-        # The coordinator has finished what an earlier run had begun: the offsets are those of it.
+        # The coordinator has finished an earlier run, so these are its offsets.
         self.sources = [_SourcePartition(each, options, self.notes.append) for each in sources]
-        # Whether they can be committed shows before anything is sent.
+        # Checks that they can be committed, before anything is sent.
         self.offsets.create_topic(self.partitions)
         self.partitions.writer(GROUPS_TOPIC, self.offsets.partition)
         for each in self.sources:
@@ -540,10 +539,10 @@ class _TransformRun:
                 _count(source, batch)
         source.is_at_end = True
         next_offset = source.consumer.consumed.next_offset
-        # Where a group has begun it goes on, also if --from latest says another place by then.
+        # A group continues where it has begun, even if --from latest means another offset by then.
         is_new = source.is_new and not source.transactions
         if (next_offset > source.next_offset or is_new) and is_applied:
-            # Markers, and what was aborted: consumed, with nothing to be given to the filter.
+            # Markers and aborted records are consumed, without records for the filter.
             with interrupts.held():
                 self._transact(source, [], next_offset)
         source.next_offset = max(next_offset, source.next_offset)
@@ -554,7 +553,7 @@ class _TransformRun:
         records: Sequence[tuple[str, InputRecord]],
         next_offset: int,
     ) -> None:
-        """One transaction; an error on the way to its end aborts it."""
+        """Run one transaction. An error before its end aborts it."""
         transactional = self.transactional
         try:
             touched = self._send(records)
@@ -572,7 +571,7 @@ class _TransformRun:
             self.producer_ids.append(transactional.producer.producer_id)
 
     def _send(self, records: Sequence[tuple[str, InputRecord]]) -> Counter[int]:
-        """Send them; returns how many each target partition was given."""
+        """Send records, and return the number for each target partition."""
         numbers = [self.sinks[topic].choose(each) for topic, each in records]
         touched = Counter(numbers)
         for number in sorted(touched):
@@ -595,7 +594,7 @@ class _Sink:
         self._sticky = StickyPartitions(len(producers), seed, batch_bytes)
 
     def choose(self, record: InputRecord) -> int:
-        """Return where a record goes: the partition it names, else by its key, else in turn.
+        """Return the partition of a record: the named partition, else by its key, else in turn.
 
         Raises:
             UsageError: it names a partition that is not written to.

@@ -1,4 +1,4 @@
-"""Copies of one partition that are written to alike: opened, appended to, and what comes of it."""
+"""Replicas of one partition that are opened and receive the same appends, and the steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class WrittenCopy(NamedTuple):
-    """One directory of a partition, and what is appended to it."""
+    """A directory of a partition, and its appends."""
 
     path: str
     partition: Partition
@@ -37,11 +37,11 @@ class WrittenCopy(NamedTuple):
 
 
 class CopiesWriter:
-    """Writes the same to all copies of a partition.
+    """A writer of the same batches to all replicas of a partition.
 
     Attributes:
-        copies: of the partition.
-        marker_offsets: by producer id, in the first copy.
+        copies: the replicas of the partition.
+        marker_offsets: by producer id, in the first replica.
     """
 
     def __init__(self, copies: Sequence[WrittenCopy]) -> None:
@@ -50,16 +50,16 @@ class CopiesWriter:
 
     @property
     def leader_epoch(self) -> int:
-        """Of the first copy: they are compared when all is written."""
+        """The leader epoch of the first replica. All replicas are compared at the end."""
         return self.copies[0].appends.writer.leader_epoch
 
     def append(self, batch: bytes, *, origin: Origin) -> Appended:
-        """Append a batch to each; returns where the first one has it."""
+        """Append a batch to each replica, and return its place in the first replica."""
         first, *_ = [each.appends.writer.append(batch, origin=origin) for each in self.copies]
         return first
 
     def end_transaction(self, producer_id: int, producer_epoch: int, **marker: Any) -> Appended:
-        """Append an end marker to each; returns where the first one has it."""
+        """Append an end marker to each replica, and return its place in the first replica."""
         first, *_ = [
             each.appends.writer.end_transaction(producer_id, producer_epoch, **marker)
             for each in self.copies
@@ -68,15 +68,15 @@ class CopiesWriter:
         return first
 
     def roll_next(self) -> None:
-        """Have what comes next go into another segment."""
+        """Write the next batches to a new segment."""
         for each in self.copies:
             each.appends.writer.roll_next()
 
     def require_alike(self) -> None:
-        """All copies get the same batches at the same offsets.
+        """Check that all replicas get the same batches at the same offsets.
 
         Raises:
-            RefusedError: they have diverged, or one lags behind.
+            RefusedError: they have diverged, or a replica lags behind.
         """
         first, *others = self.copies
         for each in others:
@@ -100,17 +100,17 @@ def open_copies(
     moment: Now,
     check: Callable[[WriteTarget], None] = _let_pass,
 ) -> list[WrittenCopy]:
-    """Find the end of each copy, after a crash as it is recovered; reads only.
+    """Find the end of each replica, as recovered if it was not stopped cleanly. Reads only.
 
     Args:
-        paths: of the directories.
-        target_of: what is known of a copy.
-        write: how it is written to.
+        paths: the directories.
+        target_of: returns the known facts of a replica.
+        write: the write options.
         moment: the clock.
-        check: looks at each copy before it is opened.
+        check: checks each replica before it is opened.
 
     Raises:
-        RefusedError, UsageError, AccessError: one must not be written to, or cannot be.
+        RefusedError, UsageError, AccessError: a replica is not writable, or must not be written to.
     """
     partitions = [Partition.of(each) for each in select_replicas(paths)]
     require_one_topic(partitions)
@@ -134,14 +134,14 @@ def open_copies(
 def recovered(
     copy: WrittenCopy, appended: Iterable[Step], later: Iterable[Step] = ()
 ) -> list[Step]:
-    """Put the recovery of a copy before what is appended; a file is changed once.
+    """Put the recovery of a replica before its appends, so that a file is changed once.
 
-    The clean-shutdown markers are left out, which every plan adds itself.
+    The clean-shutdown markers are left out, because every plan adds them itself.
 
     Args:
-        copy: what was opened.
-        appended: the steps that come now.
-        later: those that come after others: they change their files.
+        copy: the opened replica.
+        appended: the next steps.
+        later: steps that come after others, and change the same files.
     """
     recovery = copy.opened.recovery
     touched = {each.path for each in later}
@@ -154,7 +154,7 @@ def recovered(
 
 
 def sources_of(copies: Iterable[WrittenCopy], steps: Iterable[Step]) -> dict[str, PlanSource]:
-    """The `.log` files that steps depend on and do not touch."""
+    """Return the `.log` files that the steps depend on and do not change."""
     touched = {each.path for each in steps}
     found: dict[str, PlanSource] = {}
     for each in copies:
@@ -168,22 +168,22 @@ def sources_of(copies: Iterable[WrittenCopy], steps: Iterable[Step]) -> dict[str
 
 
 def notes_of(copies: Iterable[WrittenCopy]) -> list[str]:
-    """What a person should know of what was opened."""
+    """Return notes on the opened replicas."""
     return [note for each in copies for note in (*each.opened.target.notes, *each.opened.notes)]
 
 
-# -- all copies of the partitions that a commit is written to: opened, appended to alike, as steps
+# -- all replicas of the partitions of a commit: opened, receiving the same appends, as steps.
 #
-# The order of the steps is what makes a crash harmless: PrepareCommit in every copy of
-# `__transaction_state`, then the markers, then CompleteCommit. Stopped in between, a broker that
-# starts there is told by the first what it has to finish.
+# The order of the steps makes a crash harmless: PrepareCommit in every replica of
+# `__transaction_state`, then the markers, then CompleteCommit. After a stop in between, a broker
+# that starts there completes the transaction because of PrepareCommit.
 
 
 REASON = "a segment with what the coordinator writes"
 
 
 class CopiesOptions(NamedTuple):
-    """What the command line says; `metadata_dirs` by log dir."""
+    """The command line options, with `metadata_dirs` by log dir."""
 
     metadata_dirs: Mapping[str, str | None]
     single_copy: bool
@@ -192,11 +192,11 @@ class CopiesOptions(NamedTuple):
 
 
 class PartitionCopies:
-    """The partitions of a cluster, as far as log dirs of it are given.
+    """The partitions of a cluster, as far as its log dirs are given.
 
     Args:
-        paths: of the directories, by topic and number.
-        options: how they are opened.
+        paths: the directories, by topic and number.
+        options: the options for opening them.
     """
 
     def __init__(self, paths: Mapping[Place, Sequence[str]], options: CopiesOptions) -> None:
@@ -205,19 +205,19 @@ class PartitionCopies:
         self._opened: dict[Place, CopiesWriter] = {}
 
     def __iter__(self) -> Iterator[CopiesWriter]:
-        """Those that are open."""
+        """Iterate over the open partitions."""
         return iter(self._opened.values())
 
     def is_here(self, topic: str, partition: int) -> bool:
-        """Whether a copy of it was given."""
+        """Return whether a replica of the partition was given."""
         return (topic, partition) in self._paths
 
     def writer(self, topic: str, partition: int) -> CopiesWriter:
-        """Return what writes to all copies; see `storage.writing.coordinator.Partitions`.
+        """Return the writer to all replicas, see `storage.writing.coordinator.Partitions`.
 
         Raises:
-            RefusedError, UsageError, AccessError: one must not be written to, or cannot be; not all
-                copies are given; or something of what was there is missing.
+            RefusedError, UsageError, AccessError: a replica is not writable or must not be written
+                to, replicas are not given, or data is missing.
         """
         place = topic, partition
         if place not in self._opened:
@@ -233,7 +233,7 @@ class PartitionCopies:
                 metadata_dir = options.metadata_dirs.get(partition.log_dir.path)
             return TargetOptions(
                 metadata_dir=metadata_dir,
-                single_copy=True,  # how many there have to be is told below
+                single_copy=True,  # the number of replicas is checked below
                 may_be_internal=place[0] in COORDINATOR_TOPICS,
             )
 
@@ -246,16 +246,16 @@ class PartitionCopies:
             _require_all_there(each.path, each.opened)
         return copies
 
-    # -- what comes of it
+    # -- steps
 
     def roll_state(self) -> None:
-        """What the coordinators write from now on comes behind the markers."""
+        """Write the coordinators' next records after the markers, in a new segment."""
         for (topic, _), writer in self._opened.items():
             if topic == TRANSACTION_STATE_TOPIC:
                 writer.roll_next()
 
     def steps(self) -> list[Step]:
-        """Close all of them, and tell what is to be done, in the order in which it is safe."""
+        """Close all partitions, and return the steps in a safe order."""
         decisions: list[Step] = []
         markers: list[Step] = []
         ends: list[Step] = []
@@ -269,20 +269,20 @@ class PartitionCopies:
         return [*decisions, *markers, *ends]
 
     def sources(self, steps: Sequence[Step]) -> dict[str, PlanSource]:
-        """The `.log` files that the steps depend on and do not touch."""
+        """Return the `.log` files that the steps depend on and do not change."""
         return sources_of((each for writer in self for each in writer.copies), steps)
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of what was opened."""
+        """Notes on the opened replicas."""
         return notes_of(each for writer in self for each in writer.copies)
 
 
 def _require_all(path: str, factor: int | None, given_count: int) -> None:
-    """Replicas that diverge below the high watermark are never found by Kafka (FIX-9).
+    """Refuse missing replicas, since Kafka never detects the resulting divergence (FIX-9).
 
     Raises:
-        RefusedError: some are not given; or one is, and how many there are is unknown.
+        RefusedError: some are not given, or one is given and their number is unknown.
     """
     if factor == given_count or (factor is None and given_count > 1):
         return
@@ -297,10 +297,10 @@ def _require_all(path: str, factor: int | None, given_count: int) -> None:
 
 
 def _require_all_there(path: str, opened: OpenPartition) -> None:
-    """Refuse a log that lacks something: data of the transaction, or a record of its end.
+    """Refuse a log that lacks data of the transaction, or a record of its end.
 
     Raises:
-        RefusedError: it does.
+        RefusedError: it lacks data.
     """
     partition, recovery = opened.target.partition, opened.recovery
     cut_bytes = 0 if recovery is None else recovery.price["cut_bytes"]

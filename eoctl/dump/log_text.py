@@ -6,7 +6,7 @@ print the same bytes and are tested against this module.
 The plain scan reads every place at which the kernel stops: damage, or a batch that the kernel does
 not support. It also reads the batches before it that a later batch may contradict, so the rules are
 only in the scan. The kernel continues behind the place. After damage the plain scan reads a stretch
-first, so that a log full of damage takes no longer.
+first, so that a log full of damage is not slower.
 """
 
 from __future__ import annotations

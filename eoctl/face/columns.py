@@ -168,7 +168,7 @@ def find_column(wanted: str, columns: Sequence[str]) -> str | None:
 
 
 def plain_text(name: str, value: Any) -> str:
-    """Render one value of a column for cut and awk.
+    """Render one value of a column for `cut` and awk.
 
     Separators and control characters are escaped.
     """
@@ -194,7 +194,7 @@ def has_commands(names: tuple[str, ...]) -> bool:
 
 
 def cell_text(value: Any) -> str:
-    """Render one value for cut and awk."""
+    """Render one value for `cut` and awk."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):

@@ -239,7 +239,7 @@ class PrintingScan(Scan):
         return sure_pos
 
 
-# -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text
+# -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text, with keys and values as text
 
 
 TOPIC_DECODERS = {

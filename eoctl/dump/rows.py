@@ -121,7 +121,7 @@ def batch_row(path: str, batch: ScannedBatch, *, is_resynced: bool = False) -> R
 def record_row(
     path: str, batch: ScannedBatch, record: LogRecord, decoder: Any, session: DumpSession
 ) -> Row:
-    """Build the row of one record. Keys and values are only in with --print-data-log."""
+    """Build the row of one record. Keys and values require --print-data-log."""
     row: Row = {
         "kind": "record",
         "path": path,

@@ -216,7 +216,7 @@ _HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"CONN", 
 
 
 class _TooSlowError(Exception):
-    """A client has not done what the message says for a long time."""
+    """A client did nothing for too long. The message says what it failed to do."""
 
 
 class Connection:

@@ -2,7 +2,7 @@
 
 A batch is copied as bytes. Only the base offset, the leader epoch, the producer's identity and the
 transactional bit of its header change, and with them its checksum. A batch that a client may not
-send (`batch_reader`) is encoded anew from its records, with its codec.
+send (`batch_reader`) is re-encoded from its records, with its codec.
 
 Timestamps stay the same. A batch of a topic with LogAppendTime keeps that bit, and the time that
 consumers of the source see. Only the leader of a topic with LogAppendTime sets its own time there.
@@ -60,7 +60,7 @@ def stamp(
         Its header, with a checksum of 0, and all of its bytes, with the right checksum.
 
     Raises:
-        FormatError, AccessError: its records had to be encoded anew, and cannot be decoded.
+        FormatError, AccessError: its records had to be re-encoded, and cannot be decoded.
         RefusedError: they do not fit into one batch.
     """
     if source.own_records is not None:

@@ -181,7 +181,7 @@ def choose_identity(
 def random_producer_ids() -> Iterator[int]:
     """Yield ids for a session, or for a transactional id.
 
-    They are random, because they must also be new in a log that was truncated or made anew.
+    They are random, because they must also be new in a log that was truncated or created again.
     """
     while True:
         yield secrets.choice(SESSION_IDS)

@@ -21,7 +21,7 @@ TOPIC_RESOURCE = 2
 
 
 def _top(code: ErrorCode, **fields: Any) -> Callable[[VirtualBroker, Request], dict[str, Any]]:
-    """Return an answer of an API with one error for the whole request."""
+    """Return a function that answers an API with one error for the whole request."""
 
     def refuse(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
         return {"errorCode": code, "errorMessage": READ_ONLY, **fields}
@@ -32,7 +32,7 @@ def _top(code: ErrorCode, **fields: Any) -> Callable[[VirtualBroker, Request], d
 def _each(
     asked: Iterable[dict[str, Any]], code: ErrorCode, *names: str, **fields: Any
 ) -> list[dict[str, Any]]:
-    """Return an error for each requested item, with the names that identify it."""
+    """Return an error for each requested item, with the names that identify the item."""
     return [
         {
             **{name: each[name] for name in names if name in each},

@@ -515,7 +515,7 @@ class ServedLog:
                 bound = self.bounds().log_end_offset if later is None else later
             return max(bound, given.next_offset)
 
-    # --- what changes
+    # --- changes
 
     def _forget_batches(self) -> None:
         self._runs, self._walks = {False: [], True: []}, {}

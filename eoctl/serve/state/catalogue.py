@@ -468,8 +468,8 @@ class Catalogue:
 
         A client that gets no offset silently begins where its own settings say. If a part of the
         coordinators' state is missing, clients therefore get an error, unless damage is skipped.
-        People get a message. If no partition of the groups' topic is on disk, groups begin anew,
-        because no client could form a group otherwise.
+        People get a message. If no partition of the groups' topic is on disk, groups begin without
+        offsets, because no client could form a group otherwise.
         """
         return self._may_tell_of_groups(f"group {name!r}", self.groups().has_all_of(name))
 

@@ -63,7 +63,7 @@ class Asked(NamedTuple):
     protocol_type: str
     protocols: Mapping[str, bytes]
     needs_known_id: bool
-    may_skip_assignment: bool = False  # the client can lead without assigning anew
+    may_skip_assignment: bool = False  # the client can lead without assigning again
 
 
 class Joined(NamedTuple):
@@ -274,7 +274,7 @@ class Members:
             generation=group.generation,
             protocol_type=group.protocol_type,
             protocol=group.protocol,
-            # An older client would assign anew if it led, so it gets its former id as the leader.
+            # An older client would assign again if it led, so it gets its former id as the leader.
             leader=old_id if is_leader and not may_skip else group.leader,
             member_id=new_id,
             members=group.everyone() if may_skip else (),

@@ -228,8 +228,8 @@ def printable(cell: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cell)
 
 
-# Control characters except tab and line feed, characters that change or end a line's direction, and
-# bytes that are not UTF-8, which a terminal may take for control characters.
+# Control characters except tab and line feed, and characters that change or end a line's direction.
+# Also bytes that are not UTF-8, which a terminal may take for control characters.
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]"
 )

@@ -1,8 +1,8 @@
 """The partition to write to: its identity, and whether it may be written to.
 
-The cluster's metadata decides: the number of replicas (FIX-9), whether this node and this log dir
-have a replica, and the topic id of the directory. If a fact is unknown, the write is refused unless
-an option gives it.
+The cluster's metadata decides the number of replicas (FIX-9) and the topic id of the directory. It
+also decides whether this node and this log dir have a replica. If a fact is unknown, the write is
+refused unless an option gives it.
 """
 
 from __future__ import annotations

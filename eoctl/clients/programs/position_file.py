@@ -1,8 +1,8 @@
 """The file with a consumer's position, and the state that its program has made so far.
 
-It is one JSON object: the owner of the position (topic, partition, topic id, isolation level,
-commit mode), `next_offset`, and `state`, which is any JSON value of the program. It is replaced in
-one step (see `storage.files.fsio`), so that position and state always belong together.
+It is one JSON object with the owner of the position (topic, partition, topic id, isolation level,
+commit mode) and `next_offset`. Its `state` is any JSON value of the program. It is replaced in one
+step (see `storage.files.fsio`), so that position and state always belong together.
 
 One consumer at a time can use it. The file is locked, and its replacement is locked before it takes
 the name.

@@ -1,1 +1,1 @@
-"""What a Kafka client does, over a partition directory instead of a connection."""
+"""Kafka clients that work on a partition directory instead of a connection."""

@@ -1,4 +1,4 @@
-"""`dump-segment`: what kafka-dump-log prints, and the same as rows.
+"""`dump-segment`: the output of kafka-dump-log, and the same content as rows.
 
 From the entry down: run, follow, index_text, rows, log_text, session, selection.
 """

@@ -1,4 +1,4 @@
-"""`dump-segment --follow`: go on as a live broker appends to the active segment and rolls it."""
+"""`dump-segment --follow`: a dump that continues as a broker appends batches and rolls segments."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ POLL_SECONDS = 0.25
 
 
 def follow_log(paths: list[str], options: DumpOptions) -> int:
-    """Print what is there, then what is appended, until interrupted.
+    """Print the existing batches, then appended batches, until interrupted.
 
     Args:
-        paths: one `.log`, or one partition directory (its last segment is followed).
-        options: as for a dump; `--only-aborted` cannot be told of what has no marker yet.
+        paths: one `.log`, or one partition directory, whose last segment is followed.
+        options: as for a dump, without `--only-aborted`, which requires later markers.
 
     Raises:
-        UsageError: not exactly one log, or an option that needs the future.
+        UsageError: not exactly one log, or `--only-aborted`.
         AccessError: the log cannot be opened.
     """
     if len(paths) != 1:
@@ -66,16 +66,16 @@ class _Follower:
         self._printed_heading = False
 
     def print_new(self) -> bool:
-        """Print what was appended since the last call; False when the log is damaged."""
+        """Print appended batches. Return False if the log is damaged."""
         while True:
-            # Asked before reading: what is appended after a roll goes to the next segment only.
+            # Listed before reading, because batches appended after a roll are in the next segment.
             later = later_segments(self.path)
             try:
                 is_whole = self._print_segment()
             except AccessError:
                 if not later:
                     raise
-                is_whole = True  # deleted by retention while we were behind
+                is_whole = True  # retention has deleted the segment meanwhile
             output.flush()
             if not is_whole:
                 return False
@@ -99,14 +99,14 @@ class _Follower:
                     self._print_batch(batch, segment, printer)
             printer.flush()
             self.pos = scan.valid_bytes
-        # A torn tail is an append under way, and zeros are space not yet used.
+        # A torn tail is an append in progress, and zeros are preallocated space.
         damage = [each for each in scan.verdicts if each.kind.is_damage]
         for verdict in damage:
             self.session.verdict(self.path, verdict, is_normal=False)
-        return all(each.start_pos < self.pos for each in damage)  # the walk got past it
+        return all(each.start_pos < self.pos for each in damage)  # the scan went on
 
     def _step_back(self, segment: Segment) -> None:
-        """The broker has truncated the log: go on behind the last batch that is left."""
+        """Continue after the last remaining batch, because the broker has truncated the log."""
         scan = segment.scan(verify_crc=False, resume=False)
         for _ in scan:
             pass

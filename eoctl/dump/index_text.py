@@ -1,4 +1,4 @@
-"""Files beside the log as text and rows: indexes, snapshots, checkpoints, properties."""
+"""Files other than logs as text and rows: indexes, snapshots, checkpoints, properties."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOG_SUFFIX = ".log"
 
 @contextmanager
 def sibling_log(path: str) -> Iterator[Segment | None]:
-    """Open the `.log` of an index; None (and a note) when it is not there."""
+    """Open the `.log` of an index. None, and a note, if it does not exist."""
     directory, slash, name = path.rpartition("/")
     log_path = f"{directory}{slash}{name.partition('.')[0]}{LOG_SUFFIX}"
     try:
@@ -50,7 +50,7 @@ def sibling_log(path: str) -> Iterator[Segment | None]:
 
 
 def dump_index_text(path: str, data: bytes, base_offset: int, session: DumpSession) -> None:
-    """Print an offset index; what does not match the log goes to the closing list."""
+    """Print an offset index. Mismatches with the log go to the closing lists."""
     options = session.options
     _report(path, offset_index.problems(data, base_offset), session)
     if len(data) < offset_index.ENTRY_BYTES:
@@ -62,9 +62,9 @@ def dump_index_text(path: str, data: bytes, base_offset: int, session: DumpSessi
     entries = offset_index.parse_entries(data)
     with sibling_log(path) as segment:
         if not entries and (segment is None or segment.file_bytes == 0):
-            output.line(f"{path} is empty.")  # untrimmed; the tool dies on it
+            output.line(f"{path} is empty.")  # untrimmed, where the tool fails with an exception
             return
-        # Of an untrimmed index without entries the tool prints its first (0, 0).
+        # For an untrimmed index without entries, the tool prints its first entry (0, 0).
         entries = entries or [offset_index.OffsetIndexEntry(0, 0)]
         if segment is None:
             for entry in entries:
@@ -91,7 +91,7 @@ def _index_line(offset: int, segment_pos: int, session: DumpSession) -> None:
 
 
 def dump_time_index_text(path: str, data: bytes, base_offset: int, session: DumpSession) -> None:
-    """Print a time index; what does not match the log goes to the closing lists."""
+    """Print a time index. Mismatches with the log go to the closing lists."""
     _report(path, time_index.problems(data, base_offset), session)
     if session.options.index_sanity_check:
         _sanity(path, time_index_sanity_error(data), session)
@@ -116,7 +116,7 @@ def dump_time_index_text(path: str, data: bytes, base_offset: int, session: Dump
 def _list_time_entry(
     path: str, entry: verify_index.CheckedTimeEntry, before_ms: int, session: DumpSession
 ) -> None:
-    """Enter one entry into the tool's closing lists."""
+    """Add one entry to the tool's closing lists."""
     if entry.log_timestamp_ms is None:
         session.offsets_not_found.setdefault(path, []).append((entry.offset, entry.log_offset))
         return
@@ -133,7 +133,7 @@ def _time_line(timestamp_ms: int, offset: int, session: DumpSession) -> None:
 
 
 def index_sanity_error(data: bytes) -> CorruptError | None:
-    """Kafka's OffsetIndex.sanityCheck, which an empty index passes."""
+    """Check an offset index as Kafka's OffsetIndex.sanityCheck does. An empty index passes."""
     if len(data) % offset_index.ENTRY_BYTES:
         return _sanity_error(
             f"its length of {len(data)} is no multiple of {offset_index.ENTRY_BYTES}"
@@ -146,7 +146,7 @@ def index_sanity_error(data: bytes) -> CorruptError | None:
 
 
 def time_index_sanity_error(data: bytes) -> CorruptError | None:
-    """Kafka's TimeIndex.sanityCheck, which an empty index passes."""
+    """Check a time index as Kafka's TimeIndex.sanityCheck does. An empty index passes."""
     if len(data) % time_index.ENTRY_BYTES:
         return _sanity_error(
             f"its length of {len(data)} is no multiple of {time_index.ENTRY_BYTES}"
@@ -185,7 +185,7 @@ def dump_txn_index_text(path: str, data: bytes, base_offset: int, session: DumpS
 
 
 def producer_line(entry: ProducerEntry) -> str:
-    """One producer of a snapshot, as the tool prints it."""
+    """Return the line of one producer of a snapshot, as the tool prints it."""
     open_since = entry.current_txn_first_offset
     text = (
         f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch}"
@@ -203,16 +203,19 @@ def producer_line(entry: ProducerEntry) -> str:
 
 
 def snapshot_offset(path: str) -> int | None:
-    """The offset that a snapshot is of, by its name; None: it has a name of another kind.
+    """Return the offset in the name of a snapshot, None for a name of another kind.
 
-    In remote storage the name is the base offset of the segment, with an id behind it.
+    In remote storage the name is the base offset of the segment, followed by an id.
     """
     name = classify(path.rpartition("/")[2])
     return name.offset if name.has_padded_offset else None
 
 
 def dump_snapshot_text(path: str, data: bytes, _offset: int, session: DumpSession) -> None:
-    """Print a producer snapshot; of a corrupt one only the reason, as the tool does."""
+    """Print a producer snapshot.
+
+    For a corrupt snapshot, print only the reason, as the tool does.
+    """
     try:
         entries = producer_snapshot.parse_snapshot(data)
     except FormatError as exc:
@@ -236,11 +239,11 @@ TEXT_DUMPERS: dict[FileKind, Callable[[str, bytes, int, DumpSession], None]] = {
 }
 
 
-# -- `.index`, `.timeindex`, `.txnindex` and `.snapshot` as rows; indexes held against their log
+# -- `.index`, `.timeindex`, `.txnindex` and `.snapshot` as rows, with indexes compared to their log
 
 
 def index_rows(path: str, data: bytes, base_offset: int, session: DumpSession) -> Iterator[Row]:
-    """Yield the entries of an offset index, each with what its log has there; all are verified."""
+    """Yield the entries of an offset index, each verified and with the offset in the log."""
     options = session.options
     if options.index_sanity_check:
         yield from _sanity_rows(path, data, index_sanity_error(data), session)
@@ -286,7 +289,7 @@ def index_rows(path: str, data: bytes, base_offset: int, session: DumpSession) -
 def time_index_rows(
     path: str, data: bytes, base_offset: int, session: DumpSession
 ) -> Iterator[Row]:
-    """Yield the entries of a time index, each with what its log has there; all are verified."""
+    """Yield the entries of a time index, each verified and with the timestamp in the log."""
     options = session.options
     if options.index_sanity_check:
         yield from _sanity_rows(path, data, time_index_sanity_error(data), session)
@@ -332,14 +335,14 @@ def txn_index_rows(path: str, data: bytes, base_offset: int, session: DumpSessio
 
 
 def snapshot_rows(path: str, data: bytes, _offset: int, session: DumpSession) -> Iterator[Row]:
-    """Yield the producers of a snapshot; if its checksum is wrong they are still shown."""
+    """Yield the producers of a snapshot, even if its checksum is wrong."""
     entries: list[ProducerEntry] = []
     crc_ok = True
     try:
         entries = producer_snapshot.parse_snapshot(data)
     except FormatError:
         crc_ok = False
-        with suppress(FormatError):  # not even a header: the closing rows say so
+        with suppress(FormatError):  # without a readable header the closing rows have the reason
             entries = producer_snapshot.entries_despite_crc(data)
     for entry in entries:
         row = {"kind": "producer", "path": path, **entry._asdict()}
@@ -357,7 +360,7 @@ ROW_DUMPERS: dict[FileKind, Callable[[str, bytes, int, DumpSession], Iterator[Ro
 }
 
 
-# -- text checkpoints and properties files, which kafka-dump-log ignores: one line or row an entry
+# -- text checkpoints and properties files, which kafka-dump-log ignores: one line or row per entry
 
 
 Entries = list[dict[str, Any]]
@@ -437,7 +440,7 @@ PARSERS: dict[FileKind, Callable[[bytes], Entries]] = {
 
 
 def property_problems(kind: FileKind, data: bytes) -> list[FormatError]:
-    """What is not valid in such a file, that it does not parse included."""
+    """Return the problems of a text file. A parse error is one of them."""
     from storage.formats import (
         checkpoint,
         clean_shutdown,
@@ -458,7 +461,7 @@ def property_problems(kind: FileKind, data: bytes) -> list[FormatError]:
 
 
 def entries_of(kind: FileKind, data: bytes) -> Entries:
-    """Return the entries of a file, none if it does not parse (`property_problems` says why)."""
+    """Return the entries of a file, none if it cannot be parsed (see `property_problems`)."""
     try:
         return PARSERS[kind](data)
     except FormatError:
@@ -466,7 +469,7 @@ def entries_of(kind: FileKind, data: bytes) -> Entries:
 
 
 def property_text(kind: FileKind, data: bytes) -> Iterator[str]:
-    """`name: value` pairs in the manner of kafka-dump-log's lines, a line per entry."""
+    """Yield one line of `name: value` pairs per entry, in the style of kafka-dump-log."""
     for entry in entries_of(kind, data):
         known = [f"{name}: {value}" for name, value in entry.items() if value is not None]
         if known:  # brokers before 3.7 leave .kafka_cleanshutdown empty
@@ -474,6 +477,6 @@ def property_text(kind: FileKind, data: bytes) -> Iterator[str]:
 
 
 def property_rows(path: str, kind: FileKind, data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield a row per entry."""
+    """Yield one row per entry."""
     for entry in entries_of(kind, data):
         yield {"kind": str(kind), "path": path, **entry}

@@ -1,12 +1,12 @@
-"""A `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text.
+"""A `.log` or KRaft `.checkpoint` as kafka-dump-log's text, with keys and values as text.
 
-Source: class org.apache.kafka.tools.DumpLogSegments of 4.3.1. The bulk twins in this
-package give the same bytes and are tested against this module.
+Source: class org.apache.kafka.tools.DumpLogSegments of 4.3.1. The bulk variants in this package
+print the same bytes and are tested against this module.
 
-What the kernel stops at (a bad place, a batch it does not know) the plain scan looks at, with
-the batches before it that a later one may contradict: the rules stay where they are. Behind it
-the kernel goes on. After a bad place the plain scan goes first, so that a log of nothing else
-costs no more.
+The plain scan reads every place at which the kernel stops: damage, or a batch that the kernel does
+not support. It also reads the batches before it that a later batch may contradict, so the rules are
+only in the scan. The kernel continues behind the place. After damage the plain scan reads a stretch
+first, so that a log full of damage is not slower.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ if TYPE_CHECKING:
 
 
 def java_boolean(*, value: bool) -> str:
-    """`true` or `false`, as Java prints it."""
+    """Return `true` or `false`, as Java prints it."""
     return "true" if value else "false"
 
 
 def optional_long(value: int | None) -> str:
-    """java.util.OptionalLong as text."""
+    """Return a java.util.OptionalLong as text."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
 def timestamp_type(header: BatchHeader) -> str:
-    """Name of the batch's timestamp type, which the tool uses as a field name."""
+    """Return the name of the batch's timestamp type, which the tool uses as a field name."""
     if header.magic == 0:
         return "NoTimestampType"
     return "LogAppendTime" if header.is_log_append_time else "CreateTime"
 
 
 def codec_name(header: BatchHeader) -> str:
-    """Name of the codec; `unknown(N)` where the tool dies."""
+    """Return the name of the codec. If the tool would fail on the codec, it is `unknown(N)`."""
     try:
         return Codec(header.codec).label
     except ValueError:
@@ -75,7 +75,7 @@ def codec_name(header: BatchHeader) -> str:
 
 
 def batch_line(batch: ScannedBatch) -> str:
-    """One line for a batch (v2) or an outer message (v0, v1), without the line's end."""
+    """Return the line of a batch (v2) or of an outer message (v0, v1), without a newline."""
     header = batch.header
     if header.magic >= MAGIC_V2:
         start = (
@@ -98,7 +98,7 @@ def batch_line(batch: ScannedBatch) -> str:
 
 
 def as_it_stands(scan: Scan, batch: ScannedBatch) -> ScannedBatch:
-    """Return a batch with the magic that is in the file, as far as the tool takes it for v2."""
+    """Return a batch with the magic in the file, which may be above 2."""
     magic = scan.wrong_magics.get(batch.pos, 0)
     if magic <= MAGIC_V2:
         return batch
@@ -106,14 +106,14 @@ def as_it_stands(scan: Scan, batch: ScannedBatch) -> ScannedBatch:
 
 
 def as_the_tool_reads(batch: ScannedBatch) -> ScannedBatch:
-    """Return a batch of a magic above 2 as one of 2: so Kafka's file reader takes it."""
+    """Return a batch of a magic above 2 as magic 2, because Kafka's file reader does so."""
     if batch.header.magic <= MAGIC_V2:
         return batch
     return batch._replace(header=batch.header._replace(magic=MAGIC_V2))
 
 
 def record_metadata(header: BatchHeader, record: LogRecord) -> str:
-    """What stands in a record line before the control part, the key and the payload."""
+    """Return the part of a record line before the control part, the key and the payload."""
     key_bytes = -1 if record.key is None else len(record.key)
     value_bytes = -1 if record.value is None else len(record.value)
     line = (
@@ -127,7 +127,10 @@ def record_metadata(header: BatchHeader, record: LogRecord) -> str:
 
 
 def record_contents(prefix: str, key: str | None, payload: str | None) -> str:
-    """Key and payload as the tool appends them; `prefix` is a blank, or the bar when alone."""
+    """Return key and payload as the tool appends them.
+
+    `prefix` is a blank, or the bar if nothing precedes them.
+    """
     text = ""
     if key is not None:
         text = f"{prefix}key: {key}"
@@ -140,24 +143,24 @@ def record_contents(prefix: str, key: str | None, payload: str | None) -> str:
 # -- log text
 
 
-MIN_BYTES = 64 << 10  # below this the plain scan is as quick
-KERNEL_PIECE_BYTES = 256 << 10  # that a thread reads at once: they stay in the processor's cache
-HEADERS_FACTOR = 4  # without records there is little to do, and the handing over is felt
+MIN_BYTES = 64 << 10  # below this size the plain scan is as fast
+KERNEL_PIECE_BYTES = 256 << 10  # per thread and read, to fit into the processor's cache
+HEADERS_FACTOR = 4  # without records a piece is little work, so the overhead per piece shows
 
 
 class PrintTo(NamedTuple):
-    """What the kernel prints, and where.
+    """The content that the kernel prints, and its destination.
 
     Attributes:
-        records: None for batches alone, else whether keys and values are printed, and whether they
-            are all that is.
-        max_batch_bytes: a batch that would decompress to more is left to the plain scan.
-        threads: how many.
-        write: takes bytes; None is the standard output, of which nothing may wait in a buffer.
-        before: called before anything is printed: what waits goes first. Returns the offset of the
-            last record printed.
-        after: is told the offset of the last record printed, and the pairs of offsets that followed
-            each other and are not neighbours.
+        records: None to print batches alone. Else two flags: keys and values are printed, and
+            nothing else of a record is.
+        max_batch_bytes: the plain scan prints batches that decompress to more.
+        threads: number of threads.
+        write: takes bytes. None is the standard output, whose buffer must be empty.
+        before: runs before anything is printed and flushes buffers. Returns the offset of the last
+            printed record.
+        after: gets the offset of the last printed record, and the pairs of consecutive records
+            whose offsets are not consecutive.
     """
 
     records: tuple[bool, bool] | None
@@ -169,7 +172,7 @@ class PrintTo(NamedTuple):
 
 
 class PrintingScan(Scan):
-    """A Scan of a plain file that prints most of its batches, some of which it gives as well.
+    """A Scan of a plain file that prints most of its batches, and also yields some of them.
 
     Attributes:
         printed_pos: batches before it are printed.
@@ -185,7 +188,7 @@ class PrintingScan(Scan):
         self._print_to = print_to
         self._path = segment.path
         self._name = segment.file.name_to_open_again
-        self._careful_pos = 0  # up to here the plain scan goes first
+        self._careful_pos = 0  # the plain scan reads up to here first
 
     def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
         pos = yield from super()._run(pos)
@@ -193,14 +196,14 @@ class PrintingScan(Scan):
         return pos
 
     def _start_of_window(self, pos: int) -> int:
-        # What is printed already may still have to be looked at: see `_print`.
+        # The scan may have to read printed batches again: see `_print`.
         is_free = pos >= max(self._careful_pos, self.printed_pos)
         if is_free and self._name and self.end_pos - pos >= MIN_BYTES:
             return self._print(pos)
         return pos
 
     def _print(self, pos: int) -> int:
-        """Print what is healthy from `pos` on; returns where the plain scan must begin to look."""
+        """Print the healthy batches from `pos` on. Return where the plain scan must start."""
         to, neighbours, watcher = (
             self._print_to,
             self._neighbours,
@@ -208,7 +211,7 @@ class PrintingScan(Scan):
         )
         last_record_offset = to.before()
         if as_int64(last_record_offset) != last_record_offset:
-            return pos  # of a batch whose offset is wrong: the kernel has 64 bits for one
+            return pos  # the offset of a batch is wrong and does not fit into the kernel's 64 bits
         told_pos = pos
 
         def tell(end_pos: int) -> None:
@@ -236,7 +239,7 @@ class PrintingScan(Scan):
         return sure_pos
 
 
-# -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text; keys and values as text
+# -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text, with keys and values as text
 
 
 TOPIC_DECODERS = {
@@ -249,7 +252,10 @@ TOPIC_DECODERS = {
 
 
 def decoder_of_path(path: str) -> Decoder | None:
-    """Guess the decoder by the directory's topic name; `.checkpoint` files are cluster metadata."""
+    """Guess the decoder from the directory's topic name.
+
+    `.checkpoint` files are cluster metadata.
+    """
     if path.endswith(".checkpoint"):
         return Decoder.CLUSTER_METADATA
     parts = path.split("/")
@@ -260,7 +266,7 @@ def decoder_of_path(path: str) -> Decoder | None:
 def contents_of(
     record: LogRecord, options: DumpOptions, on_tags: Callable[[list[int]], object] | None = None
 ) -> tuple[str | None, str | None]:
-    """Key and payload of a data record as the tool prints them; None is left out.
+    """Return key and payload of a data record as the tool prints them. None is left out.
 
     `on_tags` gets the unknown tagged fields, which are not printed.
 
@@ -282,7 +288,7 @@ def decode_internal(
     options: DumpOptions,
     on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None] | None:
-    """Key and payload of an internal topic's record, None when `decoder` is not for one."""
+    """Return key and payload of an internal topic's record, None without a decoder."""
     if decoder is Decoder.OFFSETS:
         from storage.formats.consumer_offsets import describe_record
     elif decoder is Decoder.TRANSACTION_LOG:
@@ -309,9 +315,9 @@ def decode_internal(
 
 
 def decode_plain(data: bytes | None, decoder: ValueDecoder) -> str | None:
-    """Text of a key or value under one of Kafka's decoder classes.
+    """Return the text of a key or value under one of Kafka's decoder classes.
 
-    DefaultDecoder is an object's identity in Java ("[B@1b2c3d"); here it is hexadecimal.
+    DefaultDecoder prints an object's identity in Java ("[B@1b2c3d"). Here it is hexadecimal.
 
     Raises:
         CorruptError: too short for a number.
@@ -337,9 +343,9 @@ def decode_plain(data: bytes | None, decoder: ValueDecoder) -> str | None:
 # -- a `.log` or KRaft `.checkpoint` as kafka-dump-log's text
 
 
-# Below this, what a kernel saves takes longer to import.
+# Below these sizes, importing a kernel takes longer than it saves.
 BULK_MIN_BYTES = {"pure": 1 << 62, "numpy": 1 << 20, "native": 64 << 10}
-MAX_KERNEL_BATCH_BYTES = 16 << 20  # a larger batch is printed in pieces, and needs less memory
+MAX_KERNEL_BATCH_BYTES = 16 << 20  # larger batches are printed in pieces, which saves memory
 STDOUT_FD = 1
 FRAMING_CHECK_ID = "BAT-2"
 
@@ -347,9 +353,10 @@ FRAMING_CHECK_ID = "BAT-2"
 def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: BatchFilter) -> None:
     """Print the lines of all batches (and records), and the trailing bytes as the tool does.
 
-    Where the tool's reader dies (a length that cannot be, a bad sector), stops in silence before
-    good batches (a length that is too large) or follows a length into the midst of a batch, the
-    rest is found again and printed too. At a torn tail this stops as it does.
+    At some damage the tool's reader fails (an impossible length, a bad sector). It stops silently
+    before good batches (a length that is too large), or follows a length into the middle of a
+    batch. Here the rest is found again and printed, too. At a torn tail the dump stops like the
+    tool.
     """
     options = session.options
     file_bytes = segment.file_bytes
@@ -384,7 +391,7 @@ def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: Bat
 
 
 class Walked(NamedTuple):
-    """How far the broker's walk came, what was met, and whether batches follow behind a break."""
+    """The result of a scan: a broker's end, the verdicts, and whether batches follow later."""
 
     valid_bytes: int
     verdicts: list[Verdict]
@@ -392,7 +399,7 @@ class Walked(NamedTuple):
 
 
 def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
-    """Whether the walk ended there with an exception rather than in silence."""
+    """Return whether the tool's scan ends at a verdict with an exception instead of silently."""
     if verdict.start_pos < valid_bytes:
         return False
     return verdict.kind is VerdictKind.UNREADABLE or verdict.check_id == FRAMING_CHECK_ID
@@ -401,7 +408,7 @@ def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
 def _print_windows(
     segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext
 ) -> Walked:
-    """Print line by line what numpy finds and decodes, many batches at a time."""
+    """Print the lines of all batches that numpy finds and decodes, many batches at a time."""
     from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 
     scan = BulkScan(
@@ -449,7 +456,7 @@ def _print_native(
 
 
 def records_of(table: RecordTable) -> list[list[LogRecord]]:
-    """Return the records of each batch; none of one that has to be read by itself."""
+    """Return the records of each batch. A batch that must be read separately has none."""
     import numpy as np
 
     from storage.kernels.record_table import byte_slices, headers_of
@@ -489,7 +496,7 @@ def records_of(table: RecordTable) -> list[list[LogRecord]]:
 
 
 class LinePrinter:
-    """Prints batches one at a time: the definition, for small files, filters and decoders."""
+    """A printer of one batch at a time: the definition, for small files, filters and decoders."""
 
     def __init__(self, segment: Segment, session: DumpSession, wanted: BatchFilter) -> None:
         self.segment = segment
@@ -501,13 +508,16 @@ class LinePrinter:
         self._lines = output.Lines(output.line)
 
     def last_printed_offset(self) -> int:
-        """Write out what waits, for another one to take over; returns the last record's offset."""
+        """Write all buffered lines, so that the kernel can continue.
+
+        Return the last record's offset.
+        """
         self.flush()
         output.flush()
         return self._last_offset
 
     def continue_after(self, last_offset: int, non_consecutive: Iterable[tuple[int, int]]) -> None:
-        """Take over from the kernel behind the record at `last_offset`."""
+        """Continue after the kernel, from the record at `last_offset`."""
         self._last_offset = last_offset
         self.non_consecutive.update(non_consecutive)
 
@@ -519,7 +529,7 @@ class LinePrinter:
         self.flush()
 
     def print_window(self, window: BulkWindow) -> None:
-        """Print healthy batches; records are decoded many at a time."""
+        """Print healthy batches. Records are decoded many at a time."""
         from storage.kernels.numpy_kernel import rows_of
         from storage.kernels.pure import parse_frame
         from storage.kernels.record_table import PIECE_RECORDS, decode_records
@@ -529,7 +539,7 @@ class LinePrinter:
             behind = table.records_count.cumsum(dtype="int64")
             rows = rows_of(table, 0, max(int(behind.searchsorted(PIECE_RECORDS, "right")), 1))
             decoded: list[list[LogRecord]] = [[] for _ in range(rows.row_count)]
-            # The records of a huge batch are read one by one, and need less memory.
+            # The records of a huge batch are read one by one, which saves memory.
             if self.options.deep_iteration and int(behind[0]) <= PIECE_RECORDS:
                 decoded = records_of(
                     decode_records(
@@ -543,9 +553,9 @@ class LinePrinter:
             table = rows_of(table, len(decoded), table.row_count)
 
     def print_batch(self, batch: ScannedBatch, decoded: Sequence[LogRecord] = ()) -> None:
-        """Print the line of a batch, and those of its records when asked for.
+        """Print the line of a batch, and the lines of its records if they are requested.
 
-        `decoded`: its records; none: they are read.
+        `decoded`: its records. If empty, they are read.
         """
         records: Iterator[str | Iterator[str]] = iter(())
         if self.options.deep_iteration:
@@ -557,7 +567,7 @@ class LinePrinter:
                 records = chain([first], records)
         put = self._lines.put
         put(batch_line(batch))
-        # A small file may hold a batch of millions of records.
+        # Not collected first, because a small file may have a batch of millions of records.
         for line in records:
             if isinstance(line, str):
                 put(line)
@@ -568,13 +578,13 @@ class LinePrinter:
                 output.write(b"\n")
 
     def flush(self) -> None:
-        """Write out what has gathered."""
+        """Write all buffered lines."""
         self._lines.flush()
 
     def _record_lines(
         self, batch: ScannedBatch, decoded: Sequence[LogRecord]
     ) -> Iterator[str | Iterator[str]]:
-        """Give the lines of records; of a large one in pieces."""
+        """Yield the lines of records. The line of a large record comes in pieces."""
         is_plain = self.options.print_data_log and self.options.is_plain_utf8
         try:
             for record in decoded or self.segment.records(
@@ -590,7 +600,7 @@ class LinePrinter:
                 else:
                     yield self._record_line(batch, record)
         except FormatError as exc:
-            # The tool dies here; the batch is named and the rest of the log is still shown.
+            # The tool fails here. The batch is reported and the rest of the log is still printed.
             self.session.problem(exc)
             self._last_offset = batch.header.last_offset
 

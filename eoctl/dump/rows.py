@@ -1,4 +1,4 @@
-"""Any file of a log directory as rows, for jsonl and msgpack; a `verdict` row closes each file."""
+"""Any file of a log directory as rows, for jsonl and msgpack. A `verdict` row ends each file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 def log_rows(
     path: str, segment: Segment, session: DumpSession, wanted: BatchFilter
 ) -> Iterator[Row]:
-    """Batches (and records) of a log, going on behind what is damaged or unreadable."""
+    """Yield batches (and records) of a log, continuing after damaged or unreadable parts."""
     options = session.options
     file_bytes = segment.file_bytes
     end_pos = options.end_pos(file_bytes)
@@ -66,7 +66,7 @@ def rows_of_batch(
     *,
     is_resynced: bool = False,
 ) -> Iterator[Row]:
-    """Yield the row of a wanted batch and, when asked for, those of its records."""
+    """Yield the row of a wanted batch and, if requested, the rows of its records."""
     options = session.options
     if not wanted.selection.needs_records:
         yield batch_row(path, batch, is_resynced=is_resynced)
@@ -83,7 +83,7 @@ def rows_of_batch(
 
 
 def batch_row(path: str, batch: ScannedBatch, *, is_resynced: bool = False) -> Row:
-    """Build the row of one batch: the header's fields under their names, and what is derived."""
+    """Build the row of one batch: the header's fields under their names, and derived fields."""
     header = batch.header
     is_v2 = header.magic >= 2
     row: Row = {
@@ -121,7 +121,7 @@ def batch_row(path: str, batch: ScannedBatch, *, is_resynced: bool = False) -> R
 def record_row(
     path: str, batch: ScannedBatch, record: LogRecord, decoder: Any, session: DumpSession
 ) -> Row:
-    """Build the row of one record; keys and values only with --print-data-log."""
+    """Build the row of one record. Keys and values require --print-data-log."""
     row: Row = {
         "kind": "record",
         "path": path,
@@ -161,7 +161,7 @@ def _control_fields(path: str, batch: ScannedBatch, record: LogRecord, session: 
 
 
 def error_row(path: str, error: FormatError) -> Row:
-    """Build the row of something that is not valid in a file."""
+    """Build the row of an invalid part of a file."""
     return {
         "kind": "error",
         "path": path,
@@ -180,7 +180,7 @@ def closing_rows(
     session: DumpSession,
     verified: Sequence[str] = ("entries",),
 ) -> Iterator[Row]:
-    """Yield what is not valid in a small file, then its verdict."""
+    """Yield the errors of a small file, then its verdict."""
     for error in errors:
         session.problem(error.located(path))
         yield error_row(path, error)
@@ -195,10 +195,10 @@ def closing_rows(
     yield verdict_row(path, verdict, is_normal=first is None, verified=list(verified))
 
 
-# -- files other than logs as tables, for people on a terminal: their entries, under one another
+# -- files other than logs as tables of their entries, for people on a terminal
 
 
-# What closes a file in rows for programs: people are told of it in words.
+# Rows that only programs get. People get them as messages.
 TOLD = ("error", "verdict")
 REPEATED = ("kind", "path")
 PRODUCER_ANSWERS = (
@@ -208,7 +208,7 @@ PRODUCER_ANSWERS = (
 
 
 def print_table(rows: Iterable[dict[str, Any]]) -> None:
-    """Print the entries among the rows of one file; a field that none of them has is left out."""
+    """Print the entries among the rows of one file. Fields that no entry has are left out."""
     entries = [row for row in rows if row["kind"] not in TOLD]
     if not entries:
         line("no entries")

@@ -1,4 +1,4 @@
-"""One `dump-segment` call: every path in order, each file by the decoder that its name chooses."""
+"""One run of `dump-segment`: every path in order, each file by the decoder for its name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ PROPERTY_KINDS = {
 
 
 def dump_paths(paths: Iterable[str], options: DumpOptions) -> int:
-    """Dump all files; returns the exit status. One bad file does not keep the others back."""
+    """Dump all files and return the exit status.
+
+    A bad file does not stop the dump of the others.
+    """
     output.use_format(options.output)
     session = DumpSession(options)
     files = list(expand(paths, session))
@@ -57,7 +60,10 @@ def dump_paths(paths: Iterable[str], options: DumpOptions) -> int:
 
 
 def expand(paths: Iterable[str], session: DumpSession) -> Iterator[str]:
-    """Replace directories by their files: of a log dir, those of every partition."""
+    """Replace directories by the files in them.
+
+    A log dir stands for the files of all partitions.
+    """
     for given in paths:
         path = java_path(given)
         if Path(path).is_dir():
@@ -78,7 +84,7 @@ def _files_below(directory: str, session: DumpSession) -> Iterator[str]:
     except OSError as exc:
         session.missing(exc, directory)
         return
-    # Others have files called `.log`, too: where there is none of Kafka's, these are not.
+    # Other programs also have `.log` files. Without Kafka's files beside them they are ignored.
     is_cache = Path(directory).name == REMOTE_INDEX_CACHE_NAME
     is_ours = (is_partition_file(each.name) or each.name in LOG_DIR_FILES for each in names)
     has_kafkas = is_cache or any(is_ours)
@@ -96,7 +102,7 @@ def java_path(path: str) -> str:
 
 
 def dump_file(path: str, session: DumpSession) -> None:
-    """Dump one file; whatever is wrong with it is reported and counted."""
+    """Dump one file. Report and count everything that is wrong with it."""
     if session.options.is_text:
         output.line(f"Dumping {path}")
     name = classify(path.rpartition("/")[2])
@@ -117,7 +123,7 @@ def dump_file(path: str, session: DumpSession) -> None:
     except FormatError as exc:
         session.problem(exc if exc.path else exc.located(path))
         session.dumped_count += 1
-    except BrokenPipeError:  # stdout's, not the file's
+    except BrokenPipeError:  # of stdout, not of the file
         raise
     except OSError as exc:
         session.missing(exc, path)
@@ -189,7 +195,7 @@ def _put_rows(all_rows: Iterable[dict[str, Any]], session: DumpSession) -> None:
 
 
 def read_file(path: str, session: DumpSession) -> bytes:
-    """Read a whole small file; places that cannot be read come as zeros and are reported."""
+    """Read a whole small file. Unreadable places are zeros and are reported."""
     with PositionedFile(path) as file:
         data, unreadable = file.read_at(0, file.file_bytes)
     for each in unreadable:

@@ -1,4 +1,4 @@
-"""What one `dump-segment` call shows: its options, its filters, and where a file lies."""
+"""The options and filters of one `dump-segment` run, and the neighbours of a dumped file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Selection(NamedTuple):
-    """What to show; everything by default. All conditions must hold."""
+    """The batches and records to show, by default all. All conditions must be met."""
 
     offsets: Range = Range()
     times_ms: Range = Range()
@@ -33,23 +33,26 @@ class Selection(NamedTuple):
 
     @property
     def is_everything(self) -> bool:
-        """No filter was given."""
+        """True if no filter was given."""
         return self == Selection()
 
     @property
     def needs_records(self) -> bool:
-        """A batch can only be judged by its records: of a key nothing stands in a header."""
+        """True if a batch requires a look at its records, because no header has a key."""
         return self.key is not None
 
     def wants_batch(self, batch: ScannedBatch) -> bool:
-        """Judge by the header alone; a v0 or v1 wrapper's first offset and times are unknown."""
+        """Return whether a batch's header matches.
+
+        The first offset and times of a v0 or v1 wrapper are unknown.
+        """
         header = batch.header
         first_offset = header.base_offset if header.magic >= 2 else 0
         first_ms = header.base_timestamp_ms if header.magic >= 2 else -1
         if header.is_log_append_time:
             first_ms = header.max_timestamp_ms
         elif header.delete_horizon_ms is not None:
-            first_ms = -1  # the base is a point in the future; deltas reach back from it
+            first_ms = -1  # the base is in the future, and negative deltas reach back from it
         return (
             self.offsets.meets(first_offset, header.last_offset)
             and self.times_ms.meets(min(first_ms, header.max_timestamp_ms), header.max_timestamp_ms)
@@ -59,7 +62,7 @@ class Selection(NamedTuple):
         )
 
     def wants_record(self, record: LogRecord) -> bool:
-        """Judge one record of a batch that is wanted."""
+        """Return whether a record of a matching batch matches."""
         return (
             self.offsets.holds(record.offset)
             and self.times_ms.holds(record.timestamp_ms)
@@ -67,19 +70,19 @@ class Selection(NamedTuple):
         )
 
 
-# -- the options of one `dump-segment` call, checked before any file is opened
+# -- the options of one `dump-segment` run, checked before any file is opened
 
 
 KAFKA_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 
 
-# Releases whose words of kafka-dump-log are known: the newest counts if none is asked for.
+# Releases whose kafka-dump-log output is known. The newest is the default.
 TOOL_RELEASES = ((4, 3), (4, 4))
 NAMES_STATUS = (4, 4)  # transactionStatus by name (KAFKA-20712)
 
 
 def tool_release(option: str | None) -> tuple[int, ...]:
-    """The release whose words are printed. UsageError: they are not known."""
+    """Return the release whose output is printed. Raises UsageError: its output is unknown."""
     known = {".".join(map(str, each)): each for each in TOOL_RELEASES}
     if option is None:
         return TOOL_RELEASES[-1]
@@ -92,7 +95,7 @@ def tool_release(option: str | None) -> tuple[int, ...]:
 
 
 class Decoder(StrEnum):
-    """What the keys and values of a log's records are."""
+    """The content of the keys and values of a log's records."""
 
     BYTES = "bytes"
     OFFSETS = "offsets"
@@ -103,7 +106,7 @@ class Decoder(StrEnum):
 
 
 class ValueDecoder(StrEnum):
-    """The decoder classes that come with Kafka, by the last part of their name."""
+    """The decoder classes of Kafka, by the last part of their name."""
 
     STRING = "StringDecoder"
     LONG = "LongDecoder"
@@ -112,7 +115,7 @@ class ValueDecoder(StrEnum):
 
 
 class DumpOptions(NamedTuple):
-    """How files are dumped; names as kafka-dump-log's options where those exist."""
+    """The options of a dump, with the names of kafka-dump-log's options if there are any."""
 
     output: OutputFormat = OutputFormat.TEXT
     deep_iteration: bool = False
@@ -120,34 +123,34 @@ class DumpOptions(NamedTuple):
     skip_record_metadata: bool = False
     verify_index_only: bool = False
     index_sanity_check: bool = False
-    max_bytes: int | None = None  # of each log; None: all, however large it is
+    max_bytes: int | None = None  # of each log, None for all of it
     max_message_bytes: int = KAFKA_MAX_MESSAGE_BYTES
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
-    decoder: Decoder | None = None  # None: bytes in text; by the topic's name in rows
+    decoder: Decoder | None = None  # None: bytes in text, by topic name in rows
     key_decoder: ValueDecoder = ValueDecoder.STRING
     value_decoder: ValueDecoder = ValueDecoder.STRING
     selection: Selection = Selection()
     show_secrets: bool = False
-    names_status: bool = True  # of transactions, as since 4.4; before it was a number
+    names_status: bool = True  # of transactions, as in 4.4, else numbers as before 4.4
     jobs: int = 1
 
     def end_pos(self, file_bytes: int) -> int:
-        """How far a log of this size is looked at."""
+        """Return the position up to which a log of this size is read."""
         return file_bytes if self.max_bytes is None else min(file_bytes, self.max_bytes)
 
     @property
     def is_limited(self) -> bool:
-        """Whether the tool takes the end of what it reads for no end of the log."""
+        """True if the end of the read part is not the end of the log for the tool."""
         return self.max_bytes not in (None, MAX_SEGMENT_BYTES)
 
     @property
     def is_text(self) -> bool:
-        """kafka-dump-log's lines rather than rows."""
+        """True for kafka-dump-log's lines instead of rows."""
         return self.output is OutputFormat.TEXT
 
     @property
     def is_plain_utf8(self) -> bool:
-        """Keys and values are printed as UTF-8: what the bulk renderer knows."""
+        """True if keys and values are printed as UTF-8, which the bulk renderer supports."""
         return (
             self.decoder in (None, Decoder.BYTES)
             and self.key_decoder is ValueDecoder.STRING
@@ -159,7 +162,7 @@ def parse_decoder_class(name: str) -> ValueDecoder:
     """Map a Java class name to one of Kafka's own decoders.
 
     Raises:
-        UsageError: it is a class of somebody else's, which needs a JVM.
+        UsageError: it is a class from elsewhere, which requires a JVM.
     """
     short = name.rpartition(".")[2]
     try:
@@ -172,11 +175,11 @@ def parse_decoder_class(name: str) -> ValueDecoder:
         ) from None
 
 
-# -- the filters that need more than one header: a batch's outcome is told by a later marker
+# -- the filters that require more than one header, as a later marker decides a batch's outcome
 
 
 class BatchFilter:
-    """A selection applied to one `.log`, with the markers of it and of the segments behind it."""
+    """A selection for one `.log`, with the markers in it and in later segments."""
 
     def __init__(self, selection: Selection, segment: Segment | None = None) -> None:
         self.selection = selection
@@ -186,7 +189,7 @@ class BatchFilter:
             self._markers = _markers_from(segment)
 
     def wants_batch(self, batch: ScannedBatch) -> bool:
-        """Whether to show a batch."""
+        """Return whether to show a batch."""
         if self.is_everything:
             return True
         if not self.selection.wants_batch(batch):
@@ -196,7 +199,7 @@ class BatchFilter:
         return self._markers.outcome(batch.header) is BatchOutcome.ABORTED
 
     def wants_record(self, record: LogRecord) -> bool:
-        """Whether to show a record of a wanted batch."""
+        """Return whether to show a record of a shown batch."""
         return self.is_everything or self.selection.wants_record(record)
 
 
@@ -208,11 +211,11 @@ def _markers_from(segment: Segment) -> MarkerIndex:
             with open_segment(path) as later:
                 markers.read_segment(later)
         except AccessError:
-            break  # rolled away by a live broker: what ends later is open as far as we can see
+            break  # deleted by a live broker, so transactions that end later count as open
     return markers
 
 
-# -- where a dumped file lies: what is normal at its end depends on its neighbours
+# -- the place of a dumped file, as its neighbours decide which end is normal
 
 
 LOG_SUFFIX = ".log"
@@ -220,22 +223,22 @@ TAIL_CHECK_IDS = ("SEG-5", "SEG-6")
 
 
 class LogContext(NamedTuple):
-    """The neighbours of a `.log` that its tail is judged by (SEG-5, SEG-6)."""
+    """The neighbours of a `.log` that decide whether its tail is normal (SEG-5, SEG-6)."""
 
-    is_last: bool  # no later segment lies beside it: the active one of its partition
+    is_last: bool  # the active segment: no later segment is in its directory
     is_unclean: bool  # in a log dir without the marker of a clean stop: crashed, or live
     is_limited: bool = False  # only the beginning is read, so it may end anywhere
-    end_offset: int | None = None  # base offset of the segment behind it, if one lies beside it
+    end_offset: int | None = None  # base offset of the next segment in its directory
 
     def is_normal(self, verdict: Verdict) -> bool:
-        """Whether a broker that crashed, or runs, leaves such a tail."""
+        """Return whether a crashed or running broker leaves such a tail."""
         if self.is_limited and verdict.check_id in TAIL_CHECK_IDS:
             return True
         return self.is_last and self.is_unclean and verdict.kind.is_end
 
 
 def log_context(path: str, *, is_limited: bool = False) -> LogContext:
-    """Look at the directory of a `.log` and at its log dir."""
+    """Return the context of a `.log` from its directory and its log dir."""
     file = Path(path)
     partition_dir = file.parent
     log_dir = Path(os.path.realpath(partition_dir)).parent
@@ -249,7 +252,7 @@ def log_context(path: str, *, is_limited: bool = False) -> LogContext:
 
 
 def later_segments(path: str) -> list[str]:
-    """`.log` files of the same directory with greater base offsets, in order."""
+    """Return the `.log` files of the same directory with greater base offsets, in order."""
     own_name = os.path.basename(path)  # noqa: PTH119 - keeps the path's own spelling
     if not own_name.endswith(LOG_SUFFIX):
         return []

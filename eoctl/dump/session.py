@@ -1,4 +1,4 @@
-"""What one call gathers over all its files: kafka-dump-log's closing lists, and the exit status."""
+"""The results of one run over all its files: kafka-dump-log's closing lists and the exit status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PairList = list[tuple[int, int]]
 
 
 class DumpSession:
-    """Lists that the tool prints after all files, and what was wrong."""
+    """The lists that the tool prints after all files, and the counts of problems."""
 
     def __init__(self, options: DumpOptions) -> None:
         self.options = options
@@ -44,18 +44,18 @@ class DumpSession:
         self.unreadable_count = 0
         self._told_tags: set[tuple[str, int]] = set()
 
-    # -- what is wrong
+    # -- problems
 
     def problem(self, error: FormatError) -> None:
-        """Report something in a file that is not as it should be; a note does not count."""
-        from recovery.rules.catalogue import severity_of  # here: most files have none
+        """Report a problem in a file. A note does not change the exit status."""
+        from recovery.rules.catalogue import severity_of  # most files never need it
 
         if severity_of(error.check_id) is not Severity.NOTE:
             self.invalid_count += 1
         output.error(error)
 
     def tags_of(self, path: str, pos: int, record: LogRecord) -> Callable[[list[int]], None]:
-        """Return what says that a record has tagged fields that no text shows; once for each."""
+        """Return a function that reports tagged fields that no text shows, each once per file."""
 
         def tell(tags: list[int]) -> None:
             for tag in tags:
@@ -80,7 +80,7 @@ class DumpSession:
         self.failed(AccessError(error, path))
 
     def verdict(self, path: str, verdict: Verdict, *, is_normal: bool) -> None:
-        """Count a scan's verdict, and say it in words unless it is normal where it is."""
+        """Count a scan's verdict, and print it unless it is normal at its place."""
         if verdict.kind is VerdictKind.OK:
             return
         if verdict.kind is VerdictKind.UNREADABLE:
@@ -94,7 +94,7 @@ class DumpSession:
 
     @property
     def exit_status(self) -> int:
-        """The gravest of what happened."""
+        """The exit status of the gravest problem."""
         if self.failed_count and not self.dumped_count:
             return EXIT_ACCESS
         if self.failed_count or self.unreadable_count:
@@ -104,7 +104,7 @@ class DumpSession:
     # -- kafka-dump-log's closing lists
 
     def print_lists(self) -> None:
-        """Print the lists as the tool does: grouped by file, files in a Java HashMap's order."""
+        """Print the lists as the tool does: grouped by file, in the order of a Java HashMap."""
         if not self.options.is_text:
             return
         for path in _java_order(self.mismatches):
@@ -132,7 +132,7 @@ class DumpSession:
 
 
 def _java_order(lists: Iterable[str]) -> list[str]:
-    """Order in which java.util.HashMap iterates over these file names."""
+    """Return these file names in the order of a java.util.HashMap."""
     names = list(lists)
     if not names:
         return names
@@ -146,19 +146,19 @@ def _say(text: str) -> None:
 
 
 def absolute_path(path: str) -> str:
-    """java.io.File.getAbsolutePath: not resolved, not normalised."""
+    """Return the path of java.io.File.getAbsolutePath: not resolved, not normalised."""
     return path if path.startswith("/") else f"{os.getcwd().rstrip('/')}/{path}"  # noqa: PTH109
 
 
 def verdict_text(path: str, verdict: Verdict) -> str:
-    """One line for people about a stretch of a file that is not well."""
+    """Return the message for people about a damaged stretch of a file."""
     rule = f" [{verdict.check_id}]" if verdict.check_id else ""
     place = f"{path}: position {verdict.start_pos}..{verdict.end_pos}"
     return f"eoctl: {place}: {verdict.kind.replace('_', ' ')}: {verdict.reason}{rule}"
 
 
 def verdict_row(path: str, verdict: Verdict, **fields: Any) -> dict[str, Any]:
-    """Build the row that closes each file in jsonl and msgpack."""
+    """Build the row that ends each file in jsonl and msgpack."""
     return {
         "kind": "verdict",
         "path": path,

@@ -1,4 +1,4 @@
-"""What people see on a terminal: which column is what, units, tables that fit, colours, a pager.
+"""The output that people see on a terminal: columns, units, tables that fit, colours, a pager.
 
 From the entry down: pager, table, columns, style.
 """

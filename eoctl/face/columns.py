@@ -1,4 +1,4 @@
-"""What a column holds, by its name, and how people read it: the one table of it."""
+"""The meaning of columns by their names, and the text of their values for people."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
-NO_TIME_MS = -1  # Kafka's: a batch or a transaction that has none
+NO_TIME_MS = -1  # Kafka's value for a batch or a transaction without a time
 
 
 def size_text(size_bytes: float) -> str:
-    """A number of bytes in binary units, three digits: `812 B`, `1.25 KiB`, `48.1 GiB`."""
+    """Return a number of bytes in binary units, three digits: `812 B`, `1.25 KiB`, `48.1 GiB`."""
     value, units = float(size_bytes), iter(SIZE_UNITS)
     if abs(value) < 1024:
         return f"{value:.0f} B"
@@ -33,7 +33,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def duration_text(duration_ms: int) -> str:
-    """A number of milliseconds in its two greatest units: `3 d 4 h`, `12 s 50 ms`, `0 ms`."""
+    """Return milliseconds in their two greatest units: `3 d 4 h`, `12 s 50 ms`, `0 ms`."""
     sign, rest_ms = ("-" if duration_ms < 0 else ""), abs(duration_ms)
     parts: list[str] = []
     for name, unit_ms in DURATION_UNITS:
@@ -45,20 +45,21 @@ def duration_text(duration_ms: int) -> str:
     return sign + " ".join(parts) if parts else "0 ms"
 
 
-# Programs get the seconds of a finding as a number.
+# Only for people. Programs get the seconds of a finding as a number.
 _SECONDS = re.compile(r"\b(\d+) s\b(?= old| after now)")
 TIE = "\x1f"  # a blank at which no line is broken
 
 
 def with_durations(text: str, blank: str = " ") -> str:
-    """Put `6 d 16 h` for `579355 s` in a sentence about an age; `blank` stands within it."""
+    """Replace `579355 s` by `6 d 16 h` in a sentence about an age. `blank` separates its parts."""
     return _SECONDS.sub(lambda found: duration_text(int(found[1]) * 1000).replace(" ", blank), text)
 
 
 def time_text(time_ms: int, *, is_utc: bool = False) -> str:
-    """ISO 8601 with milliseconds and the zone, of this machine or UTC; it can be pasted.
+    """Return a time in ISO 8601, with milliseconds and the zone of this machine or UTC.
 
-    Kafka's -1 is no time; what no calendar holds comes as the number.
+    Commands accept this text. Kafka's -1 is "none". A time outside the calendar's range is printed
+    as the number.
     """
     if time_ms == NO_TIME_MS:
         return "none"
@@ -71,33 +72,33 @@ def time_text(time_ms: int, *, is_utc: bool = False) -> str:
     return f"{text.removesuffix('+00:00')}Z" if is_utc else text
 
 
-# -- what a column holds, by its name: the one table of it, for all reports
+# -- the content of columns by their names: the only table of it, for all reports
 #
-# Names say units (`_ms`, `_bytes`) and kinds (`_count`, `_offset`, `_path`); those that say
-# nothing are in the table as they are. Machine formats know nothing of this.
+# Names say units (`_ms`, `_bytes`) and kinds (`_count`, `_offset`, `_path`). All other names are in
+# the table. Machine formats do not use it.
 
 
-UNKNOWN = "unknown"  # in text, for what was not given or cannot be known; null in jsonl
+UNKNOWN = "unknown"  # in text, for a value that is not available, which is null in jsonl
 
 
 class Kind(StrEnum):
-    """What a value is, which decides how it is written and on which side it stands."""
+    """The kind of a value, which decides its text and its alignment."""
 
     COUNT = "count"  # 1,234,567
-    NUMBER = "number"  # an offset, an id, a position: plain digits, they are pasted into commands
+    NUMBER = "number"  # an offset, an id, a position: plain digits, to be pasted into commands
     BYTES = "bytes"  # 1.25 GiB
     TIME = "time"  # milliseconds since 1970: ISO 8601 with the zone
     DURATION = "duration"  # milliseconds: 3 d 4 h
     FLAG = "flag"  # yes, no
     SEVERITY = "severity"
     STATE = "state"  # one of a few words, some of them good or bad
-    PATH = "path"  # never broken: it is pasted
-    COMMAND = "command"  # likewise; words as a shell takes them
-    KEY = "key"  # of a record: bytes, may be broken anywhere
-    TEXT = "text"  # may be broken between words
+    PATH = "path"  # never wrapped, because it is pasted
+    COMMAND = "command"  # never wrapped, quoted for a shell
+    KEY = "key"  # of a record: bytes, may be wrapped anywhere
+    TEXT = "text"  # may be wrapped between words
 
 
-# The first that fits the whole name counts.
+# The first pattern that matches the whole name counts.
 _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"severity", Kind.SEVERITY),
     (r"(first_|last_)?key", Kind.KEY),
@@ -119,7 +120,7 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"committed|aborted|open|skipped|unreadable|hand_overs|partitions", Kind.COUNT),
     (r"segments_rolled|partitions_read", Kind.COUNT),
 )  # fmt: skip
-# What operators write for it, where the name would take the room of two other columns.
+# Operators' abbreviations, for names as wide as two other columns.
 _HEADINGS = {
     "high_watermark": "HW",
     "lag_offsets": "lag",
@@ -132,11 +133,11 @@ RIGHT = frozenset({Kind.COUNT, Kind.NUMBER, Kind.BYTES, Kind.DURATION})
 
 
 class Facts(NamedTuple):
-    """What is known of a column.
+    """The properties of a column.
 
     Attributes:
         kind: of its values.
-        heading: what stands above it: its name without the unit, as that stands at each value.
+        heading: its name without the unit, which each value has.
     """
 
     kind: Kind
@@ -144,13 +145,13 @@ class Facts(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether its values stand on the right."""
+        """True if its values are right-aligned."""
         return self.kind in RIGHT
 
 
 @cache
 def facts_of(name: str) -> Facts:
-    """Return what a column of this name holds; what no row of the table knows is text."""
+    """Return the properties of a column by its name. The default kind is text."""
     found = (kind for pattern, kind in _KINDS if re.fullmatch(pattern, name))
     kind = next(found, Kind.TEXT)
     plain = re.sub(r"_(ms|counts?)$", "", name).replace("_", " ")
@@ -158,7 +159,7 @@ def facts_of(name: str) -> Facts:
 
 
 def find_column(wanted: str, columns: Sequence[str]) -> str | None:
-    """Return the column that a person means: by its name, or by its heading."""
+    """Return the column that a person means, by its name or its heading."""
     plain = wanted.strip().lower().replace("-", "_").replace(" ", "_")
     for name in columns:
         if plain in (name, facts_of(name).heading.lower().replace(" ", "_")):
@@ -167,7 +168,10 @@ def find_column(wanted: str, columns: Sequence[str]) -> str | None:
 
 
 def plain_text(name: str, value: Any) -> str:
-    """Render one value of a column for cut and awk, without what a reader of columns acts on."""
+    """Render one value of a column for `cut` and awk.
+
+    Separators and control characters are escaped.
+    """
     if facts_of(name).kind is Kind.COMMAND and isinstance(value, str):
         value = printable_call(value)
     return printable(cell_text(value))
@@ -185,12 +189,12 @@ def plain_line(names: tuple[str, ...], values: Sequence[Any]) -> str:
 
 @cache
 def has_commands(names: tuple[str, ...]) -> bool:
-    """Whether some of the columns hold commands."""
+    """Return whether some of the columns have commands."""
     return any(facts_of(each).kind is Kind.COMMAND for each in names)
 
 
 def cell_text(value: Any) -> str:
-    """Render one value for cut and awk."""
+    """Render one value for `cut` and awk."""
     if value is None:
         return UNKNOWN
     if isinstance(value, bool):
@@ -201,7 +205,7 @@ def cell_text(value: Any) -> str:
 
 
 def readable(kind: Kind, value: Any, *, is_utc: bool = False) -> str:
-    """Render one value for people: with separators, units and zones; text as it is."""
+    """Render one value for people: with separators, units and zones. Text is unchanged."""
     if kind is Kind.COMMAND and isinstance(value, str):
         return printable_call(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -218,24 +222,24 @@ def readable(kind: Kind, value: Any, *, is_utc: bool = False) -> str:
 
 
 def printable(cell: str) -> str:
-    """Escape what a terminal, or a reader of columns, would act on."""
+    """Escape the characters that a terminal or a reader of columns would interpret."""
     if cell.isprintable():
         return cell
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cell)
 
 
-# Control characters but tab and line feed, what turns the direction of a line or ends it, and
-# bytes that are not UTF-8: a terminal may take those for control characters.
+# Control characters except tab and line feed, and characters that change or end a line's direction.
+# Also bytes that are not UTF-8, which a terminal may take for control characters.
 _OBEYED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]"
 )
 
 
 class TerminalText:
-    """Data on its way to a terminal: escapes what the terminal would act on.
+    """A stream of data to a terminal that escapes everything that the terminal would interpret.
 
     Args:
-        is_json: escapes are those of a JSON string.
+        is_json: escapes have the form of a JSON string.
     """
 
     def __init__(self, *, is_json: bool) -> None:
@@ -243,7 +247,7 @@ class TerminalText:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
     def shown(self, data: bytes | bytearray | memoryview, *, is_end: bool = False) -> bytes:
-        """Return the next part; the start of a character waits for its end, unless `is_end`."""
+        """Return the next part. Incomplete characters wait for their end, unless `is_end`."""
         text = _OBEYED.sub(self._escape, self._decoder.decode(bytes(data), is_end))
         return text.encode("utf-8", "surrogateescape")
 
@@ -261,14 +265,14 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def row_as_text(row: Iterable[Any], most: int | None = None) -> tuple[Any, ...]:
-    """Return a row whose bytes are text; `most` as of `bytes_text`."""
+    """Return a row with its bytes as text. `most` is as in `bytes_text`."""
     return tuple(bytes_text(value, most) if isinstance(value, bytes) else value for value in row)
 
 
 def bytes_text(content: bytes, most: int | None = None) -> str:
-    """Return bytes as text: as they are where they are UTF-8, else as hexadecimal digits.
+    """Return bytes as UTF-8 text if they are valid, else as hexadecimal digits.
 
-    With `most` no more characters than that, and nothing that a terminal would have to escape.
+    With `most`, the text has at most this length, and no characters that a terminal would escape.
     """
     try:
         text = content.decode("utf-8")

@@ -1,9 +1,9 @@
-"""A pager where git would use one: on a terminal, for what is longer than the screen.
+"""A pager as git uses it: on a terminal, for output longer than the screen.
 
-What a command says is kept until it is over, or longer than the screen; then a pager is given it,
-and all that follows. Words for people go the same way, so that they stand where they belong. No
-error: a pager that is not there, which is known only later where a shell looks for it, or that is
-left early.
+Output is kept until the command ends or the output is longer than the screen. Then a pager gets it,
+and everything that follows. Messages for people take the same path, so that they stay in order. A
+pager that does not exist, or that a person quits early, is not an error. If a shell has to find the
+pager, it is missing only once the shell has started.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import suppress
 from typing import IO
 
 DEFAULT_PAGER = "less"
-LESS = "FRX"  # quit if it fits, pass colours on, leave the text on the screen: as git has it
-RAW = "-R"  # colours as they are, whatever else LESS says: `dim` is no word to read
+LESS = "FRX"  # quit if it fits, pass colours on, leave the text on the screen, as in git
+RAW = "-R"  # pass colours on, whatever else LESS says
 NO_PAGER = ("", "cat")
-SHELL_CHARS = frozenset("|&;<>()$`*?[#~=%")  # what makes a command one of a shell, as in git
-NOT_RUN = (126, 127)  # what a shell ends with that found no such program
-ENDING_S = 1.0  # until a pager that has closed its end has ended
-KEPT_BYTES = 128 << 10  # more than a pipe takes: somebody has read some of it by then
+SHELL_CHARS = frozenset("|&;<>()$`*?[#~=%")  # of a shell command, as in git
+NOT_RUN = (126, 127)  # exit codes of a shell that did not find the program
+ENDING_S = 1.0  # wait for a pager that has closed its input to end
+KEPT_BYTES = 128 << 10  # more than a pipe takes, so the pager has read some of it
 
 
 def pager_command() -> list[str]:
-    """Return the pager that the environment names, EOCTL_PAGER before PAGER; empty: none."""
+    """Return the pager of the environment, EOCTL_PAGER before PAGER. Empty: no pager."""
     text = os.environ.get("EOCTL_PAGER")
     if text is None:
         text = os.environ.get("PAGER", DEFAULT_PAGER)
@@ -41,7 +41,7 @@ def pager_command() -> list[str]:
 
 
 class Screen:
-    """What is said on a terminal of so many rows, before a pager is needed and behind it."""
+    """The output of a command on a terminal of some height, without a pager or through one."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -53,14 +53,14 @@ class Screen:
 
     @property
     def is_paged(self) -> bool:
-        """Whether a pager has the terminal."""
+        """True if a pager has the terminal."""
         return self._pager is not None
 
     def put(self, stream: IO[bytes], data: bytes | bytearray | memoryview) -> bool:
-        """Take what goes to a stream; False: it has to be written there, nobody else has it.
+        """Take output for a stream. Return False if the caller must write it to the stream.
 
         Raises:
-            BrokenPipeError: who reads the pager has left it.
+            BrokenPipeError: the reader has quit the pager.
         """
         if self._is_over:
             return False
@@ -79,10 +79,10 @@ class Screen:
         return True
 
     def end(self) -> None:
-        """Write out what is kept, or wait until the pager is left; ask once or more.
+        """Write the kept output, or wait until the pager ends. May be repeated.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the output cannot be written.
         """
         self._is_over = True
         pager, self._pager = self._pager, None
@@ -90,12 +90,12 @@ class Screen:
             self._write_kept()
             return
         assert pager.stdin is not None
-        with suppress(BrokenPipeError):  # it was left before it had all
+        with suppress(BrokenPipeError):  # it ended before it had read everything
             pager.stdin.close()
         while True:
             try:
                 pager.wait()
-            except KeyboardInterrupt:  # meant for the pager, which searches, say
+            except KeyboardInterrupt:  # meant for the pager, for example for its search
                 continue
             break
         if pager.returncode in NOT_RUN:
@@ -117,10 +117,10 @@ class Screen:
         self._send(b"".join(data for _, data in self._kept))
 
     def _send(self, data: bytes) -> None:
-        """Give the pager something; to the terminal with all of it if there was no such program.
+        """Write to the pager. If there is no such program, write everything to the terminal.
 
         Raises:
-            BrokenPipeError: it was left.
+            BrokenPipeError: the reader has quit the pager.
         """
         assert self._pager is not None
         assert self._pager.stdin is not None
@@ -142,7 +142,7 @@ class Screen:
 
 
 def new_screen(rows: int) -> Screen | None:
-    """Return a screen where a pager may be needed: on a terminal of known height that has one."""
+    """Return a screen if output may need a pager: a terminal of known height, with a pager."""
     if rows <= 0 or not sys.stdout.isatty() or not pager_command():
         return None
     return Screen(rows)

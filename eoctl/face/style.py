@@ -1,4 +1,4 @@
-"""Colours by severity and state, and when there are any; how wide the terminal is."""
+"""Colours by severity and state, the rules for using them, and the size of the terminal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from enum import StrEnum
 from typing import NamedTuple
 
-NARROW = 80  # columns, where nobody says how many there are
+NARROW = 80  # columns, if the width is unknown
 _PLAIN_LOCALES = ("C", "POSIX")
-MAX_DIGITS = 9  # of a width that somebody may mean
+MAX_DIGITS = 9  # of a plausible width
 
 
 class Color(StrEnum):
-    """What `--color` takes."""
+    """The values of `--color`."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -22,17 +22,17 @@ class Color(StrEnum):
 
 
 class Look(NamedTuple):
-    """How the reports of one command are shown; nothing of it reaches a machine but `columns`.
+    """The presentation of a command's reports. Only `columns` affects machine formats.
 
     Attributes:
-        columns: names of those that are wanted, in this order; empty: those that answer and as
-            many more as fit.
+        columns: the requested columns, in this order. Empty: the answering columns and as many more
+            as fit.
         has_all: all columns, whatever the width.
         is_utc: times are in UTC, not in the zone of this machine.
-        color: when there are colours.
+        color: when to use colours.
         has_pager: output that is longer than the screen goes through a pager.
-        table: the kind of rows that are wanted of several, for what has one table; None: all.
-        is_change: the call changes something: its own exit status counts, whatever is shown.
+        table: the requested kind of rows, for formats with one table. None: all kinds.
+        is_change: the command changes something, so its own exit status counts, whatever is shown.
         is_csv: `--output csv` was given, which commands see as JSON Lines.
     """
 
@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
 
 BAD, DOUBTFUL, GOOD, FAINT, HEADING = "bold red", "yellow", "green", "dim", "bold"
-# Word -> its style, of severities and states of all reports.
+# Word -> its style, for severities and states of all reports.
 _STYLES = {
     BAD: (
         "error", "corrupt", "torn", "unreadable", "refuses", "refused", "failed", "hanging", "late",
@@ -69,14 +69,14 @@ _STYLE_OF = {word.replace("_", ""): style for style, words in _STYLES.items() fo
 
 
 def style_of(word: str) -> str:
-    """Return the style of a severity or a state; what is neither good nor bad has none."""
-    first = word.partition(" ")[0]  # of `truncates 1 file`
+    """Return the style of a severity or a state, "" if it is neither good nor bad."""
+    first = word.partition(" ")[0]  # as in `truncates 1 file`
     plain = (re.sub(r"[ _-]", "", each.lower()) or each for each in (word, first))
     return next((_STYLE_OF[each] for each in plain if each in _STYLE_OF), "")
 
 
 def is_colored(color: Color) -> bool:
-    """Whether there are colours: those that were asked for, or a terminal that may have them."""
+    """Return whether to use colours: as requested, or on a terminal that supports them."""
     if color is not Color.AUTO:
         return color is Color.ALWAYS
     is_dumb = os.environ.get("TERM") == "dumb"
@@ -84,22 +84,22 @@ def is_colored(color: Color) -> bool:
 
 
 def has_unicode() -> bool:
-    """Whether who reads stdout can be shown more than ASCII, by the locale that was asked for.
+    """Return whether the reader of stdout can see more than ASCII, by the environment's locale.
 
-    Where none was, Python itself takes a terminal for one that has UTF-8.
+    Without a locale in the environment, a terminal has UTF-8, as Python itself assumes.
     """
     asked = [os.environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
     if asked[1] == "C.UTF-8" and not asked[0] and asked[2] in _PLAIN_LOCALES:
-        return False  # it was Python that asked for UTF-8
+        return False  # Python has set UTF-8 itself
     locale = next((each for each in asked if each), "C.UTF-8")
     codeset = locale.partition(".")[2].partition("@")[0]
     return codeset.lower().replace("-", "") == "utf8"
 
 
 def screen_size() -> tuple[int, int]:
-    """Columns and rows of the terminal; 80 columns where nobody knows, 0 rows.
+    """Return columns and rows of the terminal, by default 80 columns and 0 rows.
 
-    COLUMNS counts before what the terminal says, as it does for others.
+    COLUMNS takes precedence over the terminal, as in other programs.
     """
     columns, rows = _number("COLUMNS"), 0
     for stream in (sys.stdout, sys.stderr):

@@ -1,7 +1,7 @@
-"""A table that fits: first the columns that answer, then more as far as there is room.
+"""A table that fits: first the columns that answer, then as many more as there is room for.
 
-A single row that does not fit is written whole, one field a line. So are all rows if nothing may be
-left out.
+A single row that does not fit is written whole, one field per line. So are all rows if nothing may
+be left out.
 
 Rich is imported here, for a table only.
 """
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from eoctl.face.style import Look
 
 GAP = 2  # blanks between columns
-TEXT_WIDTH = 24  # what text can be broken to
+TEXT_WIDTH = 24  # minimum width of text that can be wrapped
 KEY_WIDTH = 12
-VALUE = "value"  # a column whose values are of the kinds that the first column names
+VALUE = "value"  # the first column names the kind of this column's values
 
 
 class Drawn(NamedTuple):
     """A report as text.
 
     Attributes:
-        text: lines.
-        left_out: columns that had no room.
-        is_table: it is one; else one field a line.
+        text: its lines.
+        left_out: columns without room.
+        is_table: it is a table, else it has one field per line.
     """
 
     text: str
@@ -51,7 +51,7 @@ class _Column(NamedTuple):
     facts: Facts
     cells: list[str]
     is_right: bool
-    least: int  # width
+    least: int  # minimum width
     most: int
 
 
@@ -68,8 +68,8 @@ def draw(
 
     Args:
         columns: names, as the report has them.
-        rows: a value for each.
-        answers: those that come first, in this order; none: all.
+        rows: one value per column.
+        answers: the columns that come first, in this order. None: all columns.
         width: in characters.
         look: as `Look`.
         is_whole: nothing may be left out.
@@ -101,7 +101,7 @@ def draw(
 def _with_directories(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], ranked: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[Sequence[Any]], Sequence[str]]:
-    """Write topic and partition, where both are shown, as the one word that its directory is."""
+    """Merge topic and partition, if both are shown, into the name of the partition's directory."""
     if "topic" not in ranked or "partition" not in ranked:
         return columns, rows, ranked
     topic, partition = columns.index("topic"), columns.index("partition")
@@ -133,7 +133,7 @@ def _column(
         printable(readable(kind, value, is_utc=look.is_utc))
         for kind, value in zip(kinds, values, strict=True)
     ]
-    # Text that happens to be numbers: those of what the table of columns does not know.
+    # Numbers in a column of kind text, which the table of columns does not list.
     is_number = any(isinstance(each, int) for each in values) and all(
         each is None or (isinstance(each, int | float) and not isinstance(each, bool))
         for each in values
@@ -156,7 +156,7 @@ def _width(columns: Sequence[_Column]) -> int:
 
 
 def _spread(widths: list[int], columns: Sequence[_Column], width: int) -> list[int]:
-    """Give text what is left of the width, from the left to the right."""
+    """Give the remaining width to the columns with text, from left to right."""
     room = width - sum(widths) - GAP * (len(widths) - 1)
     spread = []
     for each, now in zip(columns, widths, strict=True):
@@ -184,9 +184,9 @@ def _styled(column: _Column, cell: str) -> Text:
 
 
 def _records(columns: Sequence[_Column], width: int, look: Look) -> str:
-    """Write each row as fields, one a line, without those that are empty.
+    """Write each row as fields, one per line, without empty fields.
 
-    Text is broken; paths and commands are not, for they are to be copied.
+    Text is wrapped. Paths and commands are not, because they are to be copied.
     """
     lines: list[Text] = []
     names = max(cell_len(each.facts.heading) for each in columns)
@@ -205,7 +205,7 @@ def _records(columns: Sequence[_Column], width: int, look: Look) -> str:
 
 
 def _broken(cell: str, room: int) -> list[str]:
-    """Break text at blanks, or a list at its commas, into lines of at most `room`."""
+    """Wrap text at blanks, or a list at its commas, into lines of at most `room` characters."""
     if len(cell) <= room:
         return [cell]
     if " " in cell or "," not in cell:
@@ -219,7 +219,7 @@ def _broken(cell: str, room: int) -> list[str]:
 
 
 def rendered(what: Table | Text, width: int, look: Look) -> str:
-    """Return lines of text, with escapes for colours where there are some."""
+    """Return lines of text, with escapes for colours if colours are on."""
     file = StringIO()
     console = Console(
         file=file,

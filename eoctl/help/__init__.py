@@ -1,4 +1,4 @@
-"""How the program is called: help in panels, wrong calls, completion.
+"""The command line for people: help in panels, usage errors, completion.
 
 From the entry down: saved, completion, wrong_calls, command, examples.
 """

@@ -1,6 +1,6 @@
 """Commands as Typer has them, with our help: options in panels, examples, the man page.
 
-Rich's help would cost as much time as all the rest of the start.
+Rich's help would double the start time.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 def call_of(context: Any) -> str:
-    """Return the words of a call behind the program's name: `txn list`; empty for the program."""
+    """Return the command's words after the program's name: `txn list`. Empty for the program."""
     return str(context.command_path).partition(" ")[2]
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help begins with examples and has its options in panels."""
+    """A command whose help starts with examples and has its options in panels."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return `[OPTIONS] PARTITION`, without braces around what is needed."""
+        """Return `[OPTIONS] PARTITION`, without braces around required arguments."""
         return [each.strip("{}") for each in super().collect_usage_pieces(ctx)]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the first sentence, the examples, and what else is said."""
+        """Write the first sentence, the examples, and the rest of the text."""
         first, _, rest = cleandoc(self.help or "").partition("\n\n")
         _write_text(first, formatter)
         _write_examples(call_of(ctx), formatter)
@@ -54,12 +54,12 @@ class HelpfulCommand(TyperCommand):
                     formatter.write(f"  {SHARED_NOTE}\n")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write where there is more."""
+        """Write a reference to the man page."""
         _write_end(call_of(ctx), formatter)
 
 
 class UnknownCommandError(TyperException):
-    """A word that is no command."""
+    """A word that is not a command."""
 
     exit_code = 2
 
@@ -69,21 +69,21 @@ class UnknownCommandError(TyperException):
         self.ctx = context
 
     def format_message(self) -> str:
-        """What Typer would print."""
+        """Return the text that Typer would print."""
         return str(self)
 
 
 class HelpfulGroup(TyperGroup):
-    """A command with commands of its own."""
+    """A command with subcommands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that is called, or say which one is not there."""
+        """Find the subcommand, or report the unknown word."""
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             raise UnknownCommandError(args[0], ctx)
         return super().resolve_command(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what it is, and the examples."""
+        """Write the description and the examples."""
         _write_text(self.help or "", formatter)
         _write_examples(call_of(ctx), formatter)
 
@@ -103,13 +103,13 @@ class HelpfulGroup(TyperGroup):
             formatter.write_dl(found, col_max=26)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the exit statuses, and where there is more."""
+        """Write the exit statuses, and a reference to the man page."""
         super().format_epilog(ctx, formatter)
         _write_end(call_of(ctx), formatter)
 
 
 def rows_of(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield each panel with its rows: how it is written, and what it does with its default."""
+    """Yield each panel with its rows: spelling, and description with default."""
     arguments: list[tuple[str, str]] = []
     panels: dict[str, list[tuple[str, str]]] = {each: [] for each in Panel}
     for param in command.get_params(context):
@@ -123,12 +123,12 @@ def rows_of(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, s
 
 
 def _panel_of(param: Any) -> str:
-    """Return the panel of an option: the declared panel; Typer adds `--help` itself."""
+    """Return the panel of an option: the declared panel. Typer adds `--help` itself."""
     return Panel.ADVANCED if param.name == "help" else param.rich_help_panel or Panel.WHAT
 
 
 def _is_shared(param: Any) -> bool:
-    """Whether every command has an option, so that one line names it with the others."""
+    """Return whether every command has an option, so that one line names all such options."""
     return getattr(param, "rich_help_panel", None) is Panel.SHARED
 
 
@@ -139,13 +139,13 @@ def written(param: Any, context: Any) -> str:
 
 
 def _value_of(param: Any, context: Any) -> str:
-    """What stands for the value; many choices are told behind it."""
+    """Return the placeholder of the value. The description lists the choices if they are many."""
     value = str(param.make_metavar(context)).strip("<>")
     return value if len(value) <= VALUE_CHARS else "NAME"
 
 
 def default_of(param: Any, context: Any) -> str:
-    """Return the default as the help shows it; empty where there is none to be told."""
+    """Return the default as the help shows it, "" if it shows none."""
     if isinstance(param.show_default, str):
         return param.show_default
     if not param.show_default or getattr(param, "is_flag", False):
@@ -190,7 +190,7 @@ def _write_end(call: str, formatter: Any) -> None:
 
 
 def _write_call(call: str, formatter: Any) -> None:
-    """Write a call so that it can be copied, a long one in several lines."""
+    """Write a command so that it can be copied, on several lines if it is long."""
     lines = [""]
     for word in _WORDS.findall(call):
         if lines[-1] and len(lines[-1]) + len(word) + 3 > formatter.width - 6:

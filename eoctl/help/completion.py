@@ -1,6 +1,7 @@
 """Completion in bash, zsh and fish: Typer's scripts, with values of ours.
 
-Loaded only when a shell asks (`_EOCTL_COMPLETE` is set by the script) or it is installed.
+Loaded only for a completion request of a shell (its script sets `_EOCTL_COMPLETE`) and for the
+installation.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import LogDir
 
 
-# -- what a shell can offer for a value: partitions, topics, journals, rules; changes nothing
+# -- suggestions for a value: partitions, topics, journals, rules, found without any changes
 
 
-# What a shell takes for itself; `$(...)` would even be run.
+# Characters that a shell interprets. It would even run `$(...)`.
 _SHELL_CHARS = frozenset(" '\"\\$`;&|<>()*?[]{}!#~^")
 _PATHS = ("paths", "path", "source", "sources", "log_dir", "a", "b")
 MAX_BYTES = 64 << 20
 
 
 def values_of(param: Any, given: dict[str, Any], begun: str) -> list[str]:
-    """Return what may stand there; empty: the shell's own names of files.
+    """Return the possible values. Empty: the shell offers file names.
 
     Args:
-        param: the option or argument that is written.
-        given: the values of the others, as far as they are there.
-        begun: what is written of it.
+        param: the option or argument to complete.
+        given: the values of the other parameters so far.
+        begun: the beginning of the value.
     """
     if param.name == "explain":
         begun = begun.upper()
-    # What is offered is put into the call as it is, and not quoted as each shell would need it.
+    # The shell inserts suggestions unchanged, without the quotes that it would need.
     names = {each for each in _names_for(param, given, begun) if _is_plain(each)}
     return sorted(each for each in names if each.startswith(begun))
 
@@ -95,7 +96,7 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def _partitions(paths: list[str]) -> Iterator[tuple[str, int]]:
-    """Yield topic and number of the partitions in log dirs, and of those that are given."""
+    """Yield topic and number of given partition directories and of the partitions in log dirs."""
     from storage.file_names import parse_partition_name
 
     for path in paths:
@@ -106,7 +107,7 @@ def _partitions(paths: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def _partition_paths(begun: str) -> Iterator[str]:
-    """Yield the partition directories in the directory that is written so far."""
+    """Yield the partition directories in the directory that was typed so far."""
     from storage.file_names import parse_partition_name
 
     head = begun[: begun.rfind("/") + 1]
@@ -116,7 +117,7 @@ def _partition_paths(begun: str) -> Iterator[str]:
 
 
 def _journals(begun: str) -> Iterator[str]:
-    """Yield journals in the places for backups that begin so, and in one that is written whole."""
+    """Yield the journals in a typed directory, and in backup places next to it."""
     from recovery.changes.journals.journal import PLACE_SUFFIX
     from recovery.changes.plans.plan import PLAN_ID
 
@@ -129,7 +130,7 @@ def _journals(begun: str) -> Iterator[str]:
 
 
 def _log_dirs(paths: list[str], topic: str) -> Sequence[LogDir]:
-    """Return log dirs in which an internal topic is small enough to read while a person waits."""
+    """Return the log dirs if their internal topic is small enough to read while a person waits."""
     from storage.dirs.discovery import discover
     from storage.errors import EoctlError
 
@@ -171,16 +172,16 @@ def _rules() -> Iterator[str]:
 # -- completion
 
 
-VARIABLE = "_EOCTL_COMPLETE"  # as eoctl.main has it
+VARIABLE = "_EOCTL_COMPLETE"  # same as in eoctl.main
 SHELLS = ("bash", "zsh", "fish")
 
 
 def complete(instruction: str, build: Callable[[list[str]], Typer]) -> str:
-    """Return what a shell's script is to be told.
+    """Return the reply to a shell's completion script.
 
     Args:
-        instruction: `complete_bash`, as the script says it.
-        build: makes the application for the words of a call.
+        instruction: `complete_bash`, as the script sends it.
+        build: makes the application for the words of a command line.
 
     Raises:
         UsageError: an unknown instruction.
@@ -199,29 +200,29 @@ def complete(instruction: str, build: Callable[[list[str]], Typer]) -> str:
 
 
 def _items(build: Callable[[list[str]], Typer], words: list[str], begun: str) -> list[Any]:
-    """What may come behind the words, or what the last one, which has begun, may become."""
+    """Return the suggestions for the next word, or for the rest of the last word."""
     words = words[1:] if words[:1] == ["help"] else words
     cli: Any = get_command(build(words))
     context = _resolve_context(cli, {}, "eoctl", list(words))
     wanted, begun = _resolve_incomplete(context, list(words), begun)
     if hasattr(wanted, "param_type_name"):
-        if wanted.param_type_name == "option":  # without its value nothing is parsed
+        if wanted.param_type_name == "option":  # without its value nothing can be parsed
             context = _resolve_context(cli, {}, "eoctl", words[: -1 if words else None])
         values = values_of(wanted, context.params, begun)
         if values:
             return [CompletionItem(each) for each in values]
-    # Without the words of help: Typer would load Rich to print them.
+    # Without descriptions, because Typer would load Rich to print them.
     found = [each.value for each in wanted.shell_complete(context, begun)]
     return [CompletionItem(each) for each in found]
 
 
 def script_of(shell: str | None) -> str:
-    """Return the script for a shell, by default the one that this runs in. Raises UsageError."""
+    """Return the script for a shell, by default the current shell. Raises UsageError."""
     return get_completion_script(prog_name="eoctl", complete_var=VARIABLE, shell=_known(shell))
 
 
 def install(shell: str | None) -> str:
-    """Install the script for a shell where it finds it; returns what was done.
+    """Install the script where the shell finds it. Return a message about it.
 
     Raises:
         UsageError: an unknown shell.

@@ -1,4 +1,4 @@
-"""Two examples of each call, as `--help` and the man page show them; a test runs them.
+"""Two examples for each command, as `--help` and the man page show them. A test runs them.
 
 In them `/var/lib/kafka` is a log dir with the topics `orders` and `archive`.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Example(NamedTuple):
-    """What it is good for, and the call."""
+    """A purpose, and the command for it."""
 
     what: str
     call: str

@@ -1,6 +1,6 @@
-"""Help as Typer has written it at its full width, in `eoctl/help/pages`: read instead of made.
+"""Help as Typer writes it at full width, read from `eoctl/help/pages` to save time.
 
-`python -m tests.saved_help` writes the pages, and a test compares. Other widths are left to Typer.
+`python -m tests.saved_help` writes the pages, and a test compares them. Typer writes other widths.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 import sys
 
 PAGES = f"{os.path.dirname(__file__)}/pages"  # noqa: PTH120 - pathlib takes long to load
-FULL_COLUMNS = 80  # the most that the help takes
+FULL_COLUMNS = 80  # maximum width of the help
 HELP_OPTIONS = ("--help", "-h")
 
 
 def saved_help(words: list[str]) -> str | None:
-    """Return the help that a call asks for, if nothing else is asked and there is room for it."""
+    """Return the saved help, if the words request nothing else and the screen is wide enough."""
     call, last = words[:-1], words[-1:]
     if not last or last[0] not in HELP_OPTIONS or _columns() < FULL_COLUMNS:
         return None
@@ -23,17 +23,17 @@ def saved_help(words: list[str]) -> str | None:
     try:
         with open(page_of(call), encoding="utf-8") as file:  # noqa: PTH123
             return file.read()
-    except OSError:  # no such command, or all is in an archive
+    except OSError:  # no such command, or the package is in an archive
         return None
 
 
 def page_of(call: list[str]) -> str:
-    """Return where the page of a call is; its words have no dots."""
+    """Return the path of a command's page. Its words have no dots."""
     return f"{PAGES}/{'.'.join(['eoctl', *call])}.txt"
 
 
 def _columns() -> int:
-    """As `shutil.get_terminal_size`, which takes several times as long to load."""
+    """Return the terminal width as `shutil.get_terminal_size`, which loads several times slower."""
     try:
         columns = int(os.environ["COLUMNS"])
     except (KeyError, ValueError):

@@ -1,7 +1,7 @@
-"""Calls that Typer refuses: what is wrong, and the call that was meant.
+"""Command lines that Typer refuses: the error, and the command that was meant.
 
-Words that operators know from Kafka's own tools, kcat, rpk, git and file systems are in two tables.
-What is not in them gets the nearest name, or the help of the command.
+Two tables have words that operators know from Kafka's own tools, kcat, rpk, git and file systems.
+For other words, the error names the nearest known name, or the help of the command.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from eoctl.help.examples import EXAMPLES
 from storage.errors import UsageError
 
-# A word that is no command -> the command that was meant.
+# A word that is not a command -> the command that was meant.
 COMMANDS_MEANT = {
     "abort": "txn abort", "advise": "start-order", "audit": "spark-audit", "benchmark": "bench",
     "brokers": "metadata", "cat": "consume", "cluster": "metadata", "cluster-state": "metadata",
@@ -32,8 +32,8 @@ COMMANDS_MEANT = {
     "topics": "describe", "transactions": "txn list", "trim": "truncate", "validate": "check",
     "verify": "check --deep", "who": "producers", "write": "produce",
 }  # fmt: skip
-# Command, or all with "*" -> a wrong option -> what to write for it. `{}` is the value of the wrong
-# option, `{-}` drops the value. What begins with "eoctl" replaces the command, too.
+# Command, or all with "*" -> a wrong option -> its replacement. `{}` is the value of the wrong
+# option, `{-}` drops the value. A replacement that begins with "eoctl" replaces the command, too.
 OPTIONS_MEANT = {
     "*": {
         "--bootstrap-server": "LOG-DIR{-}", "-b": "LOG-DIR{-}", "--zookeeper": "LOG-DIR{-}",
@@ -91,15 +91,15 @@ OPTIONS_MEANT = {
 
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$")
 _NUMBERS = re.compile(r"is not a valid (integer|int)( range)?$")
-# Of difflib: two letters that are swapped in `--offsets` are near, `--limit` is not `--io-limit`.
+# For difflib: `--offsets` with two swapped letters is near, `--limit` is not near `--io-limit`.
 NEAREST_RATIO = 0.83
 MACHINE_FORMATS = ("json", "jsonl", "csv", "msgpack")
 
 
 def as_ours(exc: Any, arguments: list[str]) -> UsageError:
-    """Return our error for one of Typer's; the next step is the call that was meant, or the help.
+    """Return our error for an error of Typer. The next step is the meant command, or the help.
 
-    `arguments`: the words of the call behind the name of the program.
+    `arguments`: the words of the command line after the name of the program.
     """
     context: Any = getattr(exc, "ctx", None)
     words = ["eoctl", *arguments[:1]] if context is None else [context.command_path]
@@ -134,7 +134,8 @@ def as_ours(exc: Any, arguments: list[str]) -> UsageError:
         what = _NUMBERS.sub("is not a whole number", exc.message.rstrip("."))
         said = f"{_name(param, context)}: {what}"
         if call == "eoctl replicas" and param.name == "action" and len(arguments) > 1:
-            # Its first word was left out: the commands around it take directories at once.
+            # The subcommand was left out, as in the other commands, which take directories
+            # directly.
             value = next(each for each in arguments[1:] if not each.startswith("-"))
             named = _nearest(value, ["compare", "rejoin"])
             rest = arguments[1:] if named is None else arguments[2:]
@@ -154,9 +155,9 @@ def _respelt(word: str, wrong: str, right: str) -> str:
 
 
 def _renamed(name: str, meant: str, rest: list[str]) -> str:
-    """Return a call of the command that was meant, with what was meant by its options."""
+    """Return a command line of the meant command, with its options replaced, too."""
     if name == "cluster" and f"sim {''.join(rest[:1])}" in EXAMPLES:
-        meant = "sim"  # its name until it was a directory's state that people asked for
+        meant = "sim"  # `cluster` is also the former name of `sim`
     wrong = [each.partition("=")[0] for each in rest]
     option = next((each for each in wrong if each in OPTIONS_MEANT.get(meant, {})), None)
     rest = [each for each in rest if not each.startswith("-") or each not in meant.split()]
@@ -166,7 +167,7 @@ def _renamed(name: str, meant: str, rest: list[str]) -> str:
 
 
 def _mended(arguments: list[str], option: str, call: str, known: list[str]) -> str | None:
-    """Return a call with what was meant by each wrong option; None: the first one is unknown."""
+    """Return a command line with all wrong options replaced. None: the first is unknown."""
     found = _without(arguments, option, call)
     for _ in arguments:
         words = [] if found is None else shlex.split(found)[1:]
@@ -182,7 +183,7 @@ def _mended(arguments: list[str], option: str, call: str, known: list[str]) -> s
 
 
 def _without(arguments: list[str], option: str, call: str) -> str | None:
-    """Return a call with what was meant in the place of a wrong option; None: unknown."""
+    """Return a command line with a wrong option replaced. None: the option is unknown."""
     by_call = OPTIONS_MEANT.get(call, {})
     meant = by_call.get(option, OPTIONS_MEANT["*"].get(option))
     places = [at for at, each in enumerate(arguments) if each.partition("=")[0] == option]
@@ -201,12 +202,12 @@ def _without(arguments: list[str], option: str, call: str) -> str | None:
     if text.startswith("eoctl"):
         return " ".join([text, *rest, *map(shlex.quote, after)])
     if text == "LOG-DIR" and (not call or any(not each.startswith("-") for each in rest)):
-        text = ""  # a directory is there already, or comes behind the command
+        text = ""  # a directory is given already, or follows the command
     return " ".join(each for each in ["eoctl", call, *rest, text, *map(shlex.quote, after)] if each)
 
 
 def asks_for_machine(arguments: list[str]) -> bool:
-    """Whether a call that could not be parsed asks for a format that programs read."""
+    """Return whether an invalid command line requests a format that programs read."""
     for place, each in enumerate(arguments):
         name, _, value = each.partition("=")
         if name in ("--output", "-o"):
@@ -221,7 +222,7 @@ def asks_for_machine(arguments: list[str]) -> bool:
 
 
 def _name(param: Any, context: Any) -> str:
-    """The name of an option, or what the usage line calls an argument."""
+    """Return the name of an option, or the name of an argument in the usage line."""
     if param.param_type_name == "option":
         return next(str(each) for each in param.opts if each.startswith("--"))
     name = str(param.make_metavar(context)).strip("[]").removesuffix("...").strip("[]")
@@ -234,7 +235,7 @@ def _options_of(context: Any) -> list[str]:
 
 
 def _nearest(name: str, names: list[str]) -> str | None:
-    """The name that was meant, as far as one can tell; what begins alike counts too."""
+    """Return the most similar name, or a name with the same beginning, if there is one."""
     found = get_close_matches(name, names, n=1, cutoff=NEAREST_RATIO)
     starts = [each for each in names if len(name) > 3 and each.startswith(name)]
     return next(iter(found or starts), None)

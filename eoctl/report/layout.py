@@ -1,4 +1,4 @@
-"""Which lanes a page draws, and how much of each: the worst first, the rest summed up and said."""
+"""The lanes that a page draws and their detail: the worst first, the rest summed up and counted."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
     from eoctl.report.model import HeldMark, Model, PartitionMark, TransactionMark, VolumeMark
 
-VOLUME_BUDGET = 24_000  # bins of all lanes together, of both axes
+VOLUME_BUDGET = 24_000  # bins of all lanes together, for both axes
 COMMITTED_BUDGET = 40_000  # bars of committed transactions
-MARKS_BUDGET = 200_000  # of aborted ones; open ones and findings are always there
+MARKS_BUDGET = 200_000  # of aborted transactions. Open transactions and findings are always drawn
 LEAST_BINS = 48
 LEAST_BARS = 100
 _PLAIN = "committed"
-READ_END = "read up to"  # in place of the log end, where that is not known
-PARTED = ("diverged", "disjoint", "unknown")  # copies that contradict each other, or may
+READ_END = "read up to"  # instead of the log end, if that is unknown
+PARTED = ("diverged", "disjoint", "unknown")  # replicas that contradict each other, or may
 
 
 class Lane(NamedTuple):
-    """A line of the timelines.
+    """A lane of the timelines.
 
     Attributes:
         kind: `partition`, `id`, `producer`, `leader` or `broker`.
-        key: what its rows have in common: a directory, an id.
-        title: what is written beside it; `note`: smaller.
-        first_offset, end_offset: of its axis of offsets; None: it has none.
+        key: the common key of its rows: a directory, an id.
+        title: its label. `note`: a smaller label.
+        first_offset, end_offset: of its axis of offsets. None: it has no such axis.
         marks: offsets of lines across it, by name.
-        is_unread: nothing of it could be read, so that an empty lane says nothing.
-        is_healthy: a partition of which nothing is wrong, and no transaction is open.
+        is_unread: nothing of it could be read, so that an empty lane has no meaning.
+        is_healthy: a partition without findings and without an open transaction.
     """
 
     kind: str
@@ -48,12 +48,12 @@ class Lane(NamedTuple):
 
 
 class LaidOut(NamedTuple):
-    """What the page shows as a picture.
+    """The content of the page's picture.
 
     Attributes:
         lanes: in order.
         model: with as many rows as the page has room for.
-        left_out: sentences on the rest.
+        left_out: sentences about the rest.
     """
 
     lanes: tuple[Lane, ...]
@@ -62,7 +62,7 @@ class LaidOut(NamedTuple):
 
 
 def lay_out(model: Model, max_lanes: int) -> LaidOut:
-    """Choose the lanes, and thin out what would not fit."""
+    """Choose the lanes, and sum up rows that would not fit."""
     left_out: list[str] = []
     partitions = _chosen(model, max_lanes, left_out)
     ids = _most(_by_id(model), max_lanes, "transactional ids", left_out)
@@ -112,7 +112,7 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
 
 
 def concerned_paths(model: Model) -> set[str]:
-    """Return the directories with a finding, an open transaction, or a copy that differs."""
+    """Return the directories with a finding, an open transaction, or a replica that differs."""
     found = {each.path for each in model.findings}
     found |= {each.path for each in model.held} | {each.path for each in model.duplicates}
     found |= {each.path for each in model.transactions if each.state in ("open", "unknown")}
@@ -126,7 +126,7 @@ def concerned_paths(model: Model) -> set[str]:
 
 
 def ranked_partitions(model: Model) -> list[PartitionMark]:
-    """The partitions, those with something wrong first."""
+    """Return the partitions, partitions with problems first."""
     wrong = {each.path for each in model.held}
     for each in model.comparisons:
         if each.likeness in PARTED:
@@ -202,7 +202,7 @@ def _partition_lane(
 def _most(
     lanes: Iterable[tuple[int, Lane]], max_lanes: int, what: str, left_out: list[str]
 ) -> list[Lane]:
-    """Those of the greatest weight, in the order given."""
+    """Return the lanes of the greatest weight, in their order."""
     weighed = list(lanes)
     if len(weighed) <= max_lanes:
         return [each for _, each in weighed]
@@ -255,7 +255,7 @@ def _other(kind: str, key: str, title: str, note: str) -> Lane:
     return Lane(kind=kind, key=key, title=title, note=note)
 
 
-# --- thinner --------------------------------------------------------------------------------------
+# --- summing up -----------------------------------------------------------------------------------
 
 
 def _thin_volume(rows: Sequence[VolumeMark], paths: set[str]) -> Iterator[VolumeMark]:
@@ -269,7 +269,7 @@ def _thin_volume(rows: Sequence[VolumeMark], paths: set[str]) -> Iterator[Volume
 
 
 def _widened(group: Sequence[VolumeMark], limit: int) -> Iterator[VolumeMark]:
-    """At most so many bins, each the double of a narrower one as often as it takes."""
+    """Yield at most `limit` bins, doubling their width as often as necessary."""
     width, starts = group[0].end - group[0].start, [each.start for each in group]
     if len(starts) <= limit:
         yield from group
@@ -282,7 +282,7 @@ def _widened(group: Sequence[VolumeMark], limit: int) -> Iterator[VolumeMark]:
 
 
 def _summed(start: int, end: int, *rows: VolumeMark) -> VolumeMark:
-    """One bin of several."""
+    """Return one bin for several."""
     if len(rows) == 1:
         return rows[0]._replace(start=start, end=end)
     columns = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
@@ -304,7 +304,7 @@ def _summed(start: int, end: int, *rows: VolumeMark) -> VolumeMark:
 def _thin_transactions(
     rows: Sequence[TransactionMark], paths: set[str], *, keeps: bool
 ) -> Iterator[TransactionMark]:
-    """All that are open, those that were aborted if there is room, and sums of the others."""
+    """Yield all open transactions, aborted transactions if room is left, sums of the others."""
     groups: dict[str, dict[str, list[TransactionMark]]] = defaultdict(lambda: defaultdict(list))
     for each in rows:
         is_summed = each.state == _PLAIN or (each.state == "aborted" and not keeps)
@@ -321,7 +321,7 @@ def _thin_transactions(
 
 
 def _one_bar(group: Sequence[TransactionMark]) -> TransactionMark:
-    """Several neighbours as one bar."""
+    """Return one bar for several neighbours."""
     first = group[0]
     if len(group) == 1:
         return first

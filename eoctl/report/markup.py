@@ -1,4 +1,4 @@
-"""HTML from values: the one function that escapes, and tables."""
+"""HTML from values: the only function that escapes, and tables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SEVERITIES = {"error": "bad", "warning": "doubtful", "note": "mild", "ok": "good
 
 
 def escaped(value: Any) -> str:
-    """Return text for HTML, between tags and in attributes; nothing in it is acted on."""
+    """Return text for HTML, escaped for use between tags and in attributes."""
     return escape(printable(str(value)), quote=True)
 
 
 def tag(name: str, content: str, **attributes: str | int | None) -> str:
-    """Return an element around content that is HTML already; attributes are escaped here."""
+    """Return an element around content that is HTML already. Attributes are escaped here."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for key, value in attributes.items()
@@ -36,18 +36,18 @@ def tag(name: str, content: str, **attributes: str | int | None) -> str:
 
 
 def command_box(command: str) -> str:
-    """A call to paste, with room for a button that copies it."""
+    """Return a command to paste, with room for a copy button."""
     return tag("code", escaped(command), class_="command")
 
 
 def section(name: str, title: str, *contents: str) -> str:
-    """A part of the page that can be linked to."""
+    """Return a linkable section of the page."""
     heading = tag("h2", escaped(title), id=f"{name}-title")
     return tag("section", heading + "".join(contents), id=name, aria_labelledby=f"{name}-title")
 
 
 def paragraph(text: str, class_: str | None = None) -> str:
-    """A sentence that is plain text."""
+    """Return a paragraph of plain text."""
     return tag("p", escaped(text), class_=class_)
 
 
@@ -60,9 +60,9 @@ def table(
     count: int,
     is_open: bool = False,
 ) -> str:
-    """A table with headings; how many more rows there are of `count` is said below it.
+    """Return a table with headings. If `count` is larger, the number of missing rows is below it.
 
-    `links` are the places in the timelines that rows are about.
+    `links` are the places in the timelines that belong to the rows.
     """
     if not rows:
         return ""
@@ -92,7 +92,7 @@ def _row(
 
 
 def _cells(name: str, values: Iterable[Any]) -> Iterator[str]:
-    """The values of a column; equal ones, of which most columns have many, are made once."""
+    """Yield the cells of a column. Equal values, which most columns have, are made once."""
     made: dict[tuple[type, str], str] = {}
     for value in values:
         key = type(value), str(value)
@@ -111,7 +111,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _class_of(name: str) -> str | None:
-    """Numbers stand on the right, a partition's name and times do not."""
+    """Return the class of a column. Numbers are right-aligned, except partitions and times."""
     if name == "partition":
         return None
     if facts_of(name).kind is Kind.TIME:
@@ -130,7 +130,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values, plain text."""
+    """Return a list of names and values, which are plain text."""
     return tag(
         "dl",
         "".join(tag("dt", escaped(name)) + tag("dd", escaped(value)) for name, value in pairs),
@@ -138,33 +138,33 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def anchor(topic: str | None, partition: int | None, offset: int | None) -> str:
-    """What a link to an offset of a partition is: `txn-0@311`."""
+    """Return the link target for an offset of a partition: `txn-0@311`."""
     return f"{topic}-{partition}@{offset}"
 
 
-# -- the picture of a page without JavaScript, and of paper: a row for each partition, by offset
+# -- the picture of a page without JavaScript or on paper: a row for each partition, by offset
 
 
 MAX_LANES = 60
-MAX_MARKS = 120  # of a lane
+MAX_MARKS = 120  # per lane
 WIDTH, LABEL, ROW, BAR = 1000, 200, 34, 22
 
 
 class OffsetScale(NamedTuple):
-    """Offsets from left to right."""
+    """A scale of offsets from left to right."""
 
     first: int
     end: int
 
     def x(self, offset: int) -> float:
-        """Where an offset is drawn; at an end where it lies outside."""
+        """Return the position of an offset, limited to the ends of the scale."""
         width = max(self.end - self.first, 1)
         share = min(max((offset - self.first) / width, 0.0), 1.0)
         return LABEL + share * (WIDTH - LABEL - 10)
 
 
 def picture(drawn: LaidOut) -> str:
-    """Return the picture, and how many lanes it leaves out."""
+    """Return the picture, and sentences about the lanes that it leaves out."""
     every = [each for each in drawn.lanes if each.kind == "partition"]
     lanes = [each for each in every if not each.is_healthy]
     volume: dict[str, list[VolumeMark]] = defaultdict(list)
@@ -217,7 +217,7 @@ def _label(lane: Lane, y: int) -> Iterator[str]:
 
 
 def bar(kind: str, left: float, right: float, y: float, height: float, text: str = "") -> str:
-    """Return a rectangle that can be seen; `text` is what a pointer over it tells."""
+    """Return a rectangle of visible width. `text` is its tooltip."""
     inner = tag("title", escaped(text)) if text else ""
     width = max(right - left, 1.5)
     return tag(
@@ -236,7 +236,7 @@ def _scale(lane: Lane) -> OffsetScale:
 
 
 def _volume(lane: Lane, rows: list[VolumeMark], y: int) -> Iterator[str]:
-    """At most MAX_MARKS bars, of neighbours together."""
+    """Yield at most MAX_MARKS bars, each for all rows in its place."""
     scale = _scale(lane)
     sums = [0] * MAX_MARKS
     step = (WIDTH - LABEL - 10) / MAX_MARKS

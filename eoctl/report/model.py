@@ -1,7 +1,7 @@
-"""The rows that a report is made of, by kind; what its page shows is in one of them.
+"""The rows of a report, by kind. Everything that its page shows is in a row.
 
-Programs are given the same rows by `--output jsonl`. A row names the file and the position of what
-it tells of, where there is one, and a call that shows it. None is unknown, never 0.
+`--output jsonl` gives programs the same rows. A row has the file and the position of its subject,
+if there is one, and a command that shows it. None is unknown, never 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class VerdictMark(NamedTuple):
-    """A sentence of what it all comes to; `severity` is `ok` where nothing is wrong."""
+    """A sentence of the verdict. `severity` is `ok` if nothing is wrong."""
 
     label: str
     severity: str
@@ -21,7 +21,7 @@ class VerdictMark(NamedTuple):
 
 
 class SourceMark(NamedTuple):
-    """How the report was made: what was asked for, what was read, and what was not."""
+    """A fact about the making of the report: the request, what was read and what was not."""
 
     what: str
     value: str
@@ -31,9 +31,10 @@ class SourceMark(NamedTuple):
 class PartitionMark(NamedTuple):
     """A partition directory.
 
-    `errors` to `unreadable` and `start` are as in `eoctl check`; the offsets as in `describe`, but
-    for `end_offset`: it is behind the last batch that was read, which is the log end only if
-    `is_end_read`. Where it is not, the log may go on, and the last stable offset is not known.
+    `errors` to `unreadable` and `start` are as in `eoctl check`. The offsets are as in `eoctl
+    describe`, except `end_offset`. It is the offset after the last batch that was read, which is
+    the log end offset only if `is_end_read`. Otherwise the log may continue, and the last stable
+    offset is unknown.
     """
 
     topic: str
@@ -65,7 +66,10 @@ class PartitionMark(NamedTuple):
 
 
 class VolumeMark(NamedTuple):
-    """What was written in a bin of time or of offsets; `goes_back`: an earlier one is later."""
+    """The batches in a bin of time or of offsets.
+
+    `goes_back`: a bin of lower offsets has a later timestamp.
+    """
 
     path: str
     axis: str
@@ -82,7 +86,7 @@ class VolumeMark(NamedTuple):
 
 
 class SegmentMark(NamedTuple):
-    """A segment; batches with a right checksum are counted."""
+    """A segment. Only batches with a right checksum are counted."""
 
     topic: str
     partition: int | None
@@ -98,7 +102,7 @@ class SegmentMark(NamedTuple):
 
 
 class EpochMark(NamedTuple):
-    """Where batches of another leader epoch begin."""
+    """The first batch of another leader epoch."""
 
     topic: str
     partition: int | None
@@ -112,16 +116,17 @@ class EpochMark(NamedTuple):
 
 
 class TransactionMark(NamedTuple):
-    """A transaction, or several committed ones in a row.
+    """A transaction, or several consecutive committed transactions.
 
-    `state`, `last_offset` and `verdict` are those of `eoctl txn list`.
+    `state`, `last_offset` and `verdict` are as in `eoctl txn list`.
 
     Attributes:
-        transactions: how many; of more than one the first and the last offset, and no producer.
+        transactions: number of transactions. Several have the first and the last offset of all, and
+            may have no producer.
         first_timestamp_ms: of its first batch.
-        last_timestamp_ms: of its marker; of an open one that of its last batch.
-        holds_last_stable_offset: it is the oldest one that is open.
-        held_offsets_count: from its first offset to the log end.
+        last_timestamp_ms: of its marker, or of its last batch if it is open.
+        holds_last_stable_offset: it is the oldest open transaction.
+        held_offsets_count: number of offsets from its first offset to the log end.
     """
 
     topic: str
@@ -151,9 +156,9 @@ class TransactionMark(NamedTuple):
 
 
 class TornMark(NamedTuple):
-    """A transaction whose partitions contradict each other, as `eoctl txn torn` has it.
+    """A transaction whose partitions contradict each other, as in `eoctl txn torn`.
 
-    `path` is the directory of the partition it is told of first.
+    `path` is the directory of the first partition in the finding.
     """
 
     why: str
@@ -174,14 +179,14 @@ class TornMark(NamedTuple):
 
 
 class HeldMark(NamedTuple):
-    """What read_committed readers of a partition wait for, and what that costs.
+    """The offsets of a partition that read_committed consumers cannot read, and the cause.
 
     Attributes:
-        first_offset, end_offset: what they are not given, the end excluded; False in `is_end_read`:
-            the log may go on behind it, and the transaction may be ended there.
+        first_offset, end_offset: the blocked offsets, the end excluded. If `is_end_read` is False,
+            the log may continue there, and the transaction may have ended there.
         since_timestamp_ms, until_timestamp_ms: of its first batch, and of the newest in the log.
-        is_late: the transaction is older than any may be.
-        open_count: how many are open.
+        is_late: the transaction is older than any transaction may be.
+        open_count: number of open transactions.
     """
 
     topic: str
@@ -202,13 +207,13 @@ class HeldMark(NamedTuple):
 
 
 class FindingMark(NamedTuple):
-    """A finding of `eoctl check`, the fields of which come first.
+    """A finding of `eoctl check`, whose fields come first.
 
     Attributes:
-        timestamp_ms: about when, by the batches around; None: not known.
+        timestamp_ms: approximate time, by the batches around it. None: unknown.
         is_consequence: another finding explains it.
-        directory: of the partition; "" of a log dir's.
-        command: what shows it, or puts it right.
+        path: directory of the partition, "" for a log dir's finding.
+        command: shows it, or repairs it.
     """
 
     check_id: str
@@ -232,7 +237,7 @@ class FindingMark(NamedTuple):
 
 
 class DuplicateMark(NamedTuple):
-    """Something that is there twice, as `eoctl duplicates` has it."""
+    """A duplicate, as in `eoctl duplicates`."""
 
     kind: str
     topic: str
@@ -255,13 +260,12 @@ class DuplicateMark(NamedTuple):
 
 
 class StateMark(NamedTuple):
-    """What a coordinator has noted of a transactional id, record by record.
+    """A record of a coordinator about a transactional id.
 
     Attributes:
-        event: what makes it another one than the record before: an epoch that was raised, so that
-            older instances are fenced, another producer id, a transaction that was aborted by the
-            coordinator.
-        due_at_ms: when a transaction that goes on times out.
+        event: the difference from the previous record. An epoch was raised, so that older instances
+            are fenced, the producer id is another, or the coordinator aborted a transaction.
+        due_at_ms: the time at which an ongoing transaction times out.
     """
 
     transactional_id: str
@@ -279,7 +283,10 @@ class StateMark(NamedTuple):
 
 
 class ProducerMark(NamedTuple):
-    """A producer id in a partition; `expires_at_ms`: when its state is forgotten (PROD-10)."""
+    """A producer id in a partition.
+
+    `expires_at_ms`: the time at which its state expires (PROD-10).
+    """
 
     topic: str
     partition: int | None
@@ -302,7 +309,7 @@ class ProducerMark(NamedTuple):
 
 
 class CommitMark(NamedTuple):
-    """A committed offset of a group, as `eoctl groups describe` has it."""
+    """A committed offset of a group, as in `eoctl groups describe`."""
 
     group: str
     topic: str
@@ -321,7 +328,10 @@ class CommitMark(NamedTuple):
 
 
 class ReplicaMark(NamedTuple):
-    """A copy of a partition, as `eoctl replicas compare` has it; `should_lead`: what it advises."""
+    """A replica of a partition, as in `eoctl replicas compare`.
+
+    `should_lead`: the command advises to make it the leader.
+    """
 
     topic: str
     partition: int | None
@@ -338,7 +348,10 @@ class ReplicaMark(NamedTuple):
 
 
 class ComparisonMark(NamedTuple):
-    """Two copies, and where they part; `divergence_offset`: where the shorter one ends if equal."""
+    """Two replicas, and the offset at which they diverge.
+
+    `divergence_offset`: the end of the shorter replica if they are equal up to there.
+    """
 
     topic: str
     partition: int | None
@@ -350,7 +363,7 @@ class ComparisonMark(NamedTuple):
 
 
 class ChangeMark(NamedTuple):
-    """A change in the cluster's metadata: who led a partition, who was in sync, who was fenced."""
+    """A change in the cluster's metadata: a leader, an ISR, a fenced broker."""
 
     what: str
     topic: str | None
@@ -375,9 +388,9 @@ class Model(NamedTuple):
 
     Attributes:
         title: of the page.
-        now_ms: the clock; `version`: of eoctl.
+        now_ms: the clock. `version`: of eoctl.
         status: exit status.
-        left_out: what is summed up or not shown for want of room, in words.
+        left_out: sentences about everything that is summed up or left out to save room.
     """
 
     title: str
@@ -405,12 +418,12 @@ class Model(NamedTuple):
     left_out: tuple[str, ...] = ()
 
     def tables(self) -> Iterator[tuple[str, tuple[str, ...], Sequence[Any]]]:
-        """Give kind, columns and rows of each table."""
+        """Yield kind, columns and rows of each table."""
         for kind, (field, row) in TABLES.items():
             yield kind, row._fields, getattr(self, field)
 
 
-# What a row is called -> the field of the model, and its columns.
+# Kind of a row -> the field of the model, and its columns.
 TABLES: dict[str, tuple[str, Any]] = {
     "verdict": ("verdict", VerdictMark),
     "partition": ("partitions", PartitionMark),

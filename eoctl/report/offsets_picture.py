@@ -1,6 +1,6 @@
-"""Partitions on a terminal: a bar of offsets each, what was written, where it ends, what is wrong.
+"""Partitions on a terminal: a bar of offsets for each, with its batches, its ends and its problems.
 
-The rows are those of a report's page, and the numbers those of `eoctl describe` and `eoctl check`.
+The rows are the rows of a report's page. The numbers are as in `eoctl describe` and `eoctl check`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from eoctl.report.model import FindingMark, Model, PartitionMark
     from eoctl.report.terminal import Canvas
 
-MAX_TOLD = 3  # findings of a partition
-# Of several at one place the first one is drawn.
+MAX_TOLD = 3  # findings per partition
+# If several are at one place, the first is drawn.
 MARKS = (
     ("L", "last_stable_offset", "LSO"),
     ("H", "high_watermark", "HW"),
@@ -46,7 +46,10 @@ LEGEND = (
 
 
 def draw_offsets(canvas: Canvas, model: Model, max_lanes: int) -> None:
-    """Draw at most so many partitions, those with something wrong first; the rest is summed up."""
+    """Draw at most `max_lanes` partitions, partitions with problems first.
+
+    The rest is summed up.
+    """
     drawing = _OffsetDrawing(canvas, model)
     ranked = ranked_partitions(model)
     for row in ranked[:max_lanes]:
@@ -86,7 +89,7 @@ class _OffsetDrawing:
         }
 
     def partition(self, row: PartitionMark) -> None:
-        """Draw one: its name and size, its bar, its offsets, what is wrong with it."""
+        """Draw a partition: its name and size, its bar, its offsets, its problems."""
         canvas = self._canvas
         canvas.add_words(self._heading(row), indent=0, hanging=INDENT)
         first, end = _ends(row)
@@ -101,7 +104,7 @@ class _OffsetDrawing:
         self._tell(self._findings[row.path], row.path)
 
     def rest(self, rows: Sequence[PartitionMark]) -> None:
-        """Sum up what is not drawn."""
+        """Sum up the partitions that are not drawn."""
         sums = {
             name: sum(getattr(each, name) or 0 for each in rows)
             for name in ("batches", "open_transactions", "errors", "warnings")
@@ -122,7 +125,7 @@ class _OffsetDrawing:
         )
 
     def elsewhere(self) -> None:
-        """What is wrong with a log dir itself."""
+        """Draw the findings about a log dir itself."""
         if any(each.severity != "note" for each in self._findings[""]):
             self._canvas.add(("beside the partitions", HEADING))
             self._tell(self._findings[""], "")
@@ -156,7 +159,7 @@ class _OffsetDrawing:
         return styled(marks)
 
     def _marks(self, row: PartitionMark, scale: Scale) -> list[tuple[str, str]]:
-        """Offsets that have a name, over what is held back."""
+        """Return the named offsets, drawn over the blocked offsets."""
         marks = [(" ", "")] * scale.cells
         holder = self._holders.get(row.path)
         if holder is not None:
@@ -169,7 +172,10 @@ class _OffsetDrawing:
         return styled(marks)
 
     def _wrong(self, row: PartitionMark, scale: Scale) -> list[tuple[str, str]]:
-        """What was found at which offsets, the worst on top; none if it is nowhere."""
+        """Return the findings at their offsets, the worst on top.
+
+        Empty: no finding has an offset.
+        """
         marks = [(" ", "")] * scale.cells
         for each in sorted(self._findings[row.path], key=lambda each: _RANK[each.severity]):
             offset = self._offset_of(each, row.path)
@@ -180,7 +186,7 @@ class _OffsetDrawing:
         return styled(marks) if any(sign != " " for sign, _ in marks) else []
 
     def _offset_of(self, finding: FindingMark, path: str) -> int | None:
-        """Where it is drawn; what names a segment stands at its border."""
+        """Return the offset at which a finding is drawn, for a segment its base offset."""
         if finding.base_offset is not None:
             return finding.base_offset
         if finding.last_offset is not None:
@@ -224,7 +230,7 @@ _RANK = {"error": 3, "warning": 2, "note": 1}
 
 
 def _ends(row: PartitionMark) -> tuple[int, int]:
-    """Of the bar: from the lowest offset with a name to the highest."""
+    """Return the ends of the bar: the lowest and the highest named offset."""
     values = [getattr(row, name) for _, name, _ in MARKS]
     known = [each for each in [*values, row.local_log_start_offset] if each is not None]
     return min(known, default=0), max(known, default=0)

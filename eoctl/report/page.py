@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from eoctl.report.model import FindingMark, HeldMark, Model, ReplicaMark
 
 
-# -- the rows of a page as the one block of data in it: columns as JSON, compressed, in base64
+# -- the rows of a page as a single block of data: columns as JSON, compressed, in base64
 #
-# A column of numbers is written as differences, one of few different texts as a list of these and
-# numbers of it: both shrink a lot. Integers that JavaScript cannot hold are written as text.
+# A column of numbers is written as differences. A column of repeated texts is written as a list of
+# the different texts and indexes of it. Both are much smaller. Integers that JavaScript cannot
+# represent are written as text.
 
 
 MAX_SAFE = (1 << 53) - 1
@@ -54,7 +55,7 @@ LANE_FIELDS = (
 
 
 def island(model: Model, lanes: Sequence[Lane]) -> str:
-    """Return all that the script of a page draws; equal rows give equal text."""
+    """Return all data that the script of a page draws. Equal rows give equal text."""
     value = {
         "now": model.now_ms,
         "lanes": [dict(zip(LANE_FIELDS, map(_plain, each), strict=True)) for each in lanes],
@@ -105,7 +106,7 @@ def _texts(values: list[Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Text that can be shown, numbers that JavaScript can hold."""
+    """Return printable text, and numbers that JavaScript can represent."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, bool) or value is None:
@@ -117,20 +118,20 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-# -- the picture of copies that differ: what they agree on, and where they fork
+# -- the picture of replicas that differ: their common offsets, and the offset where they diverge
 
 
-MAX_GROUPS = 30  # partitions whose copies are drawn
+MAX_GROUPS = 30  # partitions whose replicas are drawn
 KEY = (
     "Each bar is a copy: what it shares with the others, and, behind the line where copies part,"
     " what it has of its own. A short line is its high watermark."
 )
-# Behind a fork lies a third of the picture at least: the last few of a million offsets are seen.
+# At least a third of the picture is after the fork, so that a few differing offsets are visible.
 BEFORE_FORK = 2
 
 
 class _Copies(NamedTuple):
-    """Copies of a partition; `forks`: where each parts from another one, by path."""
+    """The replicas of a partition. `forks`: the offset at which each diverges, by path."""
 
     name: str
     replicas: Sequence[ReplicaMark]
@@ -139,9 +140,9 @@ class _Copies(NamedTuple):
 
 
 def forks_picture(model: Model) -> str:
-    """Return a picture for each partition with copies that differ, and how many are left out.
+    """Return a picture for each partition with replicas that differ, and the number left out.
 
-    Those that contradict each other come before those where a copy only ends earlier, and users'
+    Replicas that contradict each other come before replicas that only end earlier, and users'
     topics before Kafka's own.
     """
     groups = sorted(
@@ -206,7 +207,7 @@ def _drawn(copies: _Copies) -> str:
 
 
 def _copy(each: ReplicaMark, copies: _Copies, scale: OffsetScale, y: int) -> Iterator[str]:
-    """What a copy shares with the others, what it has of its own, and its high watermark."""
+    """Yield a replica's offsets in common with others, its own offsets, and its high watermark."""
     title = "broker unknown" if each.broker is None else f"broker {each.broker}"
     if each.should_lead:
         title += ": should lead"
@@ -226,7 +227,7 @@ def _copy(each: ReplicaMark, copies: _Copies, scale: OffsetScale, y: int) -> Ite
     yield bar("base", LABEL, WIDTH - 10, y + BAR, 1)
 
 
-# -- the first screen of a page: what is wrong, who is held, what to do, and what that stands on
+# -- the first screen of a page: the problems, the blocked consumers, the next steps, the evidence
 
 
 TOLD_FINDINGS = 4  # at the top
@@ -234,9 +235,9 @@ TOLD_FIXES = 3
 GRAVE = ("error", "warning")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 WRONG = frozenset({"Start", "Cuts", "Lost", "Torn", "Copies", "Election"})
-# What a label of a check is called for somebody who never saw one.
+# Names of check labels for people who do not know them.
 WORDS = {"Cuts": "Cut by a start", "Torn": "Torn transaction", "Start": "Start of the broker"}
-# Who ends an open transaction, by its verdict in `eoctl txn list`.
+# Verdict of an open transaction in `eoctl txn list` -> the way in which it ends.
 ENDINGS = {
     "ongoing": "its coordinator ends it",
     "overdue": "its coordinator should have ended it",
@@ -248,7 +249,7 @@ NOTHING_WRONG = "Nothing wrong was found in what was read."
 
 
 def header(model: Model) -> str:
-    """What this is a page of: how much, from when to when."""
+    """Return the heading of the page: the data's size and time range."""
     read = [each for each in model.partitions if each.batches is not None]
     log_bytes = sum(each.log_bytes or 0 for each in read)
     times = [each.first_timestamp_ms for each in read if each.first_timestamp_ms is not None]
@@ -275,7 +276,7 @@ def header(model: Model) -> str:
     )
 
 
-# What the top says of where the data are from -> its name there.
+# Source facts at the top -> their names there.
 FACTS = {
     "cluster": "cluster id", "node": "node", "host": "read on host", "path": "directory",
     "digest": "digest of the contents",
@@ -283,7 +284,7 @@ FACTS = {
 
 
 def sentence(model: Model) -> str:
-    """Return the verdict in one sentence: the start, what is lost, who is blocked since when."""
+    """Return the verdict in one sentence: the start, lost records, and the age of the block."""
     labels = {each.label: each for each in model.verdict}
     parts = []
     if "Start" in labels:
@@ -295,7 +296,7 @@ def sentence(model: Model) -> str:
     lost = labels.get("Lost")
     if lost is not None:
         is_lost = lost.severity in ("error", "warning")
-        counted, _, _ = lost.text.partition(":")  # without a count, the places say how much
+        counted, _, _ = lost.text.partition(":")  # without a count, the places show the amount
         text = counted if counted[:1].isdigit() and "damaged" not in lost.text else lost.text
         parts.append(text if is_lost else "no record is known to be lost")
     if model.held:
@@ -308,7 +309,7 @@ def sentence(model: Model) -> str:
 
 
 def _with_times(text: str) -> str:
-    """Escape a sentence; the times in it are not broken."""
+    """Escape a sentence and keep the times in it on one line."""
     return _TIMES.sub(lambda found: tag("time", found[0]), escaped(text))
 
 
@@ -317,7 +318,10 @@ def _time(time_ms: int) -> str:
 
 
 def verdict(model: Model) -> str:
-    """Three sentences: what is wrong, who is held, what to do; and what they stand on."""
+    """Return three answers: the problems, the blocked consumers, the next steps.
+
+    Evidence follows.
+    """
     labels = {each.label: each for each in model.verdict}
     unread = [each for each in model.sources if each.severity]
     wrong = [each for each in model.verdict if each.label in WRONG]
@@ -358,7 +362,7 @@ def verdict(model: Model) -> str:
 
 
 def _worst_findings(model: Model) -> str:
-    """The worst rules that are broken, each with its first place, and how much more there is."""
+    """Return the worst broken rules, each with its first place, and the number of others."""
     by_rule: dict[str, list[FindingMark]] = {}
     for each in _worst_first(model):
         if not each.is_consequence:
@@ -373,7 +377,7 @@ def _worst_findings(model: Model) -> str:
 
 
 def _broken_rule(rows: Sequence[FindingMark]) -> str:
-    """The gravest finding of a rule, and in how many files there are others."""
+    """Return the gravest finding of a rule, and the number of files with others."""
     first, files = rows[0], {each.file for each in rows}
     rule = tag("b", escaped(first.check_id))
     where = tag("bdi", escaped("/".join(first.file.split("/")[-2:])))
@@ -389,7 +393,7 @@ def _broken_rule(rows: Sequence[FindingMark]) -> str:
 
 
 def _worst_first(model: Model) -> list[FindingMark]:
-    """No notes; errors before warnings, and records before what is made of them."""
+    """Return errors, then warnings, without notes. Findings in logs come before derived files."""
     return sorted((each for each in model.findings if each.severity in GRAVE), key=_graveness)
 
 
@@ -435,7 +439,7 @@ def _held_sentence(row: HeldMark, now_ms: int) -> str:
 
 
 def _next(model: Model, labels: dict[str, Any]) -> str:
-    """What is first, and what puts right what else was found."""
+    """Return the first step, and the commands that repair the other findings."""
     text = labels["Next"].text if "Next" in labels else "see the findings"
     if model.next_command:
         _, _, why = text.partition("   # ")
@@ -443,7 +447,7 @@ def _next(model: Model, labels: dict[str, Any]) -> str:
         done = {model.next_command}
     else:
         first, done = paragraph(text), {text}
-    then: dict[str, list[str]] = {}  # of each rule, what is not the first step and of no other one
+    then: dict[str, list[str]] = {}  # by rule: fixes other than the first step, each once
     for each in _worst_first(model):
         if each.fix and not each.is_consequence and each.fix not in done:
             done.add(each.fix)
@@ -466,17 +470,17 @@ def _next(model: Model, labels: dict[str, Any]) -> str:
 
 
 def _looks_beside(model: Model) -> Iterator[tuple[str, str]]:
-    """What shows more of what no check of a single partition finds."""
+    """Yield commands about problems that a check of a single partition cannot find."""
     if model.torn:
         yield WORDS["Torn"], model.torn[0].command
     parted = [each for each in model.comparisons if each.likeness in PARTED]
-    if parted:  # those that contradict each other, and of users, first
+    if parted:  # contradictions first, and users' topics before Kafka's own
         first = min(parted, key=lambda each: (each.likeness != PARTED[0], each.topic[:2] == "__"))
         yield "Copies", first.command
 
 
 def _fixes(fixes: Sequence[str]) -> str:
-    """The first of them, a call with room for a button, and how many are like it."""
+    """Return the first fix, as a command if it is one, and the number of similar fixes."""
     fix, more = fixes[0], len(fixes) - 1
     first = command_box(fix) if fix.startswith("eoctl ") else escaped(fix)
     return first + (
@@ -484,17 +488,17 @@ def _fixes(fixes: Sequence[str]) -> str:
     )
 
 
-# -- the page: all of it can be read without JavaScript; the script draws the timelines to click at
+# -- the page: readable without JavaScript. The script draws interactive timelines
 #
-# Nothing is loaded: a policy within the page forbids it, and names the one script and the one
-# style sheet by their digests.
+# The page loads nothing. A policy within it forbids that, and allows the only script and style
+# sheet by their digests.
 
 
 SCRIPTS = ("rows", "marks", "drawing", "moving", "finding", "start")
 MAX_ROWS = 500  # of a table on the page
 MAX_PARTITIONS = 1000
 OPEN_TABLES = ("finding", "held")
-OPEN_ROWS = 30  # more would push all else off the screen
+OPEN_ROWS = 30  # more would push everything else off the screen
 HINT = (
     "Click a mark for its offsets, file, position and a command. Drag to zoom, 0 to see all;"
     " arrow keys go from mark to mark and from lane to lane."
@@ -524,7 +528,7 @@ LEGEND = (
 
 
 def page_of(model: Model, *, max_lanes: int) -> bytes:
-    """Return the page; equal models give equal bytes."""
+    """Return the page. Equal models give equal bytes."""
     drawn = lay_out(model, max_lanes)
     style, script = _asset("report.css"), _script()
     title = escaped(model.title)
@@ -563,7 +567,7 @@ def page_of(model: Model, *, max_lanes: int) -> bytes:
 
 
 def _script() -> str:
-    """One script of the parts: a page has one digest, and the parts see each other's names."""
+    """Return one script of all parts. The page has one digest, and the parts share their names."""
     parts = "\n".join(_asset(f"{each}.js") for each in SCRIPTS)
     return f'"use strict";\n{{\n{parts}}}\n'
 
@@ -692,7 +696,7 @@ _CAPTIONS = {
 
 
 def _linked(offset: str) -> Callable[[Any], str | None]:
-    """Link a row to the place where it has this offset."""
+    """Return a function that links a row to its offset in this column."""
 
     def link(row: Any) -> str | None:
         value = getattr(row, offset)
@@ -728,7 +732,7 @@ def _table(
     link: Callable[[Any], str | None] | None = None,
     is_open: bool = False,
 ) -> str:
-    """A table of some columns; `link` is asked with whole rows."""
+    """Return a table of some columns. `link` gets whole rows."""
     shown = rows[:limit]
     is_placed = "topic" in columns and "partition" in columns
     names = [name for name in columns if not (is_placed and name == "topic")]
@@ -738,7 +742,7 @@ def _table(
 
 
 def _value_of(row: Any, name: str, *, is_placed: bool) -> Any:
-    """Return what stands in a cell; a partition is called `orders-0`."""
+    """Return the value of a cell. A partition is called `orders-0`."""
     value = getattr(row, name)
     if name == "partition" and is_placed:
         return row.topic if value is None else f"{row.topic}-{value}"

@@ -1,7 +1,7 @@
-"""What pictures on a terminal are drawn with: characters for those who have Unicode or have not.
+"""Pictures on a terminal: a canvas, scales, and characters with or without Unicode.
 
-A picture tells all by characters, in 80 columns or more; colours come on top of that. Names are
-escaped as in tables; what would turn the direction of a line is escaped here, too.
+A picture is complete without colours, in 80 columns or more. Names are escaped as in tables.
+Characters that change the direction of a line are escaped here, too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from eoctl.face.style import Look
 
-LEAST_WIDTH = 40  # below that a picture has wider lines than the terminal
-MOST_WIDTH = 200  # of a picture: a wider one tells no more
+LEAST_WIDTH = 40  # narrower terminals get pictures wider than they are
+MOST_WIDTH = 200  # of a picture, as more width adds nothing
 INDENT = 2
 RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 
 
 class Glyphs(NamedTuple):
-    """Characters for what is drawn; `heights` from the least to the most."""
+    """The characters of pictures. `heights` are in ascending order."""
 
     heights: str
     border: str
@@ -37,7 +37,7 @@ class Glyphs(NamedTuple):
     unknown: str
     open: str
     holder: str
-    more: str  # behind what was cut off
+    more: str  # after truncated text
     is_ascii: bool
 
 
@@ -68,11 +68,11 @@ ASCII = Glyphs(
 
 
 class Canvas:
-    """Lines of text that become a picture.
+    """Lines of text that form a picture.
 
     Attributes:
         width: of a line.
-        bar_width: of a bar that stands by itself.
+        bar_width: of a bar without a label.
     """
 
     def __init__(self, width: int, *, has_unicode: bool, look: Look) -> None:
@@ -83,7 +83,7 @@ class Canvas:
         self._lines: list[Text] = []
 
     def name(self, text: str) -> str:
-        """Return a name as it may be shown: nothing in it moves what stands beside it."""
+        """Return a name escaped so that it cannot move the text next to it."""
         shown = printable(text)
         is_plain = all(unicodedata.bidirectional(each) not in RIGHT_TO_LEFT for each in shown)
         if (self.glyphs.is_ascii and not shown.isascii()) or not is_plain:
@@ -91,11 +91,11 @@ class Canvas:
         return shown
 
     def time(self, time_ms: int) -> str:
-        """Return a time, in the zone that was asked for."""
+        """Return a time in the requested zone."""
         return time_text(time_ms, is_utc=self._look.is_utc)
 
     def cut(self, text: str, room: int) -> str:
-        """Return text that fits, filled up with blanks."""
+        """Return text truncated to the room, or padded with blanks."""
         if cell_len(text) > room:
             more = self.glyphs.more
             while text and cell_len(text) + len(more) > room:
@@ -104,15 +104,15 @@ class Canvas:
         return text + " " * (room - cell_len(text))
 
     def add(self, *parts: str | tuple[str, str]) -> None:
-        """Add a line of texts, or of texts and their styles."""
+        """Add a line of texts, or of texts with styles."""
         self._lines.append(Text.assemble(*parts))
 
     def add_words(
         self, words: Iterable[str | tuple[str, str]], indent: int = INDENT, *, hanging: int = 0
     ) -> None:
-        """Add words, two blanks between them, on as many lines as they need; none is broken.
+        """Add words, two blanks between them, on as many lines as necessary. No word is broken.
 
-        Lines behind the first one begin `hanging` further to the right.
+        Lines after the first are indented by `hanging` more.
         """
         pending = Text()
         for each in words:
@@ -127,31 +127,31 @@ class Canvas:
             self._lines.append(pending)
 
     def text(self) -> str:
-        """Return it, with colours where there are some."""
+        """Return the text, with colours if they are on."""
         longest = max((each.cell_len for each in self._lines), default=0)
         return rendered(Text("\n").join(self._lines), max(longest, self.width), self._look)
 
 
 class Scale(NamedTuple):
-    """Where a value of an axis stands in a bar; `end` is a value of the axis, too."""
+    """A scale from the values of an axis to places in a bar. `end` is a value of the axis, too."""
 
     first: int
     end: int
     cells: int
 
     def cell(self, value: int) -> int:
-        """The place of a value; what lies outside stands at an end."""
+        """Return the place of a value, limited to the ends of the bar."""
         span = max(self.end - self.first, 1)
         return min(max((value - self.first) * (self.cells - 1) // span, 0), self.cells - 1)
 
     def covered(self, first: int, last: int) -> range:
-        """The places of values from `first` to `last`, one at least."""
+        """Return the places of the values from `first` to `last`, at least one."""
         start = self.cell(first)
         return range(start, max(self.cell(last), start) + 1)
 
 
 def spread(scale: Scale, parts: Iterable[tuple[int, int, int]]) -> list[float]:
-    """Sum up `(first, last, amount)` by place; what covers several is shared among them."""
+    """Sum up `(first, last, amount)` by place. An amount over several places is shared equally."""
     sums = [0.0] * scale.cells
     for first, last, amount in parts:
         places = scale.covered(first, last)
@@ -161,7 +161,7 @@ def spread(scale: Scale, parts: Iterable[tuple[int, int, int]]) -> list[float]:
 
 
 def heights(glyphs: Glyphs, sums: Sequence[float]) -> str:
-    """Draw amounts: a character each, blank where there is nothing at all."""
+    """Draw amounts as one character each, blank for zero."""
     top = max(sums, default=0.0)
     if not top:
         return " " * len(sums)
@@ -172,7 +172,7 @@ def heights(glyphs: Glyphs, sums: Sequence[float]) -> str:
 
 
 def styled(marks: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Put neighbours of one style together."""
+    """Join neighbours of the same style."""
     joined: list[tuple[str, str]] = []
     for text, style in marks:
         if joined and joined[-1][1] == style:

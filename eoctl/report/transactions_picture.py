@@ -1,6 +1,6 @@
-"""Transactions on a terminal: a bar of time for each producer of a partition, and who holds what.
+"""Transactions on a terminal: a bar of time per producer of a partition, and the LSO's blocker.
 
-The rows are those of a report's page, and the numbers those of `eoctl txn list`.
+The rows are the rows of a report's page. The numbers are as in `eoctl txn list`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LABEL_WIDTH = 26
 LEAST_CELLS = 8
 STATES = ("committed", "aborted", "unknown", "open")
 HOLDER = "holder"
-# What is drawn over what, from the ground up; each with its style.
+# Layers with their styles, from bottom to top.
 LAYERS = {"committed": GOOD, "aborted": DOUBTFUL, "unknown": DOUBTFUL, "open": BAD, HOLDER: BAD}
 LEGEND = (
     "{holder} open, and holds the last stable offset",
@@ -35,7 +35,7 @@ LEGEND = (
 
 
 class _Lane(NamedTuple):
-    """A producer in a partition; its id is None where several were summed up."""
+    """A producer in a partition. Its id is None if several producers were summed up."""
 
     path: str
     producer_id: int | None
@@ -44,14 +44,14 @@ class _Lane(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, int, int, int, int]:
-        """The worst first."""
+        """The sort key of a lane, the worst first."""
         holds = any(each.holds_last_stable_offset for each in self.rows)
         committed, aborted, unknown, opened = (-self.counts[each] for each in STATES)
         return not holds, opened, unknown, aborted, committed
 
 
 def draw_transactions(canvas: Canvas, model: Model, max_lanes: int, *, is_all: bool) -> None:
-    """Draw at most so many lanes, those that hold something first; the rest is summed up."""
+    """Draw at most `max_lanes` lanes, lanes that block consumers first. The rest is summed up."""
     unread = sum(each.batches is None or bool(each.unreadable) for each in model.partitions)
     lanes = sorted(_lanes(model, is_all=is_all), key=lambda each: each.rank)
     if not lanes:
@@ -98,7 +98,7 @@ class _TransactionDrawing:
         self._partitions = {each.path: each for each in model.partitions}
 
     def lanes(self, shown: Sequence[_Lane], others: Sequence[_Lane]) -> None:
-        """Draw lanes by partition, with the axis above and the legend below."""
+        """Draw lanes by partition, with the axis above and the legend below them."""
         canvas = self._canvas
         tally_width = max(len(_tally(each.counts)) for each in shown)
         label_width = min(LABEL_WIDTH, canvas.width // 3)
@@ -126,7 +126,10 @@ class _TransactionDrawing:
         canvas.add_words([(each.format(**glyphs), FAINT) for each in legend], indent=0)
 
     def _scale(self, lanes: Sequence[_Lane], cells: int) -> Scale:
-        """From the first record of what is drawn; to the log's end where something is open."""
+        """Return the scale from the first drawn record to the last, or to the log's end.
+
+        The log's end is included if a transaction is open.
+        """
         firsts = [_first_ms(row) for lane in lanes for row in lane.rows]
         ends = [self._last_ms(row) for lane in lanes for row in lane.rows]
         known = [each for each in firsts if each is not None]
@@ -134,7 +137,7 @@ class _TransactionDrawing:
         return Scale(first, max([first, *(each for each in ends if each is not None)]), cells)
 
     def _last_ms(self, row: TransactionMark) -> int | None:
-        """Of the bar of a transaction; one that is open goes on to the end of the log."""
+        """Return the end of a transaction's bar, for an open transaction the end of the log."""
         if row.state != "open":
             return row.last_timestamp_ms
         end_ms = self._partitions[row.path].last_timestamp_ms

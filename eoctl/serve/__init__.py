@@ -1,6 +1,6 @@
-"""A virtual broker over the directories of dead ones: Kafka's protocol, read-only.
+"""A read-only virtual broker: Kafka's protocol over the log directories of dead brokers.
 
-Its rooms: answers, state, logs, protocol. Here it listens, and takes requests off connections.
+Packages: answers, state, logs, protocol. This package listens and reads requests from connections.
 
 From the entry down: server, connection.
 """

@@ -1,9 +1,9 @@
-"""One connection: requests one after the other, as a broker takes them, and their responses.
+"""One connection: requests in turn, as a broker reads them, and their responses.
 
-Of the records of a response no more than a piece is in memory: a client that reads slowly costs
-little, and one that does not read at all is cut off after some time, as is one that is silent.
-What cuts a client off says what people can do about it: most who are no clients of Kafka's, or
-are told to use TLS, begin with the same few bytes.
+At most one piece of the records of a response is in memory, so a slow client costs little. A client
+that reads nothing or sends nothing is disconnected after some time. The reason of a disconnection
+names the remedy. Most programs that are not Kafka clients, or that use TLS, are recognized by their
+first bytes.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     Answering = Callable[[VirtualBroker, Request], Value | Awaitable[Value]]
 
 
-# -- which API is answered how, from the bytes of a request to those of its response
+# -- the answer of each API, from the bytes of a request to the bytes of its response
 
 
 LARGE_REQUEST_BYTES = 1 << 16
-OF_ALL_TOPICS = (3, 75)  # may be answered with everything that there is
+OF_ALL_TOPICS = (3, 75)  # may be answered with everything that is served
 Result = TypeVar("Result")
 METADATA_VERSION, LOWEST_METADATA_VERSION = "metadata.version", 7
 FEATURES_OF_ZERO_SINCE = 4
-PRODUCE = 0  # versions that are gone are told, for old clients that look for them
-STABLE = {22: 5}  # the last version of an API that a broker offers by itself
+PRODUCE = 0  # removed versions are advertised, for old clients that look for them
+STABLE = {22: 5}  # the last version of an API that a broker offers by default
 
 
 class Response(NamedTuple):
-    """A response; `fetched` has the records that belong into it."""
+    """A response. `fetched` has its records."""
 
     api: Api
     data: bytearray
@@ -63,10 +63,10 @@ class Response(NamedTuple):
 
 
 def api_versions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer ApiVersions: what is answered here, refusals included, and the features."""
+    """Answer ApiVersions: the answered APIs, refusals included, and the features."""
     image = broker.catalogue.image
     features = {} if image is None else image.features
-    # Clients of before version 4 fail at a feature that may be 0.
+    # Before version 4, clients fail at a feature with minimum version 0.
     supported = [
         {"name": name, "minVersion": _lowest(name, level), "maxVersion": level}
         for name, level in sorted(features.items())
@@ -93,14 +93,14 @@ def api_versions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def _lowest(feature: str, level: int) -> int:
-    """A broker of Kafka 4 knows no metadata version below 3.3-IV3."""
+    """Return the lowest level of a feature. Kafka 4 supports no metadata version below 3.3-IV3."""
     return min(level, LOWEST_METADATA_VERSION) if feature == METADATA_VERSION else 0
 
 
 def _apart(
     answer: Callable[[VirtualBroker, Request], dict[str, Any]],
 ) -> Callable[[VirtualBroker, Request], Awaitable[dict[str, Any]]]:
-    """Have an answer that reads files made in another thread."""
+    """Wrap an answer that reads files, so that it runs in another thread."""
 
     async def answering(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         return await broker.apart(answer, broker, request)
@@ -142,10 +142,10 @@ ANSWERS: dict[int, Answering] = {
 async def answer(
     broker: VirtualBroker, data: BytesLike, client: Client, is_gone: Callable[[], bool]
 ) -> tuple[Response | None, str | None]:
-    """Answer a request (None: it wants no answer); returns the client id that it names, too.
+    """Answer a request, and return the client id that it names (no response: it expects none).
 
     Raises:
-        CutOffError: it is none, or refused and wants no answer.
+        CutOffError: it is not a valid request, or it is refused and expects no answer.
     """
     try:
         header = parse_header(data)
@@ -157,7 +157,7 @@ async def answer(
     if not api.has(header.version):
         if api.key != API_VERSIONS:
             raise CutOffError(f"{api.name} has no version {header.version}")
-        # As the first one that there was (KIP-511): any client can read that.
+        # In version 0, which every client can read (KIP-511).
         asked = Request(api=api, version=0, body={}, client=client, is_gone=is_gone)
         told = api_versions(broker, asked)
         told["errorCode"] = ErrorCode.UNSUPPORTED_VERSION
@@ -196,7 +196,7 @@ async def answer(
 async def _perhaps_apart(
     broker: VirtualBroker, is_large: bool, call: Callable[..., Result], *values: Any
 ) -> Result:
-    """Do what takes long for a large message without keeping other clients waiting."""
+    """Run a function in another thread if it is large, so that other clients do not wait."""
     return await broker.apart(call, *values) if is_large else call(*values)
 
 
@@ -204,7 +204,7 @@ async def _perhaps_apart(
 
 
 MAX_REQUEST_BYTES = 104_857_600  # socket.request.max.bytes of a broker
-# Of requests that hold no records: a million of the smallest structs, which take more in memory.
+# Limit of requests without records. A million of the smallest structs takes more in memory.
 MAX_PLAIN_REQUEST_BYTES = 8 << 20
 IDLE_S = 600.0  # connections.max.idle.ms
 _SIZE = Struct(">i")
@@ -216,20 +216,20 @@ _HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"CONN", 
 
 
 class _TooSlowError(Exception):
-    """A client has not done for a long time what is said."""
+    """A client did nothing for too long. The message says what it failed to do."""
 
 
 class Connection:
-    """A client.
+    """A client's connection.
 
     Attributes:
-        name: its client id; "" if it has told none.
-        address: where it is.
-        requests_count, sent_bytes: so far.
-        partitions: that it was given records of.
-        began_s: when it came, by the monotonic clock.
-        problem: why it was cut off; "": it was not.
-        is_our_bug: that is an error of this program.
+        name: the client id, "" if the client has sent none.
+        address: the client's address.
+        requests_count, sent_bytes: totals so far.
+        partitions: the partitions whose records were sent.
+        began_s: time of connection, by the monotonic clock.
+        problem: reason of the disconnection, "" if there was none.
+        is_our_bug: the problem is an error of this program.
     """
 
     def __init__(self, broker: VirtualBroker, reader: StreamReader, writer: StreamWriter) -> None:
@@ -247,7 +247,7 @@ class Connection:
         self._client = Client(name="", address=str(peer[0]), host=str(own[0]), port=int(own[1]))
 
     async def serve(self) -> None:
-        """Answer until the client goes, or sends what is no request."""
+        """Answer until the client disconnects or sends something that is not a request."""
         try:
             while (data := await self._request()) is not None:
                 self.requests_count += 1
@@ -258,7 +258,7 @@ class Connection:
         except (CutOffError, UnicodeDecodeError) as exc:
             self.problem = str(exc)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # it is gone
+            pass  # the client has disconnected
         except _TooSlowError as exc:
             self.problem = f"{exc} for {IDLE_S:.0f} s"
         except AccessError as exc:
@@ -272,7 +272,7 @@ class Connection:
         return self._writer.transport.is_closing() or self._reader.at_eof()
 
     async def _request(self) -> bytes | None:
-        """Read the next request; None: there is none any more."""
+        """Read the next request. None: the client has closed the connection."""
         try:
             first = await self._exactly(_SIZE.size, "it has requested nothing")
         except asyncio.IncompleteReadError as exc:
@@ -293,12 +293,12 @@ class Connection:
         return key + await self._exactly(size - len(key), HALF)
 
     async def _exactly(self, count: int, missed: str) -> bytes:
-        """Read so many bytes; `missed` is what to say if they do not come in time."""
+        """Read this many bytes. `missed` is the message if they do not arrive in time."""
         try:
             async with asyncio.timeout(IDLE_S):
                 return await self._reader.readexactly(count)
         except TimeoutError as exc:
-            if exc.errno is not None:  # of the network: it is gone
+            if exc.errno is not None:  # a timeout of the network: the client is disconnected
                 raise
             raise _TooSlowError(missed) from exc
 
@@ -329,7 +329,10 @@ class Connection:
             fetched.close()
 
     async def _send_file(self, reader: SentBytes) -> None:
-        """Send batches of a file. Raises AccessError: they are not what they were any more."""
+        """Send batches of a file.
+
+        Raises AccessError: they have changed since they were verified.
+        """
         while data := await self._broker.apart(reader.read):
             self._writer.write(data)
             await self._drain()
@@ -345,7 +348,7 @@ class Connection:
 
 
 def _words_of(first: bytes) -> str:
-    """Say what somebody speaks who does not begin with the size of a request."""
+    """Return the reason to refuse first bytes that are not the size of a Kafka request."""
     if first.startswith(_TLS_HANDSHAKE):
         return "it speaks TLS, and only plain text is served: security.protocol=PLAINTEXT"
     if first in _HTTP_METHODS:

@@ -1,4 +1,4 @@
-"""The listener: takes connections, tells of each client when it goes, watches what is followed."""
+"""The listener: accepts connections, reports each disconnected client, follows open logs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MAX_BACKLOG = 1024
 READERS = 4  # threads
 FOLLOW_S = 0.2
 DESCRIPTORS_WANTED = 65_536
-MAX_RESERVED = 4096  # descriptors that are left to files
+MAX_RESERVED = 4096  # file descriptors reserved for files
 
 
 class Address(NamedTuple):
-    """Where to listen; port 0: any that is free."""
+    """The address to listen on. Port 0: any free port."""
 
     host: str
     port: int
@@ -40,18 +40,18 @@ class Address(NamedTuple):
 
 
 class Server:
-    """Listens, and serves.
+    """The server of client connections.
 
     Attributes:
-        address: where it listens, once it does.
-        clients: that are connected.
-        turned_away_count: connections for which no descriptor was left.
+        address: the actual address, once the server listens.
+        clients: the open connections.
+        turned_away_count: connections that got no file descriptor.
     """
 
     def __init__(
         self, catalogue: Catalogue, members: Members, *, on_end: Callable[[Connection], None]
     ) -> None:
-        """`on_end` is told of each client that has gone."""
+        """Make a server that calls `on_end` with each client that has disconnected."""
         self.address = Address("", 0)
         self.clients: set[Connection] = set()
         self.turned_away_count = 0
@@ -65,10 +65,10 @@ class Server:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: Address) -> None:
-        """Begin to take connections.
+        """Begin to accept connections.
 
         Raises:
-            AccessError: the address cannot be had.
+            AccessError: the address is not available.
         """
         asyncio.get_running_loop().set_exception_handler(self._handle)
         try:
@@ -83,7 +83,7 @@ class Server:
         self.address = Address(str(own[0]), int(own[1]))
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take note of what no task was there to meet: no descriptor for one more connection."""
+        """Handle errors outside of tasks: no file descriptor for another connection."""
         if isinstance(error := context.get("exception"), OSError) and "socket" in context:
             self._turn_away(f"{error.strerror}: new clients must wait")
         else:
@@ -112,14 +112,14 @@ class Server:
         try:
             await connection.serve()
         except asyncio.CancelledError:
-            pass  # the server ends
+            pass  # the server stops
         finally:
             self.clients.discard(connection)
             self._tasks.discard(task)
             self._on_end(connection)
 
     def follow(self) -> None:
-        """Look from now on what is appended to the logs that somebody has asked for."""
+        """Begin to watch the logs that clients have opened for appended batches."""
         self._following = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -139,7 +139,7 @@ class Server:
         return has_changed
 
     async def close(self) -> None:
-        """Take no more connections, and end those that there are."""
+        """Accept no more connections, and close the open connections."""
         if self._server is not None:
             self._server.close()
         for each in (self._sweep, self._following):
@@ -148,17 +148,17 @@ class Server:
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with positioned_file.broken_off():  # nobody waits for what is read any more
+        with positioned_file.broken_off():  # nobody waits for these reads
             self._executor.shutdown(cancel_futures=True)
 
 
 class Limits(NamedTuple):
-    """What descriptors there are, and what they are for.
+    """The available file descriptors and their use.
 
     Attributes:
-        descriptors: of this process.
-        clients: that may be connected.
-        backlog: of connections that may be taken at once.
+        descriptors: limit of this process.
+        clients: maximum of open connections.
+        backlog: maximum of connections accepted at once.
     """
 
     descriptors: int
@@ -167,14 +167,14 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, descriptors: int) -> Self:
-        """Leave some to files: clients that are connected are to be served."""
+        """Reserve some descriptors for files, so that connected clients can be served."""
         reserved = min(descriptors // 4, MAX_RESERVED)
         clients = descriptors - reserved
         return cls(descriptors, clients, backlog=max(min(reserved // 2, MAX_BACKLOG), 1))
 
 
 def raise_descriptor_limit() -> int:
-    """Allow as many descriptors as this process may have, and are of use; returns how many."""
+    """Raise the limit of file descriptors to what is allowed and useful, and return it."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""What a broker keeps in internal topics, written as it does.
+"""Records of internal topics, written as a broker writes them.
 
 Producer ids, transactions, group offsets.
 

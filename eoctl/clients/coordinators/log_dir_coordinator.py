@@ -1,4 +1,4 @@
-"""A log dir's own coordinators: of transactional ids, and of groups' committed offsets."""
+"""Coordinators in a log dir: of its transactional ids, and of its groups' committed offsets."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 
 class CoordinatorTopic(NamedTuple):
-    """One of the two topics.
+    """A coordinator's topic, for transactions or for groups.
 
     Attributes:
-        log_dir_path, topic: which one; the path is that of the first log dir.
-        numbers: of the partitions that are here.
-        partitions_count: how many there are, by the metadata, else by what is here, else Kafka's
+        log_dir_path, topic: path of the first log dir, and name of the topic.
+        numbers: of the partitions on disk.
+        partitions_count: from the metadata, or else from the partitions on disk, or else Kafka's
             default.
     """
 
@@ -61,19 +61,19 @@ class CoordinatorTopic(NamedTuple):
     partitions_count: int
 
     def home_of(self, name: str) -> int:
-        """The partition that a group or a transactional id belongs to."""
+        """Return the partition for a group or a transactional id."""
         return coordinator_partition(name, self.partitions_count)
 
     def require_placed(self, number: int, name: str, what: str) -> None:
-        """Refuse records that are elsewhere than where they belong.
+        """Refuse records in a partition that is not the partition for their name.
 
         Args:
-            number: the partition that they are in.
+            number: the partition with the records.
             name: of the group or the transactional id.
-            what: they are, with the verb.
+            what: subject and verb of the message.
 
         Raises:
-            RefusedError: there are not as many partitions as it seems.
+            RefusedError: the records show that the number of partitions is not the assumed number.
         """
         home = self.home_of(name)
         if home != number:
@@ -85,19 +85,19 @@ class CoordinatorTopic(NamedTuple):
             )
 
     def require_home(self, name: str, what: str, next_step: str, *, is_known: bool) -> None:
-        """Refuse a name whose newest record may have been in a directory that is not here.
+        """Refuse a name whose newest record may have been in a directory that is not on disk.
 
-        A broker makes all partitions at once (`is_known`, by the metadata); where `create_topic`
-        was interrupted the first ones are missing.
+        A broker makes all partitions at once, so with metadata (`is_known`) every directory
+        existed. If `create_topic` was interrupted, the first partitions are missing.
 
         Args:
             name: of the group or the transactional id.
-            what: of it was in the directory.
-            next_step: what to do.
+            what: subject of the message: the content of the missing directory.
+            next_step: the next step of the message.
             is_known: the cluster has the topic.
 
         Raises:
-            RefusedError: it is not here.
+            RefusedError: the partition for the name is not on disk.
         """
         home = self.home_of(name)
         is_lost = is_known or min(self.numbers, default=home) < home
@@ -111,7 +111,7 @@ class CoordinatorTopic(NamedTuple):
 def look_at_topic(
     log_dirs: Sequence[LogDir], image: ClusterImage | None, topic: str
 ) -> CoordinatorTopic:
-    """Find out what there is in log dirs of one cluster.
+    """Return a coordinators' topic with its partitions in the log dirs of one cluster.
 
     Raises:
         AccessError: a directory of the topic cannot be listed.
@@ -128,15 +128,15 @@ def look_at_topic(
     )
 
 
-# -- the coordinator of the transactional ids that a log dir's own `__transaction_state` has
+# -- the coordinator of the transactional ids in a log dir's own `__transaction_state`
 
 
-TRANSACTION_VERSION = "transaction.version"  # feature
+TRANSACTION_VERSION = "transaction.version"  # a feature
 NEVER_WRITTEN = (TransactionStatus.DEAD, TransactionStatus.PREPARE_EPOCH_FENCE)
 
 
 class ReadLog(NamedTuple):
-    """All records, each where it belongs, and the topic that they are in."""
+    """All records, each in the right partition, and their topic."""
 
     log: CoordinatorLog
     topic: CoordinatorTopic
@@ -154,10 +154,10 @@ def read_coordinator_log(log_dir: LogDir, image: ClusterImage | None, notes: lis
 def require_sound(
     log: CoordinatorLog, log_dirs: Sequence[LogDir], image: ClusterImage | None, notes: list[str]
 ) -> ReadLog:
-    """Make sure that a coordinator may go on from what was read of log dirs of one cluster.
+    """Require that a coordinator may continue from the records in the log dirs of one cluster.
 
     Raises:
-        RefusedError: what is known of an id may be lost, or may be elsewhere than it belongs.
+        RefusedError: the state of an id may be lost, or may be in the wrong partition.
     """
     _require_whole(log, log_dirs[0], notes)
     topic = look_at_topic(log_dirs, image, TRANSACTION_STATE_TOPIC)
@@ -170,10 +170,10 @@ def require_sound(
 
 
 def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> None:
-    """Refuse a log of which anything of an id may be lost.
+    """Refuse a log if any record of an id may be lost.
 
-    A record of a type that is not known is of no id, and left alone as by a broker. One of an id
-    with a version that is not known is not: a broker would go on with the record before it.
+    A record of an unknown type has no id and is skipped, as in a broker. A record of an unknown
+    version has an id, and is refused. A broker would continue with the record before it.
     """
     unknown = [each for each in log.problems if getattr(each, "check_id", "") == "COO-2"]
     if len(log.problems) > len(unknown) or len(unknown) >= MAX_PROBLEMS_COUNT:
@@ -190,9 +190,9 @@ def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> No
 
 
 def _require_possible(state: TransactionState, log_dir: LogDir) -> None:
-    """Refuse a state that no coordinator writes: its marker would go to the partitions of others.
+    """Refuse a state that no coordinator writes. Its marker would go to the partitions of others.
 
-    A broker answers such an id with UNKNOWN_SERVER_ERROR, or writes a marker that nothing takes.
+    A broker answers such an id with UNKNOWN_SERVER_ERROR, or writes a marker that no log accepts.
     """
     name, status = state.transactional_id, state.status
     what = ""
@@ -208,7 +208,7 @@ def _require_possible(state: TransactionState, log_dir: LogDir) -> None:
 
 
 def require_home(topic: CoordinatorTopic, image: ClusterImage | None, name: str) -> None:
-    """Refuse an id whose newest record may have been in a directory that is not here."""
+    """Refuse an id whose newest record may have been in a directory that is not on disk."""
     topic.require_home(
         name,
         f"what is known of {name}",
@@ -230,12 +230,12 @@ def open_coordinator(
     """Return the coordinator, which writes to `partitions`.
 
     Args:
-        read: its records: the producer ids that it takes are none of those in them.
-        log_dirs: in which these ids are new, too.
+        read: its records. New producer ids are not among the ids in them.
+        log_dirs: these must not know new producer ids either.
         image: of the cluster.
-        partitions: to write to.
+        partitions: the partitions to write to.
         now_ms: the clock.
-        notes: gets what a person should know of an id that was taken.
+        notes: gets messages for people about new ids.
         max_timeout_ms: transaction.max.timeout.ms of the brokers.
     """
     next_broker_id = None if image is None else image.next_producer_id
@@ -255,22 +255,23 @@ def open_coordinator(
     )
 
 
-# -- the committed offsets of a group: read from `__consumer_offsets` of a log dir, and added to it
+# -- the committed offsets of a group: read from `__consumer_offsets` of a log dir, and appended
 #
-# An offset that was committed in a transaction counts once that has committed. A group's members
-# are none of our business: no consumer of it can be at work while no broker runs.
+# An offset committed in a transaction counts once the transaction has committed. The members of a
+# group are ignored, because no consumer of the group can run while no broker runs.
 
 
-METADATA_VERSION = "metadata.version"  # feature
+METADATA_VERSION = "metadata.version"  # a feature
 
 
 def written_offset_version(image: ClusterImage | None, known: Iterable[int] = ()) -> int:
-    """The version of OffsetCommitValue that the brokers of a cluster write.
+    """Return the version of OffsetCommitValue that the brokers of a cluster write.
 
     Args:
-        image: its state.
-        known: versions of values that its brokers have written; they decide where no metadata
-            tells which release it is. Older ones cannot read a newer version, nor load the rest.
+        image: the cluster's metadata.
+        known: versions of values that its brokers have written. They decide if no metadata shows
+            the release. Older brokers cannot read a newer version, and then load no later record
+            either.
     """
     level = None if image is None else image.features.get(METADATA_VERSION)
     if level is None:
@@ -283,20 +284,20 @@ class GroupCommits:
 
     Attributes:
         group: its id.
-        partition: of `__consumer_offsets`, that the group belongs to.
+        partition: the partition of `__consumer_offsets` for the group.
     """
 
     def __init__(self, group: str, log_dir_path: str, metadata_dir: str | None) -> None:
-        """Find the group's partition; reads only.
+        """Find the group's partition, without any change.
 
         Raises:
-            UsageError: a group has a name, which fits into a record.
-            RefusedError: the group's partition is not here, or it is not known which one it is.
+            UsageError: the group has no name, or a name too long for a record.
+            RefusedError: the group's partition is not on disk, or its number is unknown.
             AccessError: the log dir, or a directory in it, cannot be listed.
         """
         if not group:
             raise UsageError("--group: a group has a name")
-        encode_offset_key(OffsetKey(group, "", 0))  # before anything is sent
+        encode_offset_key(OffsetKey(group, "", 0))  # checked before anything is sent
         self.group = group
         self._log_dir_path = log_dir_path
         log_dir = read_log_dir(log_dir_path)
@@ -309,7 +310,7 @@ class GroupCommits:
         self._version = written_offset_version(image)
 
     def _require_home(self, *, is_known: bool) -> None:
-        """Refuse a group whose offsets may be elsewhere than where they would be looked for."""
+        """Refuse a group whose offsets may be in a partition that is not on disk."""
         numbers = self._topic.numbers
         if not is_known and numbers and len(numbers) <= max(numbers) - min(numbers):
             raise RefusedError(
@@ -321,10 +322,10 @@ class GroupCommits:
         self._topic.require_home(self.group, what, "get the directory back", is_known=is_known)
 
     def committed(self, place: TopicPartition) -> int | None:
-        """Return where the group goes on; None if it has committed nothing for the partition.
+        """Return the group's committed offset of a partition, None if there is none.
 
         Raises:
-            RefusedError: its offsets cannot be read whole.
+            RefusedError: its offsets cannot be read completely.
         """
         found = find_group_offsets([read_log_dir(self._log_dir_path)], *place, image=self._image)
         if found is None:
@@ -339,13 +340,13 @@ class GroupCommits:
                 for each in offsets:
                     what = f"offsets of group {each.group} are"
                     self._topic.require_placed(number, each.group, what)
-        # If the number of partitions was raised, others may have what its coordinator never had.
+        # If the number of partitions was raised, other partitions may have stale offsets.
         at_home = found.offsets_in.get(self.partition, ())
         ours = (each for each in at_home if each.group == self.group)
         return next((each.offset for each in ours if not each.is_pending), None)
 
     def create_topic(self, partitions: OpenPartitions) -> None:
-        """Make the topic of the offsets, where it is missing and no cluster has it."""
+        """Make the offsets topic if it is missing and the log dir belongs to no cluster."""
         if self._is_lacking:
             partitions.create_topic(GROUPS_TOPIC, DEFAULT_PARTITIONS_COUNT)
             self._is_lacking = False
@@ -374,24 +375,23 @@ class GroupCommits:
         append_offsets(writer, records, now_ms=time_ms, producer=producer)
 
 
-# -- a transactional id at work in a log dir: its coordinator, opened there, and its newest
-#    producer
+# -- a transactional id in a log dir: its coordinator, opened there, and its newest producer
 #
-# In a log dir that belongs to no cluster both coordinators' topics are made. What other ids had
-# decided and not finished is finished first, as a broker does when it becomes their coordinator.
+# In a log dir that belongs to no cluster, both coordinators' topics are made. Decided transactions
+# of other ids are completed first, as by a broker that becomes their coordinator.
 
 
 MAX_INIT_REQUESTS = 3
 
 
 class TransactionalOptions(NamedTuple):
-    """What the command line says.
+    """The options of the command line.
 
     Attributes:
-        transactional_id: whose transactions they are.
+        transactional_id: the id of the transactions.
         timeout_ms: transaction.timeout.ms.
         max_timeout_ms: transaction.max.timeout.ms of the brokers.
-        version: transaction version of this producer; None: that of the cluster.
+        version: transaction version of this producer, None for the cluster's version.
     """
 
     transactional_id: str
@@ -404,9 +404,9 @@ class Transactional:
     """A producer with a transactional id.
 
     Attributes:
-        producer: id and epoch of the transaction that is going on, or that comes next.
+        producer: id and epoch of the current or next transaction.
         version: the transaction version of this producer.
-        notes: what a person should know.
+        notes: messages for people.
     """
 
     def __init__(
@@ -417,14 +417,14 @@ class Transactional:
         options: TransactionalOptions,
         now_ms: Callable[[], int],
     ) -> None:
-        """Open the coordinator, and begin a session of the id: older ones are fenced.
+        """Open the coordinator, and begin a session of the id. Older sessions are fenced.
 
         Raises:
             CoordinatorError: a coordinator refuses it.
             UsageError: the id does not fit into a record.
             RefusedError, AccessError: the coordinators' topics cannot be used.
         """
-        encode_key(options.transactional_id)  # before a topic is made
+        encode_key(options.transactional_id)  # checked before a topic is made
         log_dir = read_log_dir(log_dir_path)
         image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
         self.notes: list[str] = []
@@ -456,7 +456,10 @@ class Transactional:
         self.producer = self._init()
 
     def _init(self) -> ProducerIdAndEpoch:
-        """Ask as a client does: what an older session left open is aborted by the first request."""
+        """Request a producer id as a client does.
+
+        The first request aborts an open transaction of an older session.
+        """
         name, timeout_ms = self._options.transactional_id, self._options.timeout_ms
         for number in range(MAX_INIT_REQUESTS):
             try:
@@ -475,10 +478,11 @@ class Transactional:
 
         Args:
             partitions: topics and numbers.
-            sender: who will send to them, by its own account.
+            sender: the producer that will send to them, if it may be another than ours.
 
         Raises:
-            CoordinatorError: PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: that is somebody else.
+            CoordinatorError: PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING, because the sender is
+                not the current producer.
         """
         missing = [each for each in partitions if each not in self._added]
         if missing:
@@ -505,7 +509,10 @@ class Transactional:
         offsets.commit(self._partitions, positions, self._now_ms, self.producer)
 
     def end(self, *, is_commit: bool) -> None:
-        """Commit or abort; all that was sent is in the logs. Without partitions it does nothing."""
+        """Commit or abort, after all records were appended.
+
+        Without partitions this does nothing.
+        """
         if not self._added:
             return
         self.producer = self.coordinator.end_transaction(
@@ -517,6 +524,6 @@ class Transactional:
         self._added.clear()
 
     def abort(self) -> None:
-        """Abort after an error. Where files failed it is left to the next one that opens the id."""
+        """Abort after an error. If files failed, the next session of the id aborts."""
         if all(each.writer.is_ready for each in self._partitions):
             self.end(is_commit=False)

@@ -1,8 +1,8 @@
-"""The partition that holds producer ids: opened where it may be, refused where it would be lost.
+"""The partition with producer ids: opened where it is safe, refused where it would be lost.
 
-A KRaft broker sets a directory aside whose topic the cluster's metadata does not know, and deletes
-old records of a topic that is not compacted. So in a log dir of a cluster the topic must have been
-created there; in one without metadata the directory is made here.
+A KRaft broker sets aside a directory if the cluster's metadata does not list its topic. It also
+deletes old records of a topic that is not compacted. In a log dir of a cluster, the topic must
+therefore exist in the cluster. In a log dir without metadata, the directory is made here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NO_EXPIRY_MS = INT64_MAX + 1
 
 
 class IdOptions(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     metadata_dir: str | None = None
     topic_id: str | None = None
@@ -63,11 +63,11 @@ class OpenIds(NamedTuple):
     """The producer ids of a log dir.
 
     Attributes:
-        ids: read up to now.
-        log_dir: around them.
-        clock: that leases and producer states expire by.
-        now: where it comes from.
-        notes: what a person should know; more may come.
+        ids: the current state.
+        log_dir: the parent directory.
+        clock: decides the expiry of leases and producer states.
+        now: source of the clock.
+        notes: messages for people. More may be added.
     """
 
     ids: ProducerIds
@@ -79,11 +79,11 @@ class OpenIds(NamedTuple):
 
 @contextmanager
 def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenIds]:
-    """Open the producer ids of a log dir for changing, under its lock, in turn with others.
+    """Open the producer ids of a log dir for changes, under its lock, one process at a time.
 
     Raises:
-        LockHeldError: somebody holds the lock for longer than may be waited.
-        RefusedError, UsageError, AccessError: nothing was touched.
+        LockHeldError: the lock is not released within the maximum waiting time.
+        RefusedError, UsageError, AccessError: nothing was changed.
     """
     require_log_dir(path)
     with take_in_turn([path], options.wait_ms, broker_is_stopped=options.broker_is_stopped, fs=fs):
@@ -105,10 +105,10 @@ def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenId
 
 
 def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
-    """Open the producer ids of a log dir whose lock the caller holds; they are not read yet.
+    """Open the producer ids of a log dir that the caller has locked. They are not read yet.
 
     Raises:
-        RefusedError, UsageError, AccessError: nothing was touched.
+        RefusedError, UsageError, AccessError: nothing was changed.
     """
     log_dir = require_log_dir(path)
     now = resolve_now(options.now, [path])
@@ -135,13 +135,14 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
 
 
 def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None) -> OpenIds:
-    """Read the producer ids of a log dir, which others may be changing; no lock is taken.
+    """Read the producer ids of a log dir without a lock. Others may change them meanwhile.
 
-    With `fs` the caller holds the lock, and what is read is made durable: it acts upon it.
+    With `fs` the caller has the lock, and the ids are made durable, because the caller relies on
+    them.
 
     Raises:
         RefusedError: they are damaged.
-        UsageError, AccessError: there are none to be read.
+        UsageError, AccessError: there are none to read.
     """
     log_dir = require_log_dir(path)
     now = resolve_now(now_option, [path])
@@ -150,7 +151,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
         try:
             ids.refresh()
             break
-        except (RefusedError, AccessError):  # half a change, or a segment that was removed
+        except (RefusedError, AccessError):  # a change in progress, or a removed segment
             if not left:
                 raise
     if fs is not None:
@@ -159,7 +160,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
 
 
 def _target(log_dir: LogDir, options: IdOptions) -> tuple[WriteTarget, list[str]]:
-    """Where to write, and whether that would last."""
+    """Return the target of writes, with notes. Refuse a target that a broker would remove."""
     path = str(Path(log_dir.path, DIRECTORY_NAME))
     is_there = Path(path).exists()
     _require_not_set_aside(log_dir, path)
@@ -194,7 +195,7 @@ def _require_not_set_aside(log_dir: LogDir, path: str) -> None:
     for each in log_dir.partitions:
         if each.name.topic == PRODUCER_IDS_TOPIC and each.name.state is not DirState.LIVE:
             if each.name.state is DirState.DELETE and not _has_records(each.path):
-                continue  # left by one that was interrupted while it made the directory
+                continue  # left by an interrupted creation of the directory
             raise RefusedError(
                 f"{each.path}: a broker has set the producer ids aside; without them ids would be"
                 " given out twice",
@@ -205,7 +206,7 @@ def _require_not_set_aside(log_dir: LogDir, path: str) -> None:
 
 
 def _has_records(directory: str) -> bool:
-    """Whether anything was given out there, as far as can be seen."""
+    """Return whether a directory has records, or problems that hide whether it has."""
     files = list_partition(directory)
     return bool(files.problems) or any(each.log.file_bytes for each in files.segments)
 

@@ -1,4 +1,4 @@
-"""Batches copied as they are from one log to another, resumed and compared.
+"""Batches copied unchanged from one log to another, resumed and compared.
 
 From the entry down: copier, resume, copied_batch, session.
 """

@@ -1,12 +1,11 @@
-"""A batch of the source as the copier sends it, and whether one of the destination is its copy.
+"""A batch of the source as the copier sends it, and the comparison with a batch of the destination.
 
-A batch goes as bytes: only the base offset, the leader epoch, the producer's identity and the
-transactional bit of its header change, and with them its checksum. One that a client may not send
-(`batch_reader`) is encoded anew from its records, with the codec that it had.
+A batch is copied as bytes. Only the base offset, the leader epoch, the producer's identity and the
+transactional bit of its header change, and with them its checksum. A batch that a client may not
+send (`batch_reader`) is re-encoded from its records, with its codec.
 
-Timestamps stay as they are. A batch of a topic with LogAppendTime keeps the bit that says so, and
-the time that consumers of the source are given: only the leader of a topic that has LogAppendTime
-itself puts its own clock there.
+Timestamps stay the same. A batch of a topic with LogAppendTime keeps that bit, and the time that
+consumers of the source see. Only the leader of a topic with LogAppendTime sets its own time there.
 """
 
 from __future__ import annotations
@@ -55,20 +54,20 @@ STAMPED = ("base_offset", "partition_leader_epoch", "attributes", "producer_id",
 def stamp(
     source: LogBatch, identity: ProducerIdentity
 ) -> tuple[BatchHeader, bytearray | memoryview]:
-    """Make the batch that is sent out of one that was read, whose bytes are overwritten.
+    """Make the batch to send out of a batch of the source, whose bytes are overwritten.
 
     Returns:
-        Its header, where the checksum is 0, and all of its bytes, which have the right one.
+        Its header, with a checksum of 0, and all of its bytes, with the right checksum.
 
     Raises:
-        FormatError, AccessError: its records had to be encoded anew, and cannot be decoded.
+        FormatError, AccessError: its records had to be re-encoded, and cannot be decoded.
         RefusedError: they do not fit into one batch.
     """
     if source.own_records is not None:
         data = bytearray(_encoded(source, identity))
         return parse_header(data, 0)._replace(crc=0), data
     found, view = source.header, source.data
-    header = BatchHeader(  # by place: this is done for every batch
+    header = BatchHeader(  # without keywords, because this runs for every batch
         0,
         found.batch_length,
         NO_LEADER_EPOCH,
@@ -89,13 +88,13 @@ def stamp(
 def stamp_run(
     source: TableBatches, identity: ProducerIdentity, base_offset: int, leader_epoch: int
 ) -> BatchRun:
-    """Make batches that follow each other out of some that were read.
+    """Make consecutive batches to send out of batches of the source.
 
     Args:
-        source: one behind the other.
-        identity: of the first one.
-        base_offset: the same.
-        leader_epoch: of all of them.
+        source: consecutive batches.
+        identity: of the first batch.
+        base_offset: of the first batch.
+        leader_epoch: of all batches.
     """
     table = source.table
     counts = table.records_count.astype(np.int64)
@@ -124,7 +123,7 @@ def stamp_run(
 
 
 def _stamp_all(data: memoryview, table: HeaderTable) -> None:
-    """Write what a table says into the bytes of its batches, which lie one behind the other."""
+    """Write the values of a table into the bytes of its batches, which are consecutive."""
     pos = table.pos - table.pos[0]
     headers = headers_in(data)
     rows = headers[pos]
@@ -136,13 +135,13 @@ def _stamp_all(data: memoryview, table: HeaderTable) -> None:
 
 
 def run_parts(table: HeaderTable) -> Iterator[RunColumns]:
-    """What of batches that were read has to be known before they are appended."""
+    """Yield the columns of batches that are needed before they are appended, in parts."""
     for start in range(0, table.row_count, ROWS_AT_ONCE):
         yield run_columns(rows_of(table, start, min(start + ROWS_AT_ONCE, table.row_count)))
 
 
 def run_columns(table: HeaderTable) -> RunColumns:
-    """The same, of all of them."""
+    """Return these columns for all batches of a table."""
     columns = (table.batch_bytes, table.records_count, table.max_timestamp_ms)
     return RunColumns(*(each.tolist() for each in columns))
 
@@ -174,12 +173,12 @@ def _too_large(source: LogBatch, why: str) -> RefusedError:
 
 
 def difference(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> str:
-    """Tell how a batch of the destination is not the copy of one of the source; "" if it is.
+    """Return the difference between a batch of the destination and its source, "" if there is none.
 
     Args:
-        source: what was to be copied.
-        copy: what the destination has.
-        has_own_times: its leader puts its own clock in place of the timestamps.
+        source: the original batch.
+        copy: the batch of the destination.
+        has_own_times: its leader sets its own time instead of the timestamps.
 
     Raises:
         FormatError, AccessError: the records of one of them cannot be decoded.
@@ -219,7 +218,7 @@ def _is_same_bytes(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> 
 
 
 def equal_count(source: TableBatches, copy: TableBatches, *, has_own_times: bool) -> int:
-    """Tell how many of the first batches are seen at once to be copies; 0: look at each.
+    """Return how many of the first batches are equal as bytes. 0: compare them one by one.
 
     The headers among the copy's bytes are overwritten.
     """
@@ -247,12 +246,12 @@ def equal_count(source: TableBatches, copy: TableBatches, *, has_own_times: bool
 
 
 def _is_equal(one: memoryview, other: memoryview) -> bool:
-    """Compare as many bytes; Python compares views item by item, which takes ten times as long."""
+    """Compare two buffers. Python compares views item by item, which takes ten times as long."""
     end = len(one) & -WORD_BYTES
     words, other_words = (np.frombuffer(each[:end], np.uint64) for each in (one, other))
     return np.array_equal(words, other_words) and bytes(one[end:]) == bytes(other[end:])
 
 
 def _ignored(*, has_own_times: bool) -> int:
-    """Attributes that a copy may have otherwise."""
+    """Return the attributes that may differ in a copy."""
     return TRANSACTIONAL_MASK | (LOG_APPEND_TIME_MASK if has_own_times else 0)

@@ -1,4 +1,4 @@
-"""Copies one partition into another, and compares them: an idempotent producer with a session."""
+"""A copier of one partition into another, and their comparison: a producer with a session."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ if TYPE_CHECKING:
 
 # -- copies one partition into another: an idempotent producer of its own, with a session
 #
-# The producer id is the copier's, never one of the source: ids are those of a cluster. It follows
-# from what is copied into what, so that a session that was lost finds what it had written. Each
-# batch of the source becomes one of the destination (`copied_batch`), whose offsets are dense.
+# The producer id is the copier's own, because ids of the source belong to its cluster. It is
+# derived from source and destination, so that a lost session can be found again in the log. Each
+# batch of the source becomes one batch of the destination (`copied_batch`), whose offsets are
+# dense.
 
 
-ANCHOR_BYTES = 128 << 20  # of batches between two anchors: so much is compared after a crash
+ANCHOR_BYTES = 128 << 20  # of batches between two anchors, which is compared at most after a crash
 MIN_RUN_BATCHES = 4  # fewer are not worth the overhead of a run
 
 
 @dataclass(slots=True)
 class Copied:
-    """What a run has copied; offsets are None if that is nothing.
+    """The totals of a run. Offsets are None if nothing was copied.
 
     Attributes:
-        encoded_batches: those among the batches that did not go as bytes.
-        left_out: what of the source was passed over.
+        encoded_batches: batches that were not copied as bytes.
+        left_out: batches and records of the source that were left out.
     """
 
     records: int = 0
@@ -66,33 +67,33 @@ class Copied:
 
 
 class Beginning(NamedTuple):
-    """Where a run began: in the source, and in the destination."""
+    """The beginning of a run in the source and in the destination."""
 
     source_offset: int
     end_offset: int
 
 
 class Copier:
-    """Copies a partition, from where its session has come to.
+    """A copier of a partition that continues its session.
 
     Args:
         consumer: of the source.
-        options: with which it was made.
+        options: of the consumer.
         opened: the destination.
         keeper: of the session.
-        producer_id: that the user gave.
-        own_ids: of the log dir of the destination, for a copy that begins.
+        producer_id: given by the user.
+        own_ids: of the log dir of the destination, for a new copy.
 
     Attributes:
-        resumed: where the run goes on.
+        resumed: the position at which the run continues.
         began: the same, for the comparison at the end.
-        copied: by this run.
-        source_offset: the first one that is not copied.
-        producer_id, producer_epoch: of this run; no epoch before its first batch.
+        copied: totals of this run.
+        source_offset: the first offset that is not copied.
+        producer_id, producer_epoch: of this run. There is no epoch before its first batch.
 
     Raises:
-        AppendError, RefusedError, UsageError: it cannot go on, or is not known where.
-        DamageError, AccessError: one of the two cannot be read.
+        AppendError, RefusedError, UsageError: it cannot continue, or its position is unknown.
+        DamageError, AccessError: source or destination cannot be read.
     """
 
     def __init__(
@@ -121,12 +122,12 @@ class Copier:
             self._require_unchanged(self.resumed.last)
         consumer.start(self.source_offset)
         self._last = self.resumed.last
-        # Not in `_last` yet; the batch is there until the end of its block.
+        # Not in `_last` yet, as the batch exists only until the end of its block.
         self._last_sent: tuple[LogBatch, BatchHeader, int] | None = None
         self._sequence = 0
         self._anchored_bytes = 0
 
-    # --- who ---
+    # --- identity ---
 
     def _destination_of(self) -> PartitionOf:
         target = self.opened.target
@@ -140,7 +141,7 @@ class Copier:
         )
 
     def _choose_id(self, given: int | None, own_ids: OwnIds) -> tuple[int, bool]:
-        """The one place that decides who the copier is: the id, and whether it is new to it."""
+        """Choose the copier's producer id, and return whether it is new to the session."""
         session = self.keeper.session
         if session is None:
             if given is not None:
@@ -186,7 +187,7 @@ class Copier:
                 next_step="leave out --from, or name another --session",
             )
 
-    # --- where ---
+    # --- position ---
 
     @property
     def _log(self) -> Destination:
@@ -230,7 +231,7 @@ class Copier:
             )
 
     def _begin(self) -> Resumed:
-        """Begin a session; if it was lost, go on where it can be proved that it was."""
+        """Begin a session. If a session was lost, continue it if its position can be proved."""
         log = self._log
         start_offset = self.consumer.start()
         first = Anchor(start_offset, log.start_offset, self.producer_id)
@@ -248,7 +249,7 @@ class Copier:
             raise self._lost(log, exc.message) from exc
         is_known = self.producer_id in log.epochs
         if not found.verified_batches and not (is_known and log.start_offset):
-            # What is there is not the copier's.
+            # The existing batches are not from the copier.
             found = found._replace(
                 anchors=(first._replace(end_offset=log.end_offset),),
                 last_epoch=log.epochs.get(self.producer_id, NO_EPOCH),
@@ -259,7 +260,7 @@ class Copier:
         return found
 
     def _require_proof(self, log: Destination, start_offset: int) -> None:
-        """Equal batches prove nothing unless both logs are known from where the copy began."""
+        """Refuse equal batches as a proof unless both logs are known from the copy's beginning."""
         if log.start_offset:
             what = f"its log starts at offset {log.start_offset}, and the records below are unknown"
             raise self._lost(log, what)
@@ -278,19 +279,19 @@ class Copier:
     # --- copying ---
 
     def blocks(self) -> Iterator[BatchBlock]:
-        """Give what is there of the source by now, to be taken block by block.
+        """Return the present batches of the source, to be taken block by block.
 
         Raises:
-            RefusedError, DamageError, AccessError: what follows cannot be had.
+            RefusedError, DamageError, AccessError: the next batches are not available.
         """
         return self.consumer.blocks()
 
     def take(self, block: BatchBlock) -> None:
-        """Copy some batches.
+        """Copy a block of batches.
 
         Raises:
-            AppendError: what a broker answers.
-            RefusedError, FormatError, AccessError: the copy ends before one of them.
+            AppendError: the answer of a broker.
+            RefusedError, FormatError, AccessError: the copy ends before a batch of the block.
         """
         if self.producer_epoch != NO_EPOCH:
             self.keeper.require_mine()
@@ -306,7 +307,7 @@ class Copier:
             self._save_anchor()
 
     def _send_some(self, batches: TableBatches) -> int:
-        """Send the first one, or as many as can be sent at once; returns how many."""
+        """Send the first batch, or as many as can be sent at once. Return their number."""
         writer, count = self.opened.writer, 0
         if self.producer_epoch != NO_EPOCH and not self.opened.config.is_compacted:
             count = writer.room_for(run_parts(batches.table))
@@ -328,7 +329,7 @@ class Copier:
         return count
 
     def _sent(self, last: LogBatch, header: BatchHeader, last_offset: int) -> None:
-        """Note the last batch that was sent, by its header and its last offset in the log."""
+        """Record the last batch that was sent, with its header and its last offset in the log."""
         self.source_offset = last.header.last_offset + 1
         self._last_sent = last, header, last_offset
         self.copied.last_offset = last_offset
@@ -353,7 +354,7 @@ class Copier:
             done.base_offset = appended.base_offset
 
     def _require_keys(self, batch: LogBatch) -> None:
-        """APP-3: a compacted topic takes no record without a key."""
+        """Refuse a record without a key in a compacted topic (APP-3)."""
         for each in batch.records():
             if each.key is None:
                 error = AppendError(
@@ -369,7 +370,7 @@ class Copier:
     # --- session ---
 
     def _begin_epoch(self) -> None:
-        """Take an epoch that was never used: whoever goes on with an older one is fenced."""
+        """Take an epoch that was never used, which fences every copier with an older epoch."""
         epoch = self.resumed.last_epoch + 1
         if epoch >= EPOCHS_COUNT:
             raise RefusedError(
@@ -402,7 +403,10 @@ class Copier:
         self.keeper.save(self.keeper.begun.with_anchor(self._anchor(), is_clean=is_clean))
 
     def has_more(self) -> bool:
-        """Look whether the source has changed; it must have what was copied of it."""
+        """Return whether the source has changed.
+
+        It must still have the batches that were copied.
+        """
         if not self.consumer.has_more():
             return False
         last = self._last_batch()
@@ -414,10 +418,10 @@ class Copier:
         self.consumer.require_batch(last.source_offset, last.source_digest)
 
     def close(self) -> None:
-        """Close the destination, and note how far the copy has come.
+        """Close the destination, and save the position of the copy.
 
         Raises:
-            AccessError, AppendError, RefusedError: the session is as it was; the log decides.
+            AccessError, AppendError, RefusedError: the session is unchanged, and the log decides.
         """
         writer = self.opened.writer
         is_ready = writer.is_ready
@@ -425,15 +429,15 @@ class Copier:
         if is_ready and self.producer_epoch != NO_EPOCH:
             self._save_anchor(is_clean=True)
 
-    # --- afterwards ---
+    # --- after the copy ---
 
     @property
     def producer_ids(self) -> set[int]:
-        """All that the session has had."""
+        """All producer ids of the session."""
         return {each.producer_id for each in self.keeper.begun.anchors}
 
     def closed_log(self) -> Destination:
-        """The destination as it is when it was closed."""
+        """Return the destination after it was closed."""
         opened, log = self.opened, self._log
         directory = PartitionDir(opened.target.path, opened.target.name)
         if not Path(directory.path).is_dir():  # nothing was written
@@ -447,7 +451,7 @@ class Copier:
         )
 
     def part(self, *, is_all: bool) -> CopiedRange:
-        """What of the source this run has copied, or the whole session."""
+        """Return the range of the source that this run has copied, or the whole session."""
         start = self.began
         if is_all:
             first = self.keeper.begun.anchors[0]
@@ -455,22 +459,22 @@ class Copier:
         return CopiedRange(start.source_offset, self.source_offset, start.end_offset)
 
 
-# -- whether the destination has what the source has: read once more from both logs
+# -- comparison of the destination with the source: both logs are read again.
 #
-# Where the bytes of the records are equal they are compared as bytes, many batches at a time, else
-# record by record.
+# Records with equal bytes are compared as bytes, many batches at a time, and other records one by
+# one.
 
 
 class ComparisonOutcome(StrEnum):
-    """How a comparison came out."""
+    """The outcome of a comparison."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
-    UNKNOWN = "unknown"  # one of the logs has lost what was to be compared
+    UNKNOWN = "unknown"  # one of the logs has lost a part of the range
 
 
 class CopyComparison(NamedTuple):
-    """What was compared: `records` and `batches` are equal; `words` tell of what is not."""
+    """The result of a comparison: the equal `records` and `batches`, `words` about a difference."""
 
     outcome: ComparisonOutcome
     records: int = 0
@@ -479,7 +483,7 @@ class CopyComparison(NamedTuple):
 
 
 class CopiedRange(NamedTuple):
-    """Offsets of the source, half open, and where the destination has them."""
+    """A half-open range of offsets of the source, and its start in the destination."""
 
     start_offset: int
     end_offset: int
@@ -497,11 +501,11 @@ def compare(
     Args:
         source: at the isolation level of the copy.
         destination: closed.
-        part: what is compared.
+        part: the range to compare.
         producer_ids: of the copier.
 
     Raises:
-        DamageError, FormatError: one of them does not decode.
+        DamageError, FormatError: one of the logs cannot be decoded.
     """
     source.partition.refresh()
     gone = _gone(source, destination, part)
@@ -523,11 +527,11 @@ def compare(
 
 
 class _Blocks:
-    """Batches that come in blocks.
+    """Batches that are read in blocks.
 
     Attributes:
-        block: the one at hand; after `fill` empty only at the end.
-        place: in it, of the next batch.
+        block: the current block. After `fill` it is empty only at the end.
+        place: of the next batch in the block.
     """
 
     def __init__(self, blocks: Iterable[Sequence[LogBatch]]) -> None:
@@ -536,7 +540,7 @@ class _Blocks:
         self.place = 0
 
     def fill(self) -> None:
-        """Take the next block if nothing is left of this one."""
+        """Take the next block if the current block is used up."""
         while self.place == len(self.block):
             block = next(self._blocks, None)
             self.block, self.place = block or (), 0
@@ -545,21 +549,21 @@ class _Blocks:
 
     @property
     def left_count(self) -> int:
-        """How many batches are left of the block."""
+        """The number of batches left in the block."""
         return len(self.block) - self.place
 
     @property
     def left(self) -> TableBatches | None:
-        """Those that are left, if they are columns."""
+        """The batches left in the block, if they are columns."""
         block = self.block
         return block[self.place :] if isinstance(block, TableBatches) else None
 
 
 class _Comparison:
-    """Goes through both logs.
+    """A comparison of both logs, step by step.
 
     Attributes:
-        records, batches: found equal so far.
+        records, batches: equal so far.
     """
 
     def __init__(
@@ -572,10 +576,13 @@ class _Comparison:
         self.records = self.batches = 0
         self._originals, self._copies = _Blocks(originals), _Blocks(copies)
         self._has_own_times = has_own_times
-        self._singles_count = 0  # to be compared one by one
+        self._singles_count = 0  # number of batches to compare one by one
 
     def step(self) -> str | None:
-        """Compare some more; tells of the first difference, None if nothing is left in either."""
+        """Compare the next batches.
+
+        Return the first difference, or None at the end of both logs.
+        """
         ours, theirs = self._originals, self._copies
         ours.fill()
         theirs.fill()
@@ -623,7 +630,7 @@ class _Comparison:
 def _of_producers(
     blocks: Iterable[Sequence[LogBatch]], producer_ids: Collection[int]
 ) -> Iterator[Sequence[LogBatch]]:
-    """Leave out what others have written."""
+    """Leave out the batches of other producers."""
     ids = np.array(sorted(producer_ids), dtype=np.int64)
     for block in blocks:
         if isinstance(block, TableBatches):

@@ -1,12 +1,14 @@
-"""Where a copy goes on: the log of the destination decides, and the source must bear it out.
+"""The position at which a copy continues: the destination's log decides, the source must match.
 
-  1  the latest anchor whose last batch is in the destination: what is behind a cut (a crash that
-     took what was not synced, a truncation) is passed over, and an earlier anchor is taken
-  2  what the producer has behind it, by the log alone: its state may have expired, since it lives
-     by the times of the records. The sequences must go on from the anchor without a gap
-  3  each of these batches must be the next one of the source, as bytes
-Behind the last of them the copy goes on. Without a session file the first anchor is the beginning
-of both logs: then all that the producer has written is compared.
+1. Take the latest anchor whose last batch is in the destination. If the log was truncated, or a
+   crash took batches that were not synced, take an earlier anchor.
+2. Read the producer's batches after the anchor from the log alone. Its state may have expired,
+   because it expires by the records' timestamps. The sequences must continue from the anchor
+   without a gap.
+3. Each of these batches must be the next batch of the source, as bytes.
+
+The copy continues after the last of them. Without a session file the first anchor is the beginning
+of both logs. Then all batches of the producer are compared.
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ if TYPE_CHECKING:
 
 
 class Destination(NamedTuple):
-    """What a copy has been written to so far.
+    """The current destination of a copy.
 
     Attributes:
         path: of the directory.
-        partition: as it is after its recovery; None if it is not there yet.
+        partition: as it is after its recovery, None if it does not exist yet.
         start_offset, end_offset: of its log.
-        cleaned_end_offset: below it a cleaner may have removed batches; 0: it has not.
-        flushed_end_offset: below it all was synced, by a broker that noted it.
-        epochs: by producer id, of the producer state at its end.
-        has_own_times: its leader puts its own clock in place of the timestamps.
+        cleaned_end_offset: a cleaner may have removed batches below it. 0: no cleaner has run.
+        flushed_end_offset: a broker has noted that all offsets below it were synced.
+        epochs: by producer id, from the producer state at its end.
+        has_own_times: its leader sets its own time instead of the timestamps.
     """
 
     path: str
@@ -57,21 +59,21 @@ class Destination(NamedTuple):
     has_own_times: bool
 
     def blocks(self, start_offset: int) -> Iterator[Sequence[LogBatch]]:
-        """Give its data batches from an offset on, whosever they are."""
+        """Yield its data batches from an offset on, of all producers."""
         if self.partition is not None and start_offset < self.end_offset:
             for block in BatchReader(self.partition, start_offset).read(self.end_offset):
                 yield block.batches
 
 
 class Resumed(NamedTuple):
-    """Where a copy goes on.
+    """The position at which a copy continues.
 
     Attributes:
-        anchors: those that hold.
-        source_offset: the first one that is not copied.
-        last: the last batch that is.
-        last_epoch: the highest one that the last producer id has used.
-        verified_batches, verified_records: compared with the source behind the last anchor.
+        anchors: the anchors that are valid.
+        source_offset: the first offset that is not copied.
+        last: the last batch that was copied.
+        last_epoch: the highest epoch of the last producer id.
+        verified_batches, verified_records: compared with the source after the last anchor.
     """
 
     anchors: tuple[Anchor, ...]
@@ -85,24 +87,24 @@ class Resumed(NamedTuple):
 def resume(
     session: CopySession, destination: Destination, source: BatchConsumer, *, is_lost: bool = False
 ) -> Resumed:
-    """Find where a copy goes on.
+    """Find the position at which a copy continues.
 
     Args:
         session: of the copy.
-        destination: where it is.
-        source: what it is a copy of.
-        is_lost: the session is made up, since there is no file.
+        destination: of the copy.
+        source: of the copy.
+        is_lost: the session was made here, because there is no file.
 
     Raises:
-        AppendError: a later copier of the session was here.
-        RefusedError: it cannot be proved, or one of the two logs was changed.
-        DamageError, FormatError, AccessError: one of them cannot be read.
+        AppendError: a later copier has continued the session.
+        RefusedError: the position cannot be proved, or one of the logs was changed.
+        DamageError, FormatError, AccessError: one of the logs cannot be read.
     """
     count = len(session.anchors)
     while count > 1 and not holds(session.anchors[count - 1], destination):
         count -= 1
     anchor = session.anchors[count - 1]
-    if anchor.end_offset > destination.end_offset:  # the first one: all of the copy is gone
+    if anchor.end_offset > destination.end_offset:  # the first anchor: the whole copy is lost
         anchor = anchor._replace(end_offset=destination.end_offset)
     is_proved = session.is_clean and count == len(session.anchors)
     if anchor.end_offset < destination.start_offset and not is_proved and not is_lost:
@@ -135,9 +137,9 @@ def resume(
 
 
 def holds(anchor: Anchor, destination: Destination) -> bool:
-    """Is what was copied before the anchor still in the destination, as far as can be seen?
+    """Return whether the destination still has the batches before the anchor, if this can be seen.
 
-    What retention has deleted, or a cleaner, cannot be seen: where the last batch was is nothing.
+    If retention or a cleaner has removed the last batch, the anchor counts as valid.
     """
     if anchor.end_offset > destination.end_offset:
         return False
@@ -157,19 +159,19 @@ def holds(anchor: Anchor, destination: Destination) -> bool:
 def verified_pairs(
     session: CopySession, anchor: Anchor, destination: Destination, source: BatchConsumer
 ) -> Iterator[tuple[LogBatch, LogBatch]]:
-    """Give the batches of the source from an anchor on, each with its copy, which was compared.
+    """Yield the batches of the source from an anchor on, each with its copy, which was compared.
 
     Raises:
-        AppendError, RefusedError: what comes next in the destination is not from this copy.
-        DamageError, FormatError, AccessError: one of the two cannot be read.
+        AppendError, RefusedError: the next batch of the destination is not from this copy.
+        DamageError, FormatError, AccessError: one of the logs cannot be read.
     """
     return _Verified(session, anchor, destination, source, is_lost=False).pairs()
 
 
 def _require_dense(destination: Destination, start_offset: int) -> None:
-    """Make sure that no segment has lost its end while a later one is there.
+    """Refuse a log if a segment has lost its end and a later segment exists.
 
-    A crash may leave that of a log that was never synced, and no broker notices.
+    A crash may do that to a log that was never synced, and no broker notices.
     """
     partition = destination.partition
     if partition is None:
@@ -193,11 +195,11 @@ def _require_dense(destination: Destination, start_offset: int) -> None:
 
 
 class _Verified:
-    """Compares what the producer has behind an anchor with the source.
+    """A comparison of the producer's batches after an anchor with the source.
 
     Attributes:
-        source_offset, last: behind the last batch that was compared.
-        last_epoch: of it, or of the anchor.
+        source_offset, last: position after the last compared batch, and that batch.
+        last_epoch: the highest epoch of the last producer id.
         batches_count, records_count: compared so far.
     """
 
@@ -222,14 +224,14 @@ class _Verified:
         self._expected = (anchor.producer_id, anchor.producer_epoch, anchor.sequence)
 
     def run(self) -> None:
-        """Compare them all."""
+        """Compare all batches."""
         for _ in self.pairs():
             pass
 
     def pairs(self) -> Iterator[tuple[LogBatch, LogBatch]]:
-        """Compare one after the other; gives each of the source with its copy.
+        """Yield each batch of the source with its copy, after comparing them.
 
-        Both are there until the next pair is asked for.
+        Both exist until the next pair is requested.
         """
         anchor = self._anchor
         ids = {each.producer_id for each in self._session.anchors}
@@ -257,7 +259,7 @@ class _Verified:
             yield original, copy
 
     def _require_next(self, copy: LogBatch) -> None:
-        """The sequences go on; a new epoch begins at 0."""
+        """Require that the sequences continue, or that a new epoch begins at 0."""
         header = copy.header
         producer_id, epoch, sequence = self._expected
         is_same = (header.producer_id, header.producer_epoch) == (producer_id, epoch)
@@ -292,7 +294,7 @@ class _Verified:
 
 
 def last_batch(original: LogBatch, sent: BatchHeader, last_offset: int) -> LastBatch:
-    """Return what an anchor says of the last batch, as it was sent, and where it is."""
+    """Return an anchor's entry about the last batch, as it was sent, and its position."""
     return LastBatch(
         source_offset=original.header.last_offset,
         source_digest=records_digest(original.header, original.data),
@@ -303,29 +305,29 @@ def last_batch(original: LogBatch, sent: BatchHeader, last_offset: int) -> LastB
     )
 
 
-# -- where an offset of the source lies in a copy: the place of the first record from it on
+# -- an offset of the source in a copy: the place of the first record from it on.
 #
-# From the latest anchor at or below the offset both logs are gone through side by side, each
-# batch compared with its copy, up to the one with the offset: the copy's offsets are dense, and
-# its batches have the records of the source's in their order. What was proved so is exact.
+# Both logs are walked side by side, from the latest anchor at or below the offset to its batch.
+# Each batch is compared with its copy. The copy's offsets are dense, and its batches have the
+# records of the source's batches in their order. A place found this way is exact.
 #
-# Where it cannot be proved (the source was trimmed, the copy was, something else is in the place
-# of a copied batch), the answer is the end of what was proved, or the anchor: never a later place
-# than the true one. Records are read twice then, and none is passed over.
+# A proof may be impossible because one log has lost its start or has another batch instead of a
+# copied batch. Then the answer is the end of the proved part, or the anchor. It is never after the
+# true place, so records are read twice but never skipped.
 
 
 class Exactness(StrEnum):
-    """How good an answer is."""
+    """The precision of an answer."""
 
     EXACT = "exact"
-    ROUNDED_DOWN = "rounded-down"  # records before it are read again
-    BEGINS_LATER = "begins-later"  # the copy has not the first records that are wanted
+    ROUNDED_DOWN = "rounded-down"  # consumers read some records before it again
+    BEGINS_LATER = "begins-later"  # the copy does not have the first records
 
 
 class Translated(NamedTuple):
-    """An offset in the copy; `reason`: why it is not exact.
+    """An offset in the copy. `reason`: cause of an inexact offset.
 
-    `is_doubtful`: something was in the way, other than that the copy has not come so far.
+    `is_doubtful`: the cause is a problem, not only the progress of the copy.
     """
 
     offset: int
@@ -335,7 +337,7 @@ class Translated(NamedTuple):
 
 
 def destination_of(partition: Partition, config: LogConfig) -> Destination:
-    """What a copy is in, as it is on disk."""
+    """Return the destination of a copy, as it is on disk."""
     end, start_offset = partition.log_end(), partition.local_log_start_offset or 0
     directory, log_dir = partition.directory, partition.log_dir
     cleaned = {} if log_dir is None else log_dir.cleaner_offsets or {}
@@ -358,12 +360,14 @@ def translate_offset(
     source: BatchConsumer,
     offsets: Sequence[int],
 ) -> dict[int, Translated]:
-    """Tell where each of these offsets lies in the copy. Reads only, and raises nothing for it.
+    """Return the place of each offset in the copy.
+
+    Reads only. Damage becomes a reason, not an error.
 
     Args:
         session: of the copy.
-        destination: where it is.
-        source: what it is a copy of, at the isolation level of the copy.
+        destination: of the copy.
+        source: of the copy, at the isolation level of the copy.
         offsets: of the source.
     """
     first, *_ = session.anchors
@@ -393,7 +397,7 @@ def _from_anchor(
     source: BatchConsumer,
     offsets: Sequence[int],
 ) -> dict[int, Translated]:
-    """The same, for offsets from an anchor on, by size."""
+    """Return the places of sorted offsets from an anchor on."""
     walk = _SideBySide(anchor, destination, source)
     why = ""
     if anchor.end_offset < destination.start_offset:
@@ -423,10 +427,10 @@ def _from_anchor(
 
 
 class _SideBySide:
-    """Goes on from an anchor, for one offset after the other.
+    """A walk of both logs from an anchor, for one offset after the other.
 
     Attributes:
-        end_offset: behind the last copied batch that was passed.
+        end_offset: after the last passed batch of the copy.
         source_offset: the same, in the source.
     """
 
@@ -437,7 +441,7 @@ class _SideBySide:
         self._pair: tuple[LogBatch, LogBatch] | None = None
 
     def find(self, pairs: Iterator[tuple[LogBatch, LogBatch]], offset: int) -> int | None:
-        """Return the place of the first record from an offset on; None: it is not copied yet."""
+        """Return the place of the first record from an offset on, None if it is not copied yet."""
         while True:
             if self._pair is None:
                 self._pair = next(pairs, None)
@@ -453,7 +457,7 @@ class _SideBySide:
             self._pair = None
 
     def what_follows(self, offset: int) -> str:
-        """Tell which records below an offset the source has and the copy has not; "": none."""
+        """Return why the copy lacks records below an offset, "" if it lacks none."""
         log_end_offset = self._source.log_end_offset
         if offset > log_end_offset:
             return f"the log of the source ends at offset {log_end_offset}"
@@ -465,7 +469,7 @@ class _SideBySide:
 
 
 def _records_below(batch: LogBatch, offset: int) -> int:
-    """How many records of a batch lie below an offset; those of a client are dense."""
+    """Return how many records of a batch are below an offset. A client's records are dense."""
     if batch.own_records is None:
         return max(offset - batch.header.base_offset, 0)
     return sum(each.offset < offset for each in batch.own_records)

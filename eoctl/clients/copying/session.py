@@ -1,12 +1,12 @@
-"""The session of a copy: whose copy it is, and anchors from which its position can be found.
+"""The session of a copy: its source and destination, and anchors that locate its position.
 
-An anchor says: when the source had been copied up to `source_offset`, the destination's log ended
-at `end_offset`, and whatever the producer `producer_id` sends in `producer_epoch` from `sequence`
-on is what follows in the source. It is durable before the first batch that it speaks of. What is
-in the destination is never taken from the file: its log decides (`copy_resume`).
+An anchor belongs to a moment: the source was copied up to `source_offset`, and the destination's
+log ended at `end_offset`. All batches that the producer `producer_id` sends in `producer_epoch`
+from `sequence` on are the next batches of the source. An anchor is durable before the first of
+these batches. The file never decides what the destination contains. Its log decides (`resume`).
 
-Each run has a producer epoch of its own, from its first batch on. The file lies outside of every
-log dir, and is replaced as a whole.
+Each run has its own producer epoch, from its first batch on. The file is outside of every log dir,
+and is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.files.fsio import FileSystem
 
-MAX_ANCHORS = 32  # the first one, which is always good for a proof, and the latest
+MAX_ANCHORS = 32  # the first, which always allows a proof, and the latest
 PLACE_NAME = "copies"
-NAME_CHARS = 200  # of the partition in the name of a file
+NAME_CHARS = 200  # of the partition's name in the name of a file
 _EARLIER_IDS = range(3 << 61, INT64_MAX + 1)
 NEXT_STEP = "name another --session, or give the arguments that this session was begun with"
 
 
 class PartitionOf(NamedTuple):
-    """A partition, wherever its directory lies; an id that is not known is None."""
+    """A partition, independent of its directory. An unknown id is None."""
 
     cluster_id: str | None
     topic_id: str | None
@@ -51,14 +51,14 @@ class PartitionOf(NamedTuple):
 
     @classmethod
     def of(cls, partition: Partition) -> PartitionOf:
-        """Tell what a directory is."""
+        """Return the partition of a directory."""
         log_dir = partition.log_dir
         meta = None if log_dir is None else log_dir.meta
         cluster_id = None if meta is None else meta.cluster_id
         return cls(cluster_id, partition.topic_id(), partition.topic, partition.partition)
 
     def is_other(self, found: PartitionOf) -> bool:
-        """Whether two are known to be different."""
+        """Return whether two partitions are known to be different."""
         return any(
             mine != theirs and None not in (mine, theirs)
             for mine, theirs in zip(self, found, strict=True)
@@ -73,9 +73,9 @@ class LastBatch(NamedTuple):
     """The last batch that was copied.
 
     Attributes:
-        source_offset: the last one of the batch in the source.
-        source_digest: of its records (`batch_consumer.records_digest`).
-        offset: the last one in the destination.
+        source_offset: its last offset in the source.
+        source_digest: of its records (`batch_reader.records_digest`).
+        offset: its last offset in the destination.
         producer_id, producer_epoch, sequence: of its last record there.
     """
 
@@ -88,7 +88,7 @@ class LastBatch(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """See above; `last` is None before the first batch of the session."""
+    """An anchor, see above. `last` is None before the first batch of the session."""
 
     source_offset: int
     end_offset: int
@@ -99,14 +99,14 @@ class Anchor(NamedTuple):
 
 
 class CopySession(NamedTuple):
-    """What the file holds.
+    """The content of the file.
 
     Attributes:
         source, destination: the partitions.
-        isolation: of what is copied.
-        start_offset: where in the source it began.
-        anchors: by age.
-        is_clean: the run that saved it has ended: the producer has nothing behind the last anchor.
+        isolation: isolation level of the copy.
+        start_offset: first offset of the copy in the source.
+        anchors: oldest first.
+        is_clean: the last run has ended, and the producer has no batch after the last anchor.
     """
 
     source: PartitionOf
@@ -118,11 +118,11 @@ class CopySession(NamedTuple):
 
     @property
     def last_anchor(self) -> Anchor:
-        """The latest one."""
+        """The latest anchor."""
         return self.anchors[-1]
 
     def with_anchor(self, anchor: Anchor, *, is_clean: bool = False) -> CopySession:
-        """Return it with one more anchor, and without some of the older ones."""
+        """Return the session with one more anchor, and without some older anchors."""
         anchors = (*self.anchors, anchor)
         if len(anchors) > MAX_ANCHORS:
             anchors = (anchors[0], *anchors[-MAX_ANCHORS + 1 :])
@@ -134,7 +134,7 @@ _FILE: SessionFormat[CopySession] = SessionFormat(SCHEMA, "the session of a copy
 
 
 def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
-    """Where the session of a copy into a partition of a log dir lies when nobody says where."""
+    """Return the default path of the session of a copy into a partition of a log dir."""
     digest = hashlib.sha256(repr(tuple(source)).encode()).hexdigest()[:16]
     place = Path(default_place(log_dir_path), PLACE_NAME)
     return str(place / f"{name[:NAME_CHARS]}.from-{digest}.session")
@@ -149,13 +149,13 @@ def own_id(
 ) -> int:
     """Return the producer id of a copy, which no broker hands out.
 
-    It follows from the two, so that a session that was lost finds what it had written.
+    It is derived from source and destination, so that a lost session can be found again in the log.
 
     Args:
-        source: what is copied.
-        destination: where it goes.
-        known: ids that the destination knows. An earlier release took one above 2^53: what has it
-            goes on with it.
+        source: of the copy.
+        destination: of the copy.
+        known: ids that the destination knows. An earlier release took an id above 2^53, and a
+            destination that knows that id continues with it.
         own_ids: of the log dir of the destination.
         path: of the destination.
     """
@@ -168,15 +168,15 @@ class CopySessionKeeper:
     """The session at a path.
 
     Args:
-        journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
+        journal: of the run, which keeps the old file. None: nothing is written, as in a plan.
         path: of the file.
-        like: the directory whose owner, group and mode missing directories of the path get.
+        like: missing directories of the path get owner, group and mode of this directory.
 
     Attributes:
         session: None if there is none yet.
 
     Raises:
-        RefusedError: it lies in a log dir, or is no session of a copy.
+        RefusedError: the file is in a log dir, or is not a session of a copy.
         AccessError: it cannot be read.
     """
 
@@ -190,13 +190,13 @@ class CopySessionKeeper:
 
     @property
     def begun(self) -> CopySession:
-        """The session, which was found or begun."""
+        """The session that was found or begun."""
         if self.session is None:
             raise ValueError("the session has not begun")
         return self.session
 
     def save(self, session: CopySession) -> None:
-        """Put it in the place of the one before, durably.
+        """Replace the saved session, durably.
 
         Raises:
             AppendError: another copier has taken over.
@@ -211,11 +211,11 @@ class CopySessionKeeper:
         self.session = session
 
     def require_mine(self) -> None:
-        """Make sure that no other copier goes on with the session.
+        """Require that no other copier has continued the session.
 
         Raises:
             AppendError: INVALID_PRODUCER_EPOCH, as the log would answer the next batch.
-            RefusedError: the file was removed, or is another one.
+            RefusedError: the file was removed or replaced.
         """
         if self._journal is None or _state(self.path) == self._seen:
             return
@@ -238,7 +238,7 @@ class CopySessionKeeper:
 
 
 def fenced(path: str, producer_id: int, epoch: int, found: Anchor) -> AppendError:
-    """Return what a broker answers to a copier that another one has followed."""
+    """Return a broker's answer to a copier that another copier has fenced."""
     error = AppendError(
         "INVALID_PRODUCER_EPOCH",
         f"{path}: epoch {epoch} of producer {producer_id} is below {found.producer_epoch}: another"
@@ -254,8 +254,8 @@ def read_session(path: str) -> CopySession:
     """Read the session at a path.
 
     Raises:
-        AccessError: it is not there, or cannot be read.
-        RefusedError: it is no session of a copy.
+        AccessError: it does not exist, or cannot be read.
+        RefusedError: it is not a session of a copy.
     """
     found = _load(path)
     if found is None:
@@ -264,7 +264,7 @@ def read_session(path: str) -> CopySession:
 
 
 def sessions_of(log_dir_path: str) -> list[str]:
-    """The sessions of copies into a log dir that lie where they lie when nobody says where."""
+    """Return the paths of sessions of copies into a log dir that are in the default place."""
     place = Path(default_place(log_dir_path), PLACE_NAME)
     try:
         return sorted(str(each) for each in place.glob("*.session"))
@@ -285,7 +285,7 @@ def _load(path: str) -> CopySession | None:
 
 
 def _check(session: CopySession) -> None:
-    """See that all numbers are in their range: what a file holds may be anything."""
+    """Require that all numbers are in their range, because a file may contain any number."""
     if not session.anchors:
         raise ValueError("there is no anchor")
     numbers = [session.start_offset]

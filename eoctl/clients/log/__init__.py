@@ -1,4 +1,4 @@
-"""A consumer's reading: from an offset on, as a client with this isolation is given it.
+"""A consumer's reads: from an offset on, at an isolation level.
 
 From the entry down: batch_reader, consumer, log_walk, table_records, consumed.
 """

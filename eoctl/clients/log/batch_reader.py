@@ -1,12 +1,13 @@
-"""Reads the data batches of a partition, whole and as bytes, from an offset on.
+"""A reader of the data batches of a partition, whole and as bytes, from an offset on.
 
-Control batches are left out, and so are batches that hold no record any more and those that are
-hidden; they are counted. A batch is never divided at the end of what is asked for: it is given once
-all of it may be read. At the start it may be (an offset inside, after DeleteRecords): then, as of
-every batch that is not as a client may send one (APP-3), its records are given too:
-  offsets with no record      what a cleaner has left of it; a client's are dense
-  a delete horizon            a cleaner's note, which stands in place of the base timestamp
-  message formats 0 and 1     which no broker of today writes
+Control batches, batches without records and hidden batches are left out and counted. A batch is
+never divided at the end of the range. It is returned once all of it may be read. At the start it
+may be divided (an offset inside a batch, after DeleteRecords). The records of such a batch are
+returned, too, as for every batch that a client may not send (APP-3):
+
+- offsets without a record: a cleaner has removed some. A client's offsets are dense
+- a delete horizon: a cleaner's note instead of the base timestamp
+- message formats 0 and 1: no current broker writes them
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ if TYPE_CHECKING:
     from storage.log.segment import LogRecord, Segment
 
 
-GATHERED_BYTES = 2 << 20  # of batches that come one by one
+GATHERED_BYTES = 2 << 20  # of batches that are read one by one
 
 
 class LogBatch(NamedTuple):
     """A data batch.
 
     Attributes:
-        batch: its place and its header.
+        batch: its position and its header.
         data: all of its bytes, which may be overwritten.
-        segment: where it is. Both are there until the next block is asked for.
-        own_records: those that count, of a batch that is not as a client may send one; else None.
+        segment: its segment. Both exist until the next block is requested.
+        own_records: its valid records, if it is a batch that a client may not send. Else None.
     """
 
     batch: ScannedBatch
@@ -68,28 +69,28 @@ class LogBatch(NamedTuple):
 
     @property
     def header(self) -> BatchHeader:
-        """As it is in the log."""
+        """The header in the log."""
         return self.batch.header
 
     @property
     def records_count(self) -> int:
-        """How many records count."""
+        """The number of its valid records."""
         return self.header.records_count if self.own_records is None else len(self.own_records)
 
     def records(self) -> tuple[LogRecord, ...]:
-        """Return the records that count. Raises FormatError, AccessError."""
+        """Return its valid records. Raises FormatError, AccessError."""
         if self.own_records is not None:
             return self.own_records
         return tuple(decoded_records(self.batch, self.segment))
 
 
 class TableBatches(Sequence[LogBatch]):
-    """Batches that go as they are, as columns; each becomes a LogBatch when it is asked for.
+    """Batches that are copied unchanged, as columns. Each becomes a LogBatch on access.
 
     Attributes:
         table: their headers, as they are in the log.
-        first_pos: the place of the first one in the segment.
-        data: all of their bytes, which may be overwritten; data[0] is at `first_pos`.
+        first_pos: position of the first batch in the segment.
+        data: all of their bytes, which may be overwritten. data[0] is at `first_pos`.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class TableBatches(Sequence[LogBatch]):
         self._segment = segment
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of batches."""
         return self.table.row_count
 
     @overload
@@ -111,7 +112,7 @@ class TableBatches(Sequence[LogBatch]):
     def __getitem__(self, place: slice) -> TableBatches: ...
 
     def __getitem__(self, place: int | slice) -> LogBatch | TableBatches:
-        """Return one of them, or some."""
+        """Return a batch, or a slice of the batches."""
         if isinstance(place, slice):
             rows = HeaderTable._make(column[place] for column in self.table)
             return TableBatches(rows, self.first_pos, self.data, self._segment)
@@ -122,23 +123,23 @@ class TableBatches(Sequence[LogBatch]):
 
     @property
     def records_count(self) -> int:
-        """How many records all of them hold."""
+        """The number of records of all batches."""
         return int(self.table.records_count.sum(dtype=np.int64))
 
     def where(self, is_wanted: NDArray[np.bool_]) -> TableBatches:
-        """Return some of them."""
+        """Return the wanted batches."""
         return TableBatches(_rows(self.table, is_wanted), self.first_pos, self.data, self._segment)
 
     @property
     def joined_count(self) -> int:
-        """So many of them, from the first on, are one behind the other."""
+        """The number of batches, from the first on, without a gap between them."""
         pos, size = self.table.pos, self.table.batch_bytes
         is_joined = pos[1:] == pos[:-1] + size[:-1]
         return len(self) if is_joined.all() else int(is_joined.argmin()) + 1
 
 
 class LeftOut(NamedTuple):
-    """How much was passed over, in batches and, where they are known, in records."""
+    """The batches that were left out, and their records if they are known."""
 
     aborted_batches: int = 0
     aborted_records: int = 0
@@ -150,7 +151,7 @@ class LeftOut(NamedTuple):
 
 
 class BatchBlock(NamedTuple):
-    """Batches in log order, maybe none; `next_offset` is behind them and what was left out."""
+    """Batches in log order, possibly none. `next_offset` is after them and the batches left out."""
 
     batches: Sequence[LogBatch]
     left_out: LeftOut
@@ -158,19 +159,19 @@ class BatchBlock(NamedTuple):
 
     @property
     def records_count(self) -> int:
-        """How many records count in all of them."""
+        """The number of valid records of all batches."""
         if isinstance(self.batches, TableBatches):
             return self.batches.records_count
         return sum(each.records_count for each in self.batches)
 
 
 class BatchReader(LogWalk[BatchBlock]):
-    """Gives the batches, many at a time."""
+    """A reader of batches, many at a time."""
 
     def __init__(
         self, partition: Partition, next_offset: int, *, is_hidden: IsHidden = None
     ) -> None:
-        """`is_hidden` tells which transactional data batches are not to be given."""
+        """Make a reader. `is_hidden` selects transactional data batches to leave out."""
         super().__init__(partition, next_offset, is_hidden=is_hidden)
         self._gathered: list[LogBatch] = []
         self._gathered_bytes = 0
@@ -178,7 +179,7 @@ class BatchReader(LogWalk[BatchBlock]):
         self._run: TableBatches | None = None
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         super().seek(offset)
         self._gathered, self._gathered_bytes, self._left_out = [], 0, LeftOut()
         self._run = None
@@ -212,7 +213,7 @@ class BatchReader(LogWalk[BatchBlock]):
     def _take_rows(
         self, table: HeaderTable, window: BulkWindow, segment: Segment
     ) -> Iterator[BatchBlock]:
-        """Gather batches of a window; what was walked of its buffer nobody looks at again."""
+        """Gather batches of a window. The walked part of its buffer is not used otherwise."""
         if not table.row_count:
             return
         first_pos = int(table.pos[0])
@@ -263,7 +264,7 @@ class BatchReader(LogWalk[BatchBlock]):
             is_odd = is_odd or header.delete_horizon_ms is not None
             yield from self._gather(batch, data, segment, is_odd=is_odd)
 
-    # --- what is given ---
+    # --- results ---
 
     def _gather(
         self, batch: ScannedBatch, data: memoryview, segment: Segment, *, is_odd: bool
@@ -298,20 +299,20 @@ def _rows(table: HeaderTable, is_wanted: NDArray[np.bool_]) -> HeaderTable:
     return HeaderTable._make(column[is_wanted] for column in table)
 
 
-# -- a consumer that is given batches: what a copy reads of its source
+# -- a consumer of batches: the source of a copy
 
 
 NEW_SESSION = "another --session begins a copy of its own, --from says where"
 
 
 class BatchConsumer(LogConsumer[BatchBlock]):
-    """Gives the batches of one partition, in passes over what is there.
+    """A consumer of the batches of one partition, in passes over the present log.
 
-    What was to be read and is gone is an error here: a copy would have a hole.
+    Missing offsets are an error here, because they would be a gap in the copy.
     """
 
     def __init__(self, path: str, options: ConsumeOptions, tell: Callable[[str], None]) -> None:
-        """As `LogConsumer`."""
+        """Make a consumer as `LogConsumer` does."""
         super().__init__(path, options, tell)
         self._path = path
         self._watch = LogWatch(self.partition)
@@ -337,16 +338,16 @@ class BatchConsumer(LogConsumer[BatchBlock]):
     # --- passes ---
 
     def blocks(self) -> Iterator[BatchBlock]:
-        """Give what is there by now, from where the last pass came to.
+        """Yield the present batches, from the end of the last pass on.
 
         Raises:
-            DamageError, RefusedError, AccessError: what follows cannot be had.
+            DamageError, RefusedError, AccessError: the next batches are not available.
         """
         assert self.reader is not None
         return self._pass(self.reader)
 
     def has_more(self) -> bool:
-        """Look, without waiting, whether the log has changed, and take that in."""
+        """Return whether the log has changed, and load the change. This does not wait."""
         reader = self.reader
         assert reader is not None
         if not self._watch.has_changed():
@@ -362,30 +363,30 @@ class BatchConsumer(LogConsumer[BatchBlock]):
         return True
 
     def finish(self) -> None:
-        """Meet the damage at the end of the log, if there is any. Raises DamageError."""
+        """Report the damage at the end of the log. Raises DamageError."""
         assert self.reader is not None
         self._look_behind(self.reader)
         self.reader.finish()
 
     def blocks_again(self, start_offset: int, end_offset: int) -> Iterator[Sequence[LogBatch]]:
-        """Give the batches of a range once more, at the same isolation level."""
+        """Yield the batches of a range again, at the same isolation level."""
         is_hidden = self._is_hidden if self._is_committed else None
         reader = BatchReader(self.partition, start_offset, is_hidden=is_hidden)
         return (block.batches for block in reader.read(end_offset))
 
-    # --- what must not have changed ---
+    # --- parts that must be unchanged ---
 
     def require_batch(self, last_offset: int, digest: int) -> None:
-        """Make sure that a batch that was copied is there as it was.
+        """Require that a batch that was copied is unchanged.
 
-        What was deleted at the start of the log meanwhile is passed over.
+        A batch that was deleted at the start of the log meanwhile is ignored.
 
         Args:
-            last_offset: its last one.
-            digest: as `records_digest` gave it.
+            last_offset: last offset of the batch.
+            digest: as from `records_digest`.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: the batch has changed.
         """
         log_end_offset = self.log_end_offset
         if log_end_offset <= last_offset:
@@ -422,13 +423,13 @@ class BatchConsumer(LogConsumer[BatchBlock]):
         )
 
     def require_from(self, offset: int) -> None:
-        """Make sure that what follows an offset was not deleted. Raises RefusedError."""
+        """Require that the batches from an offset on were not deleted. Raises RefusedError."""
         first_offset = self.partition.local_log_start_offset or 0
         if offset < first_offset:
             self._meet_deletion(offset, first_offset)
 
 
 def records_digest(header: BatchHeader, data: bytes | memoryview) -> int:
-    """Digest the records of a batch, as bytes, without what a leader or a producer stamps."""
+    """Return a digest of a batch's records, as bytes, without fields of a leader or a producer."""
     start = HEADER_BYTES if header.magic >= MAGIC_V2 else LOG_OVERHEAD_BYTES
     return crc32c(memoryview(data)[start:])

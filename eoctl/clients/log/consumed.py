@@ -20,12 +20,12 @@ MAX_ROWS = 8192
 
 
 class Records(NamedTuple):
-    """Records in the order of their offsets; the lists are of one length, which is not 0.
+    """Records in the order of their offsets. All lists have the same length, which is not 0.
 
     Attributes:
-        timestamp_type: of all of them; None in message format 0, which has no timestamps.
-        headers: of each record; None if no record has any.
-        next_offset: where to go on when all of them are consumed.
+        timestamp_type: of all records. None in message format 0, which has no timestamps.
+        headers: of each record. None if no record has any.
+        next_offset: the position after all of these records.
     """
 
     timestamp_type: str | None
@@ -38,21 +38,21 @@ class Records(NamedTuple):
 
     @property
     def row_count(self) -> int:
-        """Number of records (len() of a NamedTuple is its number of columns)."""
+        """The number of records (len() of a NamedTuple is its number of columns)."""
         return len(self.offsets)
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first one."""
+        """The offset of the first record."""
         return self.offsets[0]
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last one."""
+        """The offset of the last record."""
         return self.offsets[-1]
 
     def lists(self) -> Records:
-        """Return it as lists, which it is."""
+        """Return the records themselves, which are lists already."""
         return self
 
     def part(self, start: int, end: int) -> Records:
@@ -70,7 +70,7 @@ class Records(NamedTuple):
 
 
 def records_of_batch(header: BatchHeader, found: Sequence[LogRecord], next_offset: int) -> Records:
-    """Return records that were decoded one by one, at least one."""
+    """Return records that were decoded one by one, at least one record."""
     kind: str | None = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
     if header.magic < MAGIC_V2 - 1:
         kind = None
@@ -85,7 +85,7 @@ def records_of_batch(header: BatchHeader, found: Sequence[LogRecord], next_offse
     )
 
 
-# -- records that are decoded one by one: of old formats, and of batches that are odd or huge
+# -- records that are decoded one by one: old formats, and unusual or huge batches
 
 
 MAX_SINGLES_BYTES = 4 << 20
@@ -100,7 +100,7 @@ class SingleRecords:
         self._bytes = 0
 
     def is_full(self, header: BatchHeader) -> bool:
-        """Must they be taken before one of this batch can be added?"""
+        """Return whether `take` is required before a record of this batch can be added."""
         before = self._header
         if not self.records or before is None:
             return False
@@ -109,13 +109,13 @@ class SingleRecords:
         return is_other or len(self.records) >= MAX_ROWS or self._bytes >= MAX_SINGLES_BYTES
 
     def add(self, header: BatchHeader, record: LogRecord) -> None:
-        """Keep a record of a batch."""
+        """Add a record of a batch."""
         self._header = header
         self.records.append(record)
         self._bytes += len(record.key or b"") + len(record.value or b"")
 
     def take(self) -> Records:
-        """Return all of them; there is at least one."""
+        """Return all records, at least one."""
         records, self.records, self._bytes = self.records, [], 0
         assert self._header is not None
         return records_of_batch(self._header, records, records[-1].offset + 1)

@@ -1,4 +1,4 @@
-"""A consumer over a partition: from where to where, at which isolation level, on and on."""
+"""A consumer of a partition: its range, its isolation level, and following."""
 
 from __future__ import annotations
 
@@ -53,19 +53,18 @@ if TYPE_CHECKING:
     AnyRecords = Records | TableRecords
 
 
-# -- where consuming begins and ends, as it is said on the command line
+# -- start and end of consuming, as on the command line.
 #
-# --from   earliest | latest | OFFSET | -N | TIME   a plain integer is an offset, -N the last N
-#                                                    records; TIME is ISO 8601, or `time:` and what
-#                                                    `--now` takes, milliseconds too
-# --until  log-end | hw | lso | OFFSET           the end is excluded
+# 1. --from earliest | latest | OFFSET | -N | TIME. A plain integer is an offset, -N means the last
+#    N records. TIME is ISO 8601, or `time:` and a value of `--now`, in milliseconds, too.
+# 2. --until log-end | hw | lso | OFFSET. The end is excluded.
 
 
 TIME_PREFIX = "time:"
 
 
 class StartKind(StrEnum):
-    """What `--from` names."""
+    """A value of `--from`."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -75,7 +74,7 @@ class StartKind(StrEnum):
 
 
 class EndKind(StrEnum):
-    """What `--until` names."""
+    """A value of `--until`."""
 
     LOG_END = "log-end"
     HW = "hw"
@@ -84,21 +83,21 @@ class EndKind(StrEnum):
 
 
 class Start(NamedTuple):
-    """The first record: `number` is an offset, milliseconds since 1970, or how many are wanted."""
+    """The first record. `number` is an offset, milliseconds since 1970, or a number of records."""
 
     kind: StartKind = StartKind.EARLIEST
     number: int = 0
 
 
 class End(NamedTuple):
-    """The first record that is not consumed any more; `number` is an offset."""
+    """The first record that is not consumed. `number` is an offset."""
 
     kind: EndKind = EndKind.LOG_END
     number: int = MAX_OFFSET
 
 
 def parse_start(text: str) -> Start:
-    """Read `--from`. Raises UsageError."""
+    """Parse `--from`. Raises UsageError."""
     if text in (StartKind.EARLIEST, StartKind.LATEST):
         return Start(StartKind(text))
     if text.isdecimal() and text.isascii():
@@ -118,7 +117,7 @@ def parse_start(text: str) -> Start:
 
 
 def parse_end(text: str) -> End:
-    """Read `--until`. Raises UsageError."""
+    """Parse `--until`. Raises UsageError."""
     if text in (EndKind.LOG_END, EndKind.HW, EndKind.LSO):
         return End(EndKind(text))
     if text.isdecimal() and text.isascii():
@@ -127,20 +126,20 @@ def parse_end(text: str) -> End:
 
 
 def _offset(option: str, text: str) -> int:
-    # Longer ones are not converted: Python refuses thousands of digits.
+    # Longer numbers are not converted, because Python refuses thousands of digits.
     if len(text.lstrip("0")) > len(str(MAX_OFFSET)) or int(text) > MAX_OFFSET:
         raise UsageError(f"{option}: an offset has 63 bits")
     return int(text)
 
 
-# -- reads the records of a partition from an offset on, and again from where it came to
+# -- reads the records of a partition from an offset on, and again from the last position.
 #
-# That is what a consumer's fetches bring, with the damage that they would meet (`log_walk`).
-# Control batches give no records.
+# The result is the same as a consumer's fetches, with the damage that they would meet (`log_walk`).
+# Control batches have no records.
 
 
 class LogReader(LogWalk["AnyRecords"]):
-    """Gives the records, in pieces of one timestamp type each."""
+    """A reader of records, in pieces with one timestamp type each."""
 
     gives_proven = True
 
@@ -178,7 +177,7 @@ class LogReader(LogWalk["AnyRecords"]):
     def _read_single(
         self, batch: ScannedBatch, segment: Segment, end_offset: int
     ) -> Generator[AnyRecords, None, bool]:
-        """Read a batch of an old format, or one that needed a closer look."""
+        """Read a batch of an old format, or a batch that requires separate decoding."""
         header = batch.header
         is_v2 = header.magic >= MAGIC_V2
         if is_v2 and header.base_offset >= end_offset:
@@ -193,7 +192,7 @@ class LogReader(LogWalk["AnyRecords"]):
         return is_over
 
     def _decode(self, batch: ScannedBatch, segment: Segment, end_offset: int) -> Iterator[Records]:
-        """Collect the records of a batch that decodes to its end."""
+        """Yield the records of a batch that can be decoded to its end."""
         header = batch.header
         try:
             records = decoded_records(batch, segment, self._floor_offset)
@@ -224,21 +223,21 @@ class LogReader(LogWalk["AnyRecords"]):
             yield self._singles.take()
 
 
-# -- a consumer over a partition directory: from where to where, at which isolation level, on and
-#    on
+# -- a consumer of a partition directory: its range, its isolation level, and following
 #
-# `LogConsumer` is what consumers have in common, `Consumer` the one that is given records. A
-# read_committed consumer ends before the last stable offset, and is not given what was aborted
-# (`recovery.transactions.view`). Bounds, as far as checkpoints know them, are those of a client:
-# nothing below the log start, and with `--until hw` nothing from the high watermark on.
+# `LogConsumer` is the base of all consumers, `Consumer` returns records. A read_committed consumer
+# stops before the last stable offset, and does not get aborted records
+# (`recovery.transactions.view`). The bounds are a client's bounds, as far as checkpoints know them.
+# Nothing below the log start offset is read, and with `--until hw` nothing from the high watermark
+# on.
 
 
 RELISTS_MAX = 5
-TAIL_GRACE_S = 2.0  # an append under way is over by then
+TAIL_GRACE_S = 2.0  # longer than an append in progress takes
 
 
 class ConsumeOptions(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     start: Start = Start()
     end: End = End()
@@ -251,7 +250,10 @@ class ConsumeOptions(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """What was given so far. `next_offset` is where another consumer would go on."""
+    """The records so far.
+
+    `next_offset` is the position at which another consumer would continue.
+    """
 
     records: int = 0
     first_offset: int | None = None
@@ -260,21 +262,21 @@ class Consumed(NamedTuple):
 
 
 class LogConsumer(ABC, Generic[Given]):
-    """Gives what a partition has, once.
+    """A consumer that reads a partition once.
 
     Attributes:
         partition: as it is listed now.
-        view: its transactions; None if nothing depends on them.
+        view: its transactions, None if nothing depends on them.
         consumed: so far.
-        around: what keeps its log start and high watermark from being known.
+        around: problems that hide its log start offset and high watermark.
         reader: None before `start`.
     """
 
     def __init__(self, path: str, options: ConsumeOptions, tell: Callable[[str], None]) -> None:
-        """Find the partition. `tell` takes sentences for people.
+        """Find the partition. `tell` takes messages for people.
 
         Raises:
-            UsageError: the path leads to no partition, or to several; no high watermark is known.
+            UsageError: the path is not a single partition, or its high watermark is unknown.
             AccessError: it cannot be read.
         """
         self._path = path
@@ -289,7 +291,7 @@ class LogConsumer(ABC, Generic[Given]):
                 f"{path}: its high watermark is unknown: no checkpoint around it names it",
                 next_step="--until log-end, or an offset",
             )
-        self._start_at = 0  # the first offset that was asked for
+        self._start_at = 0  # the first requested offset
         start = options.start
         if start.kind is StartKind.OFFSET and self._hides(start.number):
             self.partition.ignores_log_start = True
@@ -300,11 +302,11 @@ class LogConsumer(ABC, Generic[Given]):
         self.consumed = Consumed()
         self.reader: LogWalk[Given] | None = None
         self._told_unknown: set[UnknownTransaction] = set()
-        self.told_gaps: set[Missing] = set()  # while the log was followed
-        self._judged_gaps: tuple[object, int] | None = None  # those of the walk, and the segments
+        self.told_gaps: set[Missing] = set()  # reported while the log was followed
+        self._judged_gaps: tuple[object, int] | None = None  # gaps of the walk, and segments
 
     def _hides(self, offset: int) -> bool:
-        """Whether an offset is on disk and below a log start that cannot be right (OFS-1)."""
+        """Return whether an offset on disk is below a wrong log start offset (OFS-1)."""
         log_start_offset = self.partition.log_start_offset
         if log_start_offset is None or offset >= log_start_offset:
             return False
@@ -314,9 +316,10 @@ class LogConsumer(ABC, Generic[Given]):
         return bool(hidden)
 
     def not_given(self) -> list[Missing]:
-        """Tell what of the offsets that were asked for is not given, although it was acknowledged.
+        """Return the requested offsets that were acknowledged but are not returned.
 
-        What damage has cost is told while reading; this is what no file has, or a log start hides.
+        Damage is reported while reading. The result has offsets that no file has, or that a log
+        start offset hides.
         """
         end = self._options.end
         to_offset = end.number if end.kind is EndKind.OFFSET else None
@@ -338,9 +341,9 @@ class LogConsumer(ABC, Generic[Given]):
         return [each for each in cut if each is not None]
 
     def _tell_gaps(self) -> None:
-        """Name the gaps between the batches so far: a follower may never see the end of the log.
+        """Report the gaps between batches so far, as a follower may never see the end of the log.
 
-        Nothing is looked up again until the walk meets another gap, or the log rolls.
+        The check is repeated only if the walk has met another gap, or the log has rolled.
         """
         assert self.reader is not None
         judged = self.reader.ledger.span.gaps, len(self.partition.segments)
@@ -353,7 +356,7 @@ class LogConsumer(ABC, Generic[Given]):
                 self._tell(f"{self.partition.path}: {each}")
 
     def status(self, not_given: Sequence[Missing]) -> int:
-        """Exit status of what was read; `not_given` as the method of that name says."""
+        """Return the exit status of the reads so far. `not_given` is the result of that method."""
         reader = self.reader
         is_skipped = reader is not None and reader.skipped
         withheld = self._told_unknown
@@ -363,7 +366,7 @@ class LogConsumer(ABC, Generic[Given]):
         return EXIT_FINDINGS if is_wrong else EXIT_OK
 
     def told(self, not_given: Sequence[Missing]) -> Iterator[str]:
-        """Give the words for what `status` stands for, and what else there is to be known."""
+        """Yield the messages for `status`, and other notes."""
         partition = self.partition
         yield from map(str, (*self.around, *partition.problems, *partition.notes))
         for each in [] if self.reader is None else self.reader.noted:
@@ -388,7 +391,7 @@ class LogConsumer(ABC, Generic[Given]):
 
     @property
     def log_end_offset(self) -> int:
-        """One above the last good batch."""
+        """The offset after the last good batch."""
         if self.view is not None:
             return self.view.log_end_offset
         end = self.partition.log_end()
@@ -396,7 +399,7 @@ class LogConsumer(ABC, Generic[Given]):
 
     @property
     def end_offset(self) -> int:
-        """What is below it may be consumed by now; MAX_OFFSET: to the end of the log."""
+        """The end of the offsets that may be consumed now. MAX_OFFSET: the end of the log."""
         kind, number = self._options.end
         if kind is EndKind.HW:
             number = self._high_watermark or 0
@@ -405,10 +408,10 @@ class LogConsumer(ABC, Generic[Given]):
         return number
 
     def start(self, offset: int | None = None) -> int:
-        """Begin at `offset`, or where the options say; returns where that is.
+        """Begin at `offset`, or at the start in the options. Return the first offset.
 
         Raises:
-            UsageError: there is no such offset yet.
+            UsageError: the log ends below the offset.
             AccessError: a segment cannot be read.
         """
         offset = self._start_offset() if offset is None else offset
@@ -420,7 +423,7 @@ class LogConsumer(ABC, Generic[Given]):
         return offset
 
     def _tell_unknown(self) -> None:
-        """Name the transactions whose outcome is unknown, each once: they are withheld."""
+        """Report each transaction of unknown outcome once, because its records are withheld."""
         end = self._options.end
         for each in () if self.view is None else self.view.unknown:
             is_behind = end.kind is EndKind.OFFSET and each.first_offset >= end.number
@@ -430,7 +433,7 @@ class LogConsumer(ABC, Generic[Given]):
             self._tell(f"{self.partition.path}: {each}. read_committed withholds these records")
 
     def _tell_remote(self, offset: int) -> None:
-        """Say what a client of a broker would be given beside what is in the directory."""
+        """Report remote segments that a broker's client would also read."""
         remote, log_dir = self.partition.remote_range, self.partition.log_dir
         kind, number = self._options.start
         wanted = number if kind is StartKind.OFFSET else offset
@@ -444,7 +447,7 @@ class LogConsumer(ABC, Generic[Given]):
 
     @abstractmethod
     def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogWalk[Given]:
-        """Make what reads from an offset on."""
+        """Return a reader from an offset on."""
 
     def _start_offset(self) -> int:
         log_start_offset = self.partition.local_log_start_offset or 0
@@ -475,7 +478,7 @@ class LogConsumer(ABC, Generic[Given]):
         return max(number, log_start_offset)
 
     def _offset_of_last(self, count: int, log_start_offset: int, end_offset: int) -> int:
-        """Return the offset of the last but `count` records before an end.
+        """Return the offset of the record that is `count` records before an end.
 
         Raises:
             UsageError: this consumer cannot count records.
@@ -490,10 +493,10 @@ class LogConsumer(ABC, Generic[Given]):
     # --- records ---
 
     def records(self) -> Iterator[Given | None]:
-        """Give all records; None when all that is there was given, before waiting for more.
+        """Yield all records, and None after all present records, before waiting for more.
 
         Raises:
-            DamageError: unless it is to be skipped.
+            DamageError: there is damage, and it is not skipped.
             AccessError: a segment cannot be read.
         """
         reader = self.reader
@@ -517,7 +520,7 @@ class LogConsumer(ABC, Generic[Given]):
             self._wait(watch, reader)
 
     def _pass(self, reader: LogWalk[Given]) -> Iterator[Given]:
-        """Read once to the end that there is now; segments may vanish meanwhile."""
+        """Read once to the present end. Segments may be deleted meanwhile."""
         for attempt in range(RELISTS_MAX):
             try:
                 for records in reader.read(self.end_offset):
@@ -525,7 +528,7 @@ class LogConsumer(ABC, Generic[Given]):
                     if self._is_full():
                         return
             except DamageError as exc:
-                # What was cut and written anew while nobody looked is damage at the old place.
+                # A log truncated and written again meanwhile looks like damage at the old position.
                 is_at_place = reader.is_place_of(exc.damage)
                 if attempt or not (self._options.follow and is_at_place):
                     raise
@@ -544,26 +547,26 @@ class LogConsumer(ABC, Generic[Given]):
             return
 
     def _is_full(self) -> bool:
-        """Was all given that is wanted?"""
+        """Return whether the maximum number of messages is reached."""
         return False
 
     @abstractmethod
     def _count(self, given: Given) -> Given:
-        """Count what is given, and return what of it is wanted."""
+        """Count the records, and return the wanted part of them."""
 
     def _look_behind(self, reader: LogWalk[Given]) -> None:
-        """Meet the damage at the end of a log that is read to its last stable offset."""
+        """Report damage at the end of a log that was read to its last stable offset."""
         view, next_offset = self.view, reader.next_offset
         is_to_end = self._options.end.kind in (EndKind.LOG_END, EndKind.LSO)
         if view is not None and is_to_end and view.last_stable_offset == view.log_end_offset:
-            for _ in reader.read():  # appended since
+            for _ in reader.read():  # appended meanwhile
                 break
             reader.next_offset = next_offset
 
     # --- following ---
 
     def _wait(self, watch: LogWatch, reader: LogWalk[Given]) -> None:
-        """Wait for the log to change, and take that in."""
+        """Wait for the log to change, and load the change."""
         tail_since_s = time.monotonic()
         while not watch.wait():
             if reader.tail and time.monotonic() - tail_since_s > TAIL_GRACE_S:
@@ -571,7 +574,7 @@ class LogConsumer(ABC, Generic[Given]):
         self._take_in(watch, reader)
 
     def _take_in(self, watch: LogWatch, reader: LogWalk[Given]) -> None:
-        """List the partition again, which has changed."""
+        """List the changed partition again."""
         if self._options.end.kind is EndKind.HW:
             self._high_watermark = Partition.of(select_partition(self._path)).high_watermark
             if self.view is not None:
@@ -585,7 +588,7 @@ class LogConsumer(ABC, Generic[Given]):
         self._tell_unknown()
 
     def _find_again(self, reader: LogWalk[Given]) -> None:
-        """Go on where the log allows: it was truncated, maybe written anew, or lost its start."""
+        """Continue at a valid offset. The log was truncated, written again, or lost its start."""
         offset = reader.next_offset
         first_offset = self.partition.local_log_start_offset or 0
         end = self.partition.log_end()
@@ -604,19 +607,19 @@ class LogConsumer(ABC, Generic[Given]):
             self.view = self._new_view()
 
     def _meet_truncation(self, offset: int, end_offset: int) -> None:
-        """The log ends below `offset` now, where reading was to go on."""
+        """Report that the log was truncated below the position `offset`."""
         self._tell(
             f"the log was truncated to offset {end_offset}: going on from there; offsets up to"
             f" {offset - 1} were consumed already and may come again with other records"
         )
 
     def _meet_deletion(self, offset: int, first_offset: int) -> None:
-        """The log starts above `offset` now, where reading was to go on."""
+        """Report that the log now starts above the position `offset`."""
         self._tell(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
 
 
 class Consumer(LogConsumer["AnyRecords"]):
-    """Gives the records of one partition, once."""
+    """A consumer of the records of one partition, once."""
 
     def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogReader:
         return LogReader(
@@ -628,7 +631,10 @@ class Consumer(LogConsumer["AnyRecords"]):
         )
 
     def _offset_of_last(self, count: int, log_start_offset: int, end_offset: int) -> int:
-        """Look further back until there are enough: markers and aborted records are not counted."""
+        """Search backwards until there are enough records.
+
+        Markers and aborted records do not count.
+        """
         width = count
         while True:
             first = max(end_offset - width, log_start_offset)
@@ -651,7 +657,7 @@ class Consumer(LogConsumer["AnyRecords"]):
         return limit is not None and self.consumed.records >= limit
 
     def _count(self, given: AnyRecords) -> AnyRecords:
-        """Count records, cut to what is wanted."""
+        """Count records, and return the wanted part of them."""
         before = self.consumed
         if self._options.max_messages is not None:
             given = given.part(0, self._options.max_messages - before.records)
@@ -666,7 +672,7 @@ class Consumer(LogConsumer["AnyRecords"]):
 
 
 def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
-    """Return a saved offset if the log goes on there.
+    """Return a saved offset if it is in the log.
 
     Raises:
         RefusedError: it is outside of the log.
@@ -683,23 +689,23 @@ def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
 
 
 class MergedConsumers:
-    """Gives the records of several partitions, by their timestamps.
+    """A consumer of several partitions that merges records by their timestamps.
 
-    A partition keeps its order. Of the records that come next in each partition, the oldest is
-    given first, and of equally old ones that of the lower partition.
+    A partition keeps its order. Of the next record of each partition, the oldest comes first, and
+    among equally old records the record of the lower partition.
 
     Attributes:
-        records_count: given so far.
+        records_count: returned so far.
     """
 
     def __init__(self, consumers: Sequence[Consumer], max_messages: int | None) -> None:
-        """`max_messages`: of all partitions together; the consumers themselves have no limit."""
+        """Make a merge. `max_messages` counts all partitions. The consumers have no limit."""
         self._consumers = consumers
         self._limit = max_messages
         self.records_count = 0
 
     def records(self) -> Iterator[tuple[Consumer, Records]]:
-        """Give all records, each run of one partition with its consumer.
+        """Yield all records, each run of one partition with its consumer.
 
         Raises:
             DamageError, AccessError: as `Consumer.records`.
@@ -708,7 +714,7 @@ class MergedConsumers:
             return
         streams = [iter(each.records()) for each in self._consumers]
         waiting = [self._next_of(each) for each in streams]
-        places = [0] * len(waiting)  # the first row of each that was not given
+        places = [0] * len(waiting)  # the first row of each that was not returned
         heap = [(each.timestamps_ms[0], n) for n, each in enumerate(waiting) if each is not None]
         heapify(heap)
         while heap:
@@ -740,7 +746,7 @@ class MergedConsumers:
     def _end_of_run(
         records: Records, start: int, other: tuple[int, int] | None, number: int
     ) -> int:
-        """Return the first row behind `start` that comes after a record of another partition."""
+        """Return the first row after `start` that comes after a record of another partition."""
         if other is None:
             return records.row_count
         for row in range(start + 1, records.row_count):

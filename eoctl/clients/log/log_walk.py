@@ -1,17 +1,15 @@
-"""Walks the batches of a partition from an offset on, and again from where it came to.
+"""A walk over the batches of a partition from an offset on, and again from the last position.
 
-The damage on the way is what a consumer's fetches would meet. What is given of the batches is
-the affair of the classes that build on this: records (`log_reader`), or batches
-(`batch_reader`).
+It meets the damage that a consumer's fetches would meet. Subclasses decide what they return of the
+batches: records (`consumer`), or batches (`batch_reader`).
 
-`Partition` says where a walk begins, which segment follows, and what a scan must know: the same
-for this one and for its own `read`, which gives every batch, damaged or not, and judges none.
+`Partition` decides where a walk begins, which segment is next, and the bounds of a scan. They are
+the same as for its own `read`, which returns every batch, damaged or not, without a verdict.
 
-Batches are found by the index where its entry leads to a good batch, and walked from there;
-most come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset
-that cannot be right, content that does not decode) nothing is given: either the walk ends there
-with a DamageError, or it is passed over and noted. Damage in front of the first record that is
-wanted is none of a consumer's business.
+The index finds the first batch if its entry leads to a good batch. The walk continues from there,
+mostly many batches at a time. A damaged batch (a wrong checksum, an impossible offset, records that
+cannot be decoded) is never returned. Either the walk ends there with a DamageError, or it skips and
+notes the batch. Damage before the first wanted record is ignored.
 """
 
 from __future__ import annotations
@@ -51,34 +49,34 @@ if TYPE_CHECKING:
     Place = tuple[int, int]  # base offset of a segment, position in it
 
 
-# -- waits until a partition directory has changed, and tells whether a place in it is still there
+# -- waits until a partition directory has changed, and checks whether a place in it still exists
 
 
 POLL_S = 0.1
 
 
 class LogWatch:
-    """Watches the active segment, the directory, and the checkpoint of the high watermark."""
+    """A watch on the active segment, the directory, and the checkpoint of the high watermark."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        # Nothing is known of what came between the listing and now: the first wait is over at once.
+        # The log may have changed since the listing, so the first wait ends at once.
         self._seen: tuple[object, ...] = ()
 
     def wait(self) -> bool:
-        """Sleep a moment; True if something has changed since `refresh`."""
+        """Sleep a moment. Return whether something has changed since `refresh`."""
         time.sleep(POLL_S)
         return self.has_changed()
 
     def has_changed(self) -> bool:
-        """True if something has changed since `refresh`."""
+        """Return whether something has changed since `refresh`."""
         return self._look() != self._seen
 
     def refresh(self, places: Iterable[Place]) -> bool:
-        """List the partition again; False if one of the places is not there any more.
+        """List the partition again. Return whether all places still exist.
 
         Raises:
-            AccessError: the directory is gone.
+            AccessError: the directory was removed.
         """
         partition = self._partition
         self._seen = self._look()
@@ -86,7 +84,7 @@ class LogWatch:
             error = FileNotFoundError(ENOENT, "the directory is gone while it was followed")
             raise AccessError(error, partition.path)
         partition.refresh()
-        partition.notes.clear()  # that segments roll is no news
+        partition.notes.clear()  # rolled segments are normal here
         sizes = {each.base_offset: each.log.file_bytes for each in partition.segments}
         return all(sizes.get(base_offset, -1) >= pos for base_offset, pos in places)
 
@@ -109,7 +107,10 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 
 def unreadable(path: str, end_pos: int, reason: str) -> ReadFinding:
-    """Tell of a segment that cannot be opened or listed; its offsets follow from its neighbours."""
+    """Return a finding for a segment that cannot be opened or listed.
+
+    Its offsets follow from its neighbours.
+    """
     return ReadFinding(
         path=path,
         start_pos=0,
@@ -121,12 +122,12 @@ def unreadable(path: str, end_pos: int, reason: str) -> ReadFinding:
 
 
 class DamageError(EoctlError):
-    """Reading ended at damage; all records before it were given."""
+    """Reading ended at damage. All records before it were returned."""
 
     def __init__(self, damage: ReadFinding) -> None:
         look = f"eoctl dump-segment --offsets {damage.base_offset}.. {pasted(damage.path)}"
         repair = f"eoctl repair {pasted(Path(damage.path).parent)} --strategy salvage"
-        # Who consumes, copies and transforms is told the same.
+        # The message is the same for consumers, copies and transformations.
         super().__init__(
             damage.with_offsets,
             next_step=f"{look}   # {repair}: what can be kept; consume --skip-corrupt goes on",
@@ -138,16 +139,16 @@ class DamageError(EoctlError):
 
 
 class NewVerdicts:
-    """The damage that a scan has met since it was last asked.
+    """The damage that a scan has met since the last `take`.
 
     Attributes:
-        positions: where all of it begins.
-        given: by position, batches that are damaged where no checksum looks, and proven.
-        ends: bytes behind the last batch that the end of the log should not have.
+        positions: the start of each damage.
+        given: by position, returned batches with damage that is outside of the checksum and proven.
+        ends: bytes after the last batch that the end of the log should not have.
     """
 
     def __init__(self, scan: Scan, path: str, stopped: StoppedState, *, gives_proven: bool) -> None:
-        """`gives_proven`: what is proven all the same is no loss."""
+        """Watch a scan. With `gives_proven`, batches with proven content are not damage."""
         self._gives_proven = gives_proven
         self.positions: set[int] = set()
         self.given: dict[int, ReadFinding] = {}
@@ -158,13 +159,13 @@ class NewVerdicts:
         self._seen_count = 0
 
     def take(self) -> list[ReadFinding]:
-        """Return it, by position."""
+        """Return the new damage, by position."""
         verdicts = self._scan.verdicts[self._seen_count :]
         self._seen_count += len(verdicts)
         found = []
         for each in verdicts:
             damage = ReadFinding.of_verdict(self._path, each)
-            if each.kind in END_KINDS:  # it is where the log ends
+            if each.kind in END_KINDS:  # the end of the log
                 if is_wrong_end(each.kind, self._stopped):
                     self.ends.append(damage)
             elif self._gives_proven and not each.is_lost:
@@ -178,8 +179,8 @@ class NewVerdicts:
 # -- log walk
 
 
-TO_BE_FOUND = -1  # once the segment is open
-BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
+TO_BE_FOUND = -1  # found once the segment is open
+BULK_MIN_BYTES = 1 << 20  # below this size, importing numpy takes longer than reading
 
 Given = TypeVar("Given")
 
@@ -188,9 +189,9 @@ class PassedBatch(NamedTuple):
     """The last good batch that was passed.
 
     Attributes:
-        segment_offset: base offset of its segment; -1: there is none.
-        pos: where it begins in that.
-        base_offset: of itself.
+        segment_offset: base offset of its segment, -1 without a batch.
+        pos: position in the segment.
+        base_offset: of the batch.
     """
 
     segment_offset: int
@@ -199,11 +200,11 @@ class PassedBatch(NamedTuple):
 
 
 NONE_BEFORE = PassedBatch(-1, 0, 0)
-REMEMBERED_COUNT = 1 << 14  # batches of a log that is followed
+REMEMBERED_COUNT = 1 << 14  # batches of a followed log
 
 
 class RememberedBatch(NamedTuple):
-    """A good batch that was passed, as it is told from another one at its place."""
+    """A good batch that was passed, with fields that identify it at its place."""
 
     base_offset: int
     last_offset: int
@@ -213,11 +214,11 @@ class RememberedBatch(NamedTuple):
 
 
 class WalkOptions(TypedDict, total=False):
-    """How a log is walked.
+    """Options of a walk.
 
-    `skip_corrupt`: go on behind damage, which ends the walk else. `is_hidden`: which transactional
-    data batches are not to be given; None: all are given. `max_batch_bytes`: most that a batch may
-    decompress to.
+    `skip_corrupt`: continue after damage, instead of ending the walk. `is_hidden`: selects
+    transactional data batches to leave out, None for none. `max_batch_bytes`: maximum decompressed
+    size of a batch.
     """
 
     skip_corrupt: bool
@@ -226,19 +227,19 @@ class WalkOptions(TypedDict, total=False):
 
 
 class LogWalk(ABC, Generic[Given]):
-    """Reads on from `next_offset` with every call of `read`.
+    """A walk that continues at `next_offset` with every `read`.
 
     Attributes:
-        next_offset: of the next record; above all batches that were passed.
-        skipped: what was passed over.
-        noted: batches that were given though something of them that no checksum covers is wrong.
-        wrong_end: bytes behind the last batch of a log that was closed: no record is missed.
-        tail: damage at the end of the log that no good batch follows: an append under way looks
-            like that, too. The next `read` looks at it again; `finish` takes it for what it is.
+        next_offset: of the next record, above all batches that were passed.
+        skipped: damage that was skipped.
+        noted: batches that were returned although a part outside of the checksum is wrong.
+        wrong_end: bytes after the last batch of a log that was closed. No record is missing.
+        tail: damage at the end of the log, without a good batch after it. It may be an append in
+            progress. The next `read` checks it again, and `finish` counts it as damage.
         ledger: the offsets of the batches that were passed, and the gaps between them.
     """
 
-    gives_proven = False  # records are the same whatever the frame says; bytes of batches are not
+    gives_proven = False  # records do not depend on the frame, bytes of batches do
 
     def __init__(
         self, partition: Partition, next_offset: int, **options: Unpack[WalkOptions]
@@ -254,18 +255,18 @@ class LogWalk(ABC, Generic[Given]):
         self._skip_corrupt = options.get("skip_corrupt", False)
         self._is_hidden = options.get("is_hidden")
         self._max_batch_bytes = options.get("max_batch_bytes", DEFAULT_MAX_BATCH_BYTES)
-        self._base_offset = -1  # of the segment to go on in; -1: to be found
-        self._pos = 0  # in it, or TO_BE_FOUND
+        self._base_offset = -1  # of the current segment, -1: not found yet
+        self._pos = 0  # in the segment, or TO_BE_FOUND
         self._before = NONE_BEFORE
-        self._floor_offset = 0  # behind the batch that lies before the one that is read
-        self._is_before_first = True  # no batch from `next_offset` on was met yet
+        self._floor_offset = 0  # offset after the previous batch
+        self._is_before_first = True  # no batch from `next_offset` on so far
         # Offsets of bad batches, by position, and whether their checksums are right.
         self._stated: dict[int, tuple[tuple[int, int], bool]] = {}
-        self._waiting: list[ReadFinding] = []  # for the next good batch: it tells what is missing
+        self._waiting: list[ReadFinding] = []  # until the next good batch is known
         self._remembered: deque[RememberedBatch] | None = None
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset."""
+        """Continue at another offset."""
         self.next_offset = offset
         self.ledger.seek(offset)
         self._base_offset, self._pos = -1, 0
@@ -276,11 +277,11 @@ class LogWalk(ABC, Generic[Given]):
             self._remembered.pop()
 
     def remember(self) -> None:
-        """Remember what is passed from now on: the log may be truncated and written anew."""
+        """Remember the batches from now on, because the log may be truncated and written again."""
         self._remembered = deque(maxlen=REMEMBERED_COUNT)
 
     def is_last_as_passed(self) -> bool:
-        """Return whether the last batch that was passed in the active segment is still there."""
+        """Return whether the last batch that was passed in the active segment is unchanged."""
         segments, before = self._partition.segments, self._before
         if not (
             self._remembered and segments and segments[-1].base_offset == before.segment_offset
@@ -292,9 +293,10 @@ class LogWalk(ABC, Generic[Given]):
         return found is not None and _remembered(found) == self._remembered[-1]
 
     def first_other_offset(self) -> int | None:
-        """Return where the log has another batch than the one that was passed; None: nowhere.
+        """Return the first offset at which a batch differs from the batch that was passed there.
 
-        A cleaner writes batches of older segments anew, and keeps their offsets and epochs.
+        None: all batches are unchanged. A cleaner rewrites batches of older segments, and keeps
+        their offsets and epochs.
         """
         if not self._remembered:
             return None
@@ -312,20 +314,23 @@ class LogWalk(ABC, Generic[Given]):
         return None
 
     def is_place_of(self, damage: ReadFinding) -> bool:
-        """Whether damage is where the last `read` began: what was there may be another log now."""
+        """Return whether damage is at the start of the last `read`.
+
+        The log there may have been written again.
+        """
         return damage.start_pos in {self._pos, self._before.pos}
 
     @property
     def place(self) -> tuple[int, int]:
-        """Base offset of the segment where the next `read` goes on, and the position in it."""
+        """The position of the next `read`: base offset of the segment, and position in it."""
         return self._base_offset, max(self._pos, 0)
 
     def read(self, end_offset: int = MAX_OFFSET) -> Generator[Given]:
-        """Give what there is below `end_offset`, as the partition is listed now.
+        """Yield the present batches below `end_offset`, as the partition is listed now.
 
         Raises:
-            DamageError: unless it is to be skipped.
-            AccessError: a segment has gone since the listing (ENOENT).
+            DamageError: there is damage, and it is not skipped.
+            AccessError: a segment was removed after the listing (ENOENT).
         """
         self.tail = []
         files = self._locate()
@@ -345,7 +350,7 @@ class LogWalk(ABC, Generic[Given]):
             self.tail, self._waiting = self._waiting, []
 
     def finish(self) -> None:
-        """Say that nothing follows the tail. Raises DamageError unless it is to be skipped."""
+        """Count the tail as damage. Raises DamageError unless damage is skipped."""
         self._waiting, self.tail = self.tail, []
         if self._waiting:
             self._pos = self._waiting[-1].end_pos
@@ -354,7 +359,7 @@ class LogWalk(ABC, Generic[Given]):
     # --- segments ---
 
     def _locate(self) -> SegmentFiles | None:
-        """Find the segment to go on in."""
+        """Find the segment to continue in."""
         base_offset = self._base_offset
         if base_offset >= 0:
             segments = self._partition.segments
@@ -365,7 +370,7 @@ class LogWalk(ABC, Generic[Given]):
         return files
 
     def _miss_unlisted(self, base_offset: int, end_offset: int) -> None:
-        """Meet the segments between two that are there and cannot even be asked for their size."""
+        """Report the segments in a range of offsets whose size cannot be read."""
         found = {}
         for problem in self._partition.files.problems:
             name = classify(Path(problem.path).name)
@@ -376,8 +381,8 @@ class LogWalk(ABC, Generic[Given]):
                 self._waiting.append(unreadable(problem.path, 0, problem.reason))
 
     def _read_segment(self, files: SegmentFiles, end_offset: int) -> Generator[Given, None, bool]:
-        """Read one segment from `_pos` on; returns True if `end_offset` is reached."""
-        if files.base_offset != self._base_offset:  # the one to go on in is gone
+        """Read one segment from `_pos` on. Return True at `end_offset`."""
+        if files.base_offset != self._base_offset:  # the current segment was removed
             self._base_offset, self._pos = files.base_offset, 0
         try:
             segment = open_segment(files.log.path)
@@ -391,7 +396,7 @@ class LogWalk(ABC, Generic[Given]):
         with segment:
             if self._pos == TO_BE_FOUND:
                 self._pos = self._partition.start_in(files, segment, self.next_offset)
-            known_pos = self._pos  # damage that ends there was met
+            known_pos = self._pos  # damage that ends there is known
             scan, parts = self._scan(segment, files)
             stopped, is_giving = self._partition.stopped, self.gives_proven
             verdicts = NewVerdicts(scan, files.log.path, stopped, gives_proven=is_giving)
@@ -420,7 +425,7 @@ class LogWalk(ABC, Generic[Given]):
                         self.ledger.take(part.table)
                         is_over = yield from self._read_window(part, segment, end_offset)
                         self._floor_offset = int(part.table.last_offset[-1]) + 1
-                finally:  # whoever reads may leave in the middle of it
+                finally:  # the caller may stop in the middle
                     self._keep_before(part, files)
                 if is_over:
                     yield from self._flush()
@@ -437,7 +442,7 @@ class LogWalk(ABC, Generic[Given]):
         bounds, start_pos, before = self._partition.bounds(files), self._pos, self._before
         is_behind = before.segment_offset == files.base_offset and before.pos < start_pos
         if is_behind:
-            start_pos = before.pos  # a wrong offset is known by the good one before it
+            start_pos = before.pos  # the good batch before it reveals a wrong offset
         if segment.file_bytes - start_pos < BULK_MIN_BYTES:
             scan = segment.scan(start_pos=start_pos, **bounds)
             parts: Iterator[BulkWindow | ScannedBatch] = iter(scan)
@@ -451,11 +456,11 @@ class LogWalk(ABC, Generic[Given]):
         return scan, parts
 
     def _meet(self, verdicts: NewVerdicts, known_pos: int) -> None:
-        """Take new damage in, but for what lies before the place where the walk has gone on."""
+        """Add new damage, except damage before the position of the walk."""
         self._waiting += [each for each in verdicts.take() if each.end_pos > known_pos]
 
     def _keep_before(self, part: BulkWindow | ScannedBatch, files: SegmentFiles) -> None:
-        """Keep the last batch that was passed: the next read begins with it once more."""
+        """Keep the last batch that was passed, because the next read begins with it again."""
         if isinstance(part, ScannedBatch):
             if part.pos + part.header.batch_bytes <= self._pos:
                 self._before = PassedBatch(files.base_offset, part.pos, part.header.base_offset)
@@ -480,7 +485,7 @@ class LogWalk(ABC, Generic[Given]):
                 self._remember(map(RememberedBatch._make, found))
 
     def _remember(self, batches: Iterable[RememberedBatch]) -> None:
-        """Add batches, but for those that a read begins with once more."""
+        """Add batches, except batches that a read begins with again."""
         remembered = self._remembered
         if remembered is None:
             return
@@ -492,17 +497,17 @@ class LogWalk(ABC, Generic[Given]):
     def _read_window(
         self, window: BulkWindow, segment: Segment, end_offset: int
     ) -> Generator[Given, None, bool]:
-        """Read healthy batches, many at a time; returns True if `end_offset` is reached."""
+        """Read healthy batches, many at a time. Return True at `end_offset`."""
 
     @abstractmethod
     def _read_single(
         self, batch: ScannedBatch, segment: Segment, end_offset: int
     ) -> Generator[Given, None, bool]:
-        """Read a batch of an old format, or one that needed a closer look; as `_read_window`."""
+        """Read a batch of an old format, or with unusual content. Return True at `end_offset`."""
 
     @abstractmethod
     def _flush(self) -> Iterator[Given]:
-        """Give what was gathered."""
+        """Yield the gathered batches."""
 
     def _is_visible(self, batch: ScannedBatch) -> bool:
         if self._is_hidden is None or not batch.header.is_transactional:
@@ -511,7 +516,7 @@ class LogWalk(ABC, Generic[Given]):
 
         return is_visible(batch, self._is_hidden)
 
-    # --- what was passed ---
+    # --- passed batches ---
 
     def _passed(self, next_offset: int) -> None:
         if next_offset > self.next_offset:
@@ -519,11 +524,11 @@ class LogWalk(ABC, Generic[Given]):
             self._is_before_first = False
 
     def _resolve(self, base_offset: int | None) -> None:
-        """A good batch follows the damage that was met, or (None) none does."""
+        """Report the pending damage, with the offset of the next good batch, or None at the end."""
         waiting, self._waiting = self._waiting, []
         if (
             self._is_before_first
-            and self._base_offset < self.next_offset  # else the segment has nothing below it
+            and self._base_offset < self.next_offset  # otherwise the segment has no lower offset
             and base_offset is not None
             and base_offset <= self.next_offset
         ):

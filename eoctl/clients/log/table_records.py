@@ -1,4 +1,4 @@
-"""Consumed records as columns of a decoded table, many at a time: the bulk twin of `consumed`."""
+"""Consumed records as columns of a decoded table, many at a time: a bulk variant of `consumed`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ if TYPE_CHECKING:
     IsHidden = Callable[[HeaderTable], NDArray[np.bool_]] | None
 
 
-# -- strings inside of a buffer as JSON has them: which may be copied, and where the escaped ones
-#    are
+# -- strings in a buffer as JSON: which strings can be copied, and where the escaped strings are
 #
-# The whole buffer is escaped at once, what lies between the strings too: each quote and backslash
-# grows by one byte, so a string begins as many bytes later as there are of these before it.
+# The whole buffer is escaped at once, with the bytes between the strings. Each quote and backslash
+# grows by one byte. A string is shifted by the number of these bytes before it.
 
 
-# Of bytes, and of strings that have one of them: the more there is to do, the higher.
+# Classes of bytes, and of strings with such bytes, by rising effort.
 QUOTES, ODD, HIGH = 1, 2, 4
 _CLASSES = bytes(
     HIGH if each >= 0x80 else ODD if each < 0x20 else QUOTES if each in b'"\\' else 0
@@ -52,15 +51,15 @@ _CLASSES = bytes(
 
 
 class JsonSource:
-    """A buffer, looked through and escaped once for all its strings."""
+    """A buffer that is searched and escaped once for all its strings."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def kinds(self, pos: Ints, size_bytes: Ints) -> Bytes:
-        """Tell what strings are: 0 as they stand in JSON, QUOTES to be escaped, ODD anything else.
+        """Return the kinds of strings: 0 to copy into JSON, QUOTES to escape, ODD for any other.
 
-        The strings are in their order in the buffer; a negative size is none.
+        The strings are in the order of the buffer. A negative size is no string.
         """
         kinds = np.zeros(len(pos), np.uint8)
         filled = np.flatnonzero(size_bytes > 0)
@@ -72,7 +71,7 @@ class JsonSource:
         edges[1::2] = edges[::2] + size_bytes[filled]
         found = np.bitwise_or.reduceat(self._classes[first : last + 1], edges)[::2]
         rows = filled[found & HIGH != 0]
-        # What stands between keeps a cut character from being completed by the next string.
+        # The blank between strings keeps the next string from completing a partial character.
         is_text = not len(rows) or _is_utf8(b" ".join(self.strings(pos[rows], size_bytes[rows])))
         kinds[filled] = found & (QUOTES | ODD if is_text else QUOTES | ODD | HIGH)
         return kinds
@@ -84,7 +83,7 @@ class JsonSource:
         return [data[start:end] for start, end in bounds]
 
     def escaped(self, pos: Ints, size_bytes: Ints) -> tuple[Bytes, Ints, Ints]:
-        """Return a buffer, and where in it the strings are and how long, with quotes escaped."""
+        """Return a buffer with escaped quotes, and start and size of each string in it."""
         start = pos + np.searchsorted(self._quotes_pos, pos)
         end_pos = pos + size_bytes
         end = end_pos + np.searchsorted(self._quotes_pos, end_pos)
@@ -92,7 +91,7 @@ class JsonSource:
 
     @cached_property
     def _classes(self) -> Bytes:
-        # One byte more, so that the end of the last string is a place in it, too.
+        # One more byte, so that the end of the last string is a position in it, too.
         return np.frombuffer(self._data.translate(_CLASSES) + b"\0", np.uint8)
 
     @cached_property
@@ -113,40 +112,43 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-# -- consumed records as columns of a decoded table: the bulk twin of `consumed.Records`
+# -- consumed records as columns of a decoded table: the bulk variant of `consumed.Records`
 #
-# They refer to the buffer that they were decoded from: use them before the next are asked for, or
-# take their `lists`, which are copies.
+# They refer to the buffer that they were decoded from. Use them before the next records are
+# requested, or use their `lists`, which are copies.
 
 
 FEW_ROWS = 64
 
 
 class Decoded:
-    """A decoded table that several pieces share, and what was made of its bytes."""
+    """A decoded table that several pieces share, and texts made of its bytes."""
 
     def __init__(self, table: RecordTable) -> None:
         self.table = table
 
     @cached_property
     def data(self) -> bytes:
-        """A copy of what positions refer to: slices of bytes are cheaper than those of an array."""
+        """A copy of the bytes that positions refer to.
+
+        Slices of bytes are faster than of an array.
+        """
         return self.table.source.tobytes()
 
     @cached_property
     def json(self) -> JsonSource:
-        """The bytes as JSON has them."""
+        """The bytes as JSON."""
         return JsonSource(self.data)
 
 
 class TableRecords:
-    """Some rows of a decoded table, at least one.
+    """Rows of a decoded table, at least one.
 
     Attributes:
-        timestamp_type: of all of them.
+        timestamp_type: of all rows.
         decoded: the table.
-        rows: of it, ascending.
-        next_offset: where to go on when all of them are consumed.
+        rows: of the table, ascending.
+        next_offset: the position after all of these records.
     """
 
     def __init__(self, timestamp_type: str, decoded: Decoded, rows: Ints, next_offset: int) -> None:
@@ -157,17 +159,17 @@ class TableRecords:
 
     @property
     def row_count(self) -> int:
-        """Number of records."""
+        """The number of records."""
         return len(self.rows)
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first one."""
+        """The offset of the first record."""
         return int(self.decoded.table.offset[self.rows[0]])
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last one."""
+        """The offset of the last record."""
         return int(self.decoded.table.offset[self.rows[-1]])
 
     def part(self, start: int, end: int) -> TableRecords:
@@ -180,7 +182,7 @@ class TableRecords:
     def lists(self) -> Records:
         """Return copies."""
         table, rows = self.decoded.table, self.rows
-        # A copy of what a large record is in would be a second one of it.
+        # Copying the whole buffer would copy a large record twice.
         is_large = len(table.source) > LARGE_BYTES and len(rows) < FEW_ROWS
         data = table.source.data if is_large else self.decoded.data
         return Records(
@@ -194,26 +196,26 @@ class TableRecords:
         )
 
     def headers(self) -> list[Headers] | None:
-        """Return the headers of each record; None if no record has any."""
+        """Return the headers of each record, None if no record has any."""
         table, rows = self.decoded.table, self.rows
         if not table.headers_count[rows].any():
             return None
         return headers_of(table, rows, self.decoded.data)
 
 
-# -- the records of a window full of batches, decoded many at a time
+# -- the records of a window of batches, decoded many at a time
 
 
 MAX_RECORDS = 65_536  # of a decoded table
 
 
 class ReadStop(NamedTuple):
-    """How far a window is read.
+    """The position up to which a window is read.
 
     Attributes:
-        pos: where to go on, in the file; the batch there may have been given in part.
-        next_offset: the first one that was not given.
-        is_over: the end that was asked for is reached.
+        pos: the next position in the file. The batch there may have been returned in part.
+        next_offset: the first offset that was not returned.
+        is_over: the requested end is reached.
     """
 
     pos: int
@@ -222,7 +224,7 @@ class ReadStop(NamedTuple):
 
 
 def stop_in(table: HeaderTable, end_offset: int) -> ReadStop:
-    """Tell how far batches may be read, if `end_offset` is the first that is not wanted."""
+    """Return the position up to which batches may be read, for an exclusive `end_offset`."""
     taken = int(np.searchsorted(table.base_offset, end_offset))
     if not taken:
         return ReadStop(int(table.pos[0]), end_offset, is_over=True)
@@ -243,13 +245,15 @@ def records_of_window(
     *,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[TableRecords | ScannedBatch]:
-    """Give the records in [next_offset, end_offset); odd and huge batches are left to the caller.
+    """Yield the records in [next_offset, end_offset).
+
+    Unusual and huge batches are yielded as batches, for the caller to decode.
 
     Args:
         window: healthy batches.
-        next_offset: the first record that is wanted.
-        end_offset: the first that is not any more.
-        is_hidden: as `visible` takes it.
+        next_offset: the first wanted offset.
+        end_offset: the exclusive end.
+        is_hidden: as for `visible`.
         max_batch_bytes: a batch that decompresses to more is left to the caller, too.
     """
     table = window.table
@@ -263,7 +267,7 @@ def records_of_window(
         before = int(ends[done - 1]) if done else 0
         end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
         part = rows_of(wanted, done, end)
-        if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
+        if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge batch
             yield from _of_huge_batch(part, window, next_offset, end_offset, max_batch_bytes)
             done = end
             continue
@@ -280,12 +284,12 @@ def _of_huge_batch(
     end_offset: int,
     max_batch_bytes: int,
 ) -> Iterator[TableRecords | ScannedBatch]:
-    """Give the records of one batch in pieces."""
+    """Yield the records of one batch in pieces."""
     pieces = decode_in_pieces(table, window.buf, window.file_pos, max_batch_bytes=max_batch_bytes)
     if pieces is None:
         yield batch_at(table, 0)
         return
-    waiting: RecordTable | None = None  # of the last piece it is known what is behind it
+    waiting: RecordTable | None = None  # the next piece shows the offset after it
     for piece in pieces:
         if waiting is not None:
             yield from _of_piece(table, waiting, next_offset, end_offset, int(piece.offset[0]))
@@ -303,7 +307,7 @@ def _of_piece(
 
 
 def visible(table: HeaderTable, is_hidden: IsHidden) -> HeaderTable:
-    """Leave out the transactional data batches that are hidden (None: nothing is)."""
+    """Leave out the transactional data batches that are hidden. None: none is hidden."""
     if is_hidden is None:
         return table
     hidden = is_data_of_transaction(table)
@@ -315,14 +319,14 @@ def visible(table: HeaderTable, is_hidden: IsHidden) -> HeaderTable:
 
 
 def is_visible(batch: ScannedBatch, is_hidden: IsHidden) -> bool:
-    """Tell whether a single batch is not hidden."""
+    """Return whether a single batch is not hidden."""
     return bool(visible(table_of([batch]), is_hidden).row_count)
 
 
 def _of_batches(
     table: HeaderTable, records: RecordTable, next_offset: int, end_offset: int
 ) -> Iterator[TableRecords | ScannedBatch]:
-    """Give decoded batches, and in between those that were not taken."""
+    """Yield the records of decoded batches, and between them the batches that were not decoded."""
     start = 0
     for row in (*np.flatnonzero(~records.is_whole).tolist(), table.row_count):
         if row > start:
@@ -339,7 +343,10 @@ def _of_batches(
 def _of_rows(
     table: HeaderTable, records: RecordTable, rows: Ints, behind_offset: int
 ) -> Iterator[TableRecords]:
-    """Give records in pieces of one timestamp type each; `behind_offset` is behind all of them."""
+    """Yield records in pieces with one timestamp type each.
+
+    `behind_offset` is after all of them.
+    """
     if not len(rows):
         return
     is_append_time = (table.attributes[records.batch_row[rows]] & LOG_APPEND_TIME_MASK) != 0

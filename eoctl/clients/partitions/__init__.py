@@ -1,4 +1,4 @@
-"""Partitions opened for writing: locks, identities, sessions, and the way back of an append.
+"""Partitions opened for writing: locks, identities, sessions, and the undo of an append.
 
 From the entry down: open_partition, target, identity, interrupts.
 """

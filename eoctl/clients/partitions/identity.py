@@ -1,13 +1,13 @@
-"""Who a producer is: id, epoch, sequence numbers, and how far of it the log has come.
+"""The identity of a producer: id, epoch, sequence numbers, and its progress in the log.
 
-Without transactions, and with those of transaction version 0 and 1, id and epoch stay and the
-sequence numbers of a partition go on from batch to batch. With version 2 each transaction has an
-epoch of its own, one above the last one, and sequence numbers begin at 0 again (TXN-7); behind
-epoch 32766 comes the next producer id with epoch 0.
+Without transactions, and with transaction version 0 or 1, id and epoch stay the same. The sequence
+numbers of a partition continue from batch to batch. With version 2 each transaction has its own
+epoch, one above the epoch before it, and sequence numbers begin at 0 again (TXN-7). After epoch
+32766 the next producer id follows, with epoch 0.
 
-A place among the records that a producer sends to one partition is (transaction, count): the
-number of records before it, with version 2 in that transaction, else since the beginning. Places
-are compared with the log, which alone tells what has been written.
+A place among the records that a producer sends to one partition is (transaction, count). The count
+is the number of records before it, with version 2 in that transaction, else since the beginning.
+Places are compared with the log, which alone shows what was written.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 Session = TypeVar("Session")
 
-MAX_SESSION_BYTES = 16 << 20  # of 100,000 partitions it has a tenth
+MAX_SESSION_BYTES = 16 << 20  # a session of 100,000 partitions has a tenth of it
 
 
 class SessionFormat(Generic[Session]):
     """A kind of session.
 
     Args:
-        schema: what the file says that it is, and the type of a session, a named tuple.
+        schema: the name of the kind in the file, and the type of a session, a named tuple.
         what: for errors, such as "the session of a producer".
         next_step: after an error.
     """
@@ -63,11 +63,11 @@ class SessionFormat(Generic[Session]):
         self._next_step = next_step
 
     def load(self, path: str, check: Callable[[Session], None]) -> Session | None:
-        """Read a session; None if there is no such file. `check` raises ValueError for a bad one.
+        """Read a session, None without a file. `check` raises ValueError for an invalid session.
 
         Raises:
             AccessError: it cannot be read.
-            RefusedError: it is none.
+            RefusedError: it is not such a session.
         """
         import msgpack
 
@@ -116,20 +116,20 @@ class SessionFormat(Generic[Session]):
 # -- identity
 
 
-# Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a
-# client, whose first batches would then be taken for duplicates of ours and be dropped. Leased ids
-# end where ours begin. All are below 2^53: what reads JSON numbers as floats (jq, JavaScript) loses
-# digits above it.
+# Brokers hand out producer ids from 0 up, in blocks. If we used an id of theirs, a client could get
+# the same id later. Its first batches would then count as duplicates of ours and be dropped. Our
+# ids begin where leased ids end. All are below 2^53, because programs that read JSON numbers as
+# floats (jq, JavaScript) lose digits above it.
 OWN_IDS = range(LEASED_END_ID, LEASED_END_ID + 2**50)  # of a run without a session
 SESSION_IDS = range(OWN_IDS.stop, OWN_IDS.stop + 2**50)
 COPY_IDS = range(SESSION_IDS.stop, 2**53)
 
 SEQUENCES_COUNT = MAX_SEQUENCE + 1
-EPOCHS_COUNT = MAX_PRODUCER_EPOCH  # those of data: the last one is for a marker
+EPOCHS_COUNT = MAX_PRODUCER_EPOCH  # epochs of data, as the last epoch is for a marker
 
 
 def derived_ids(of: object, ids: range) -> Iterator[int]:
-    """Give all of these ids, from one on that follows from something: a digest of its `repr`."""
+    """Yield all of these ids, starting at an id derived from a digest of the value's `repr`."""
     digest = hashlib.sha256(repr(of).encode()).digest()
     place = int.from_bytes(digest[:8], "big") * len(ids) >> 64
     yield from ids[place:]
@@ -137,16 +137,16 @@ def derived_ids(of: object, ids: range) -> Iterator[int]:
 
 
 def derived_id(of: object, ids: range) -> int:
-    """Return the first one of `derived_ids`."""
+    """Return the first id of `derived_ids`."""
     return next(derived_ids(of, ids))
 
 
 def run_ids(names: Iterable[str], end_offset: int) -> Iterator[int]:
-    """Give ids for a run without a session; a plan and its run are given the same.
+    """Yield ids for a run without a session. A plan and its run get the same ids.
 
     Args:
         names: of the partitions that are written to.
-        end_offset: the highest log end offset of them.
+        end_offset: the highest log end offset of these partitions.
     """
     return derived_ids((sorted(names), end_offset), OWN_IDS)
 
@@ -158,10 +158,10 @@ def choose_identity(
     producer_epoch: int | None = None,
     base_sequence: int | None = None,
 ) -> ProducerIdentity:
-    """Complete what the user gave: a known producer goes on where the log has it.
+    """Complete the user's options. A known producer continues at its state in the log.
 
     Raises:
-        UsageError: an epoch or a sequence number without a producer id to have it.
+        UsageError: an epoch or a sequence number is given without a producer id.
     """
     if producer_id == NO_PRODUCER_ID:
         if producer_epoch is not None or base_sequence is not None:
@@ -179,19 +179,19 @@ def choose_identity(
 
 
 def random_producer_ids() -> Iterator[int]:
-    """Give ids for a session, or for a transactional id.
+    """Yield ids for a session, or for a transactional id.
 
-    Drawn, since they must be new also in a log that was cut or made anew.
+    They are random, because they must also be new in a log that was truncated or created again.
     """
     while True:
         yield secrets.choice(SESSION_IDS)
 
 
 class LogPlace(NamedTuple):
-    """How far the log of one partition has come with a producer.
+    """The progress of a producer in the log of one partition.
 
     Attributes:
-        transaction, records: the first place that it does not have.
+        transaction, records: the first place that the log does not have.
         is_open: a transaction of the producer has no marker there.
     """
 
@@ -208,9 +208,9 @@ class Identities:
 
     Args:
         first: of the first record.
-        producer_ids: that of `first`, and those that follow when all epochs of one are used up; the
+        producer_ids: the id of `first`, and the next ids after all epochs of an id are used. The
             caller may append.
-        is_per_transaction: each transaction has its own (transaction version 2).
+        is_per_transaction: each transaction has its own epoch (transaction version 2).
     """
 
     def __init__(
@@ -225,18 +225,18 @@ class Identities:
         self.is_per_transaction = is_per_transaction
 
     def lacks_id(self, transaction: int) -> bool:
-        """Whether one more id must be added to `producer_ids` before this transaction begins."""
+        """Return whether `producer_ids` needs another id before this transaction begins."""
         return self.is_per_transaction and self._split(transaction)[0] >= len(self.producer_ids)
 
     def begins_id(self, transaction: int) -> bool:
-        """Whether a transaction is the first one under its producer id."""
+        """Return whether a transaction is the first with its producer id."""
         return self.is_per_transaction and self._split(transaction)[1] == 0
 
     def _split(self, transaction: int) -> tuple[int, int]:
         return divmod(self.first.producer_epoch + transaction, EPOCHS_COUNT)
 
     def at(self, transaction: int, count: int) -> ProducerIdentity:
-        """Identity of a batch that begins at a place."""
+        """Return the identity of a batch that begins at a place."""
         if not self.is_per_transaction:
             if self.first.base_sequence < 0:
                 return self.first
@@ -246,12 +246,12 @@ class Identities:
         return ProducerIdentity(self.producer_ids[index], epoch, count)
 
     def find_place(self, entries: Iterable[ProducerEntry], appended_count: int) -> LogPlace:
-        """Find how far the log has come.
+        """Find the producer's progress in the log.
 
         Args:
             entries: of the producer state at its end.
-            appended_count: offsets that were given out since the producer began: with it, more than
-                2^31 records are told from as many less.
+            appended_count: offsets assigned since the producer began. It shows how often the
+                sequence number has wrapped after 2^31 records.
         """
         found = NOWHERE
         for each in entries:
@@ -271,25 +271,24 @@ class Identities:
         return found
 
 
-# -- producer ids that we take ourselves in a log dir: none that anything there knows
+# -- producer ids that we choose in a log dir: nothing in it knows them.
 #
-#     known by                                          looked at
-#     snapshots of every partition, set aside or not    before an id is taken
-#     producer states of the partitions written to      by the caller: as a broker recovers them
-#     records of `__transaction_state`                  by the caller, who is a coordinator
-#     a log whose end no snapshot has, elsewhere        not: it would have to be read
+# 1. Snapshots of every partition, set aside or not, are read before an id is chosen.
+# 2. The caller checks the producer states of the partitions it writes to, as a broker recovers
+#    them.
+# 3. The caller, a coordinator, checks the records of `__transaction_state`.
+# 4. The end of another log that no snapshot covers is not checked, as it would have to be read.
 #
-# So what a killed run had written elsewhere, and producers that all snapshots have forgotten, are
-# told apart by chance alone: an id is one of 2^50. Brokers count up from 0, and never come to
-# where ours begin; that is looked at, too, where the cluster's metadata says how far they have
-# come.
+# Batches of a killed run in other partitions, and producers that all snapshots have forgotten, are
+# therefore avoided only by chance. An id is one of 2^50. Brokers count up from 0 and never reach
+# our ids. That is checked, too, if the cluster's metadata has the next id of the brokers.
 
 
 def require_out_of_reach(next_broker_id: int | None) -> None:
-    """Refuse to take an id where the cluster's brokers may come.
+    """Refuse to choose an id that the cluster's brokers may hand out.
 
     Args:
-        next_broker_id: that a controller hands out next; None: not known.
+        next_broker_id: the next id that a controller hands out, None if unknown.
     """
     if next_broker_id is not None and next_broker_id > FIRST_ID:
         raise RefusedError(
@@ -300,12 +299,12 @@ def require_out_of_reach(next_broker_id: int | None) -> None:
 
 
 class OwnIds:
-    """Takes ids for log dirs; their snapshots are read when the first one is wanted.
+    """A source of ids for log dirs. Their snapshots are read for the first id.
 
     Args:
         log_dirs: their paths.
         next_broker_id: as in `require_out_of_reach`.
-        notes: gets what could not be looked at.
+        notes: gets messages about places that could not be read.
     """
 
     def __init__(
@@ -317,7 +316,7 @@ class OwnIds:
 
     @cached_property
     def _places(self) -> dict[int, set[str]]:
-        """The partitions that know of each id of ours."""
+        """The partitions that know each of our ids."""
         require_out_of_reach(self._next_broker_id)
         found = snapshot_ids(map(read_log_dir, self._log_dirs), FIRST_ID)
         self._notes += (
@@ -327,16 +326,16 @@ class OwnIds:
         return found.places
 
     def random_id(self, known: Container[int] = ()) -> int:
-        """Take an id for a session, or for a transactional id, that is not known either."""
+        """Choose an id for a session, or for a transactional id, that is not in `known` either."""
         return self._first(random_producer_ids(), known)
 
     def id_of_run(self, known: Container[int], names: Iterable[str], end_offset: int) -> int:
-        """Take an id for a run without a session: a plan and its run take the same.
+        """Choose an id for a run without a session. A plan and its run get the same id.
 
         Args:
-            known: what the partitions know.
+            known: ids that the partitions know.
             names: of the partitions.
-            end_offset: the highest log end offset of them.
+            end_offset: the highest log end offset of the partitions.
         """
         return self._first(run_ids(names, end_offset), known)
 
@@ -347,12 +346,12 @@ class OwnIds:
         return found
 
     def id_of_copy(self, of: object, ids: range, mine: Container[int], path: str) -> int:
-        """Take the id that follows from what is copied into what.
+        """Choose the id derived from source and destination of a copy.
 
         Args:
-            of: the two.
+            of: source and destination.
             ids: the range.
-            mine: what the destination knows: an id among these is the copy's own.
+            mine: ids that the destination knows. Such an id is the copy's own.
             path: of the destination.
         """
         places = self._places

@@ -1,4 +1,4 @@
-"""Ctrl-C where it does no harm: not in the middle of a line, nor of a file that is replaced."""
+"""Ctrl-C only at safe places: not in the middle of a line, or of a file that is replaced."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class EndedWork(Protocol):
-    """What came of some work: a NamedTuple with what ended it early."""
+    """The result of some work: a NamedTuple with the error that ended it early."""
 
     @property
     def error(self) -> BaseException | None:
-        """None if nothing did."""
+        """The error, None without one."""
 
     def _replace(self, *, error: BaseException | None = ...) -> Self: ...
 
@@ -25,10 +25,10 @@ _Ended = TypeVar("_Ended", bound=EndedWork)
 
 
 class Interrupts:
-    """A context in which SIGINT raises KeyboardInterrupt as ever, except within `held`.
+    """A context in which SIGINT raises KeyboardInterrupt as usual, except within `held`.
 
-    There the first one waits for the end of the block; the second one does not: what is being done
-    may itself be waiting, for a reader that does not read.
+    There the first interrupt waits for the end of the block. The second does not wait, because the
+    block itself may wait for a reader that does not read.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Interrupts:
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        # Elsewhere signals are not ours to handle (and only the main thread may).
+        # Signals belong to others outside of the main thread, which alone may handle them.
         if threading.current_thread() is threading.main_thread():
             self._before = signal.getsignal(signal.SIGINT)
             if self._before is signal.default_int_handler:
@@ -50,7 +50,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Do something to its end before an interruption."""
+        """Run a block to its end before an interruption."""
         self._is_held = True
         try:
             yield
@@ -62,7 +62,10 @@ class Interrupts:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Within `held`: wait for something that may never come. What is pending comes first."""
+        """Allow an interruption within `held`, for an endless wait.
+
+        A pending interruption comes first.
+        """
         was_held, self._is_held = self._is_held, False
         try:
             if self._is_pending:
@@ -80,7 +83,10 @@ class Interrupts:
 
 
 def run_held(work: Callable[[Interrupts], _Ended]) -> _Ended:
-    """Do work to its end, with an interruption where it lets one in, or as its error in the end."""
+    """Run work to its end.
+
+    An interruption is allowed where the work allows it, else it is its error.
+    """
     result: _Ended | None = None
     with Interrupts() as interrupts:
         try:

@@ -1,4 +1,4 @@
-"""A partition opened for writing: its end found, after a crash also recovered, its writer."""
+"""A partition opened for writing: its end, its recovery after a crash, its writer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def notes_of(
     is_applied: bool,
     more: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Give sentences about a run that has ended; `more` are those of its own."""
+    """Yield messages about a run that has ended. `more` are the run's own messages."""
     told: set[str] = set()
     for each in opened:
         told.update(each.target.notes)
@@ -78,12 +78,12 @@ def notes_of(
 
 
 def price_of(log_dir_path: str) -> str:
-    """Say what the next start of a broker has to recover, as things are now.
+    """Return a message about what the next start of a broker has to recover now.
 
     Raises:
         AccessError: the log dir cannot be listed.
     """
-    # Partitions may have been made since it was listed for the last time.
+    # Listed again, because partitions may have been made since.
     partitions_count, log_bytes = recovery_price(read_log_dir(log_dir_path))
     partitions = "1 partition" if partitions_count == 1 else f"{partitions_count} partitions"
     return (
@@ -93,18 +93,17 @@ def price_of(log_dir_path: str) -> str:
     )
 
 
-# -- a partition that is opened for writing: its end found, after a crash also recovered, its
-#    writer
+# -- a partition that is opened for writing: its end, its recovery after a crash, its writer.
 #
 # A partition that was not closed is recovered as a broker recovers it
-# (`recovery.repair.broker_start`), in the same journal as what is appended then.
+# (`recovery.repair.broker_start`), in the same journal as the append that follows.
 
 
 LOCAL_CODECS = {each.label: each for each in Codec} | {"uncompressed": Codec.NONE}
 
 
 class WriteOptions(NamedTuple):
-    """How a partition is written to; None: the topic's, the log's, or Kafka's value."""
+    """The options of writes to a partition. None: the topic's, the log's, or Kafka's value."""
 
     compression: str | None = None
     leader_epoch: int | None = None
@@ -117,18 +116,18 @@ class WriteOptions(NamedTuple):
 
 
 class OpenPartition(NamedTuple):
-    """What is written to.
+    """A partition that is open for writing.
 
     Attributes:
-        target: the partition, as it may be written to.
-        config: the topic's settings, with what the command line says.
+        target: the partition, after all checks.
+        config: the topic's settings, with the options of the command line.
         codec: for batches.
-        tail: where the writer began.
-        store: knows what changes.
+        tail: the end of the log at which the writer began.
+        store: knows the changes.
         writer: of the partition.
-        recovery: the plan that is carried out first; None if the partition was closed.
-        notes: what a person should know of the recovery, and of what was acknowledged and is not
-            there: its offsets are given out again.
+        recovery: the plan that runs first, None if the partition was closed.
+        notes: messages for people about the recovery, and about acknowledged offsets that are
+            missing and are assigned again.
     """
 
     target: WriteTarget
@@ -144,12 +143,12 @@ class OpenPartition(NamedTuple):
 def open_partition(
     target: WriteTarget, options: WriteOptions, now: Now, journal: AppendJournal | None
 ) -> OpenPartition:
-    """Find the end of a partition, recover it if need be, and make its writer.
+    """Find the end of a partition, recover it if necessary, and make its writer.
 
-    With a `journal` the caller holds the lock of the log dir; without, nothing changes.
+    With a `journal` the caller has the lock of the log dir. Without it, nothing changes.
 
     Raises:
-        RefusedError, UsageError, AccessError: nothing was touched, or a recovery is to be finished.
+        RefusedError, UsageError, AccessError: nothing was changed, or a recovery is unfinished.
     """
     config = _with_options(target.config, options)
     codec = _codec(config, options)
@@ -181,7 +180,7 @@ def open_partition(
 
 
 def _given_again(target: WriteTarget, tail: LogTail) -> Iterator[str]:
-    """Tell what was acknowledged of a partition that is appended to, and is not in it."""
+    """Yield messages about acknowledged offsets that the partition does not have."""
     partition = target.partition
     if partition is None:
         return
@@ -190,7 +189,7 @@ def _given_again(target: WriteTarget, tail: LogTail) -> Iterator[str]:
 
 
 def clock_of(now: Now) -> Callable[[], int]:
-    """The wall clock goes on, every other one stands still."""
+    """Return the clock. Only the wall clock advances, every other clock stands still."""
     if now.source is NowSource.WALL:
         return wall_ms
     return lambda: now.ms
@@ -206,7 +205,7 @@ def _find_tail(
     interval_bytes = config.index_interval_bytes
     require_checkpoints(target.log_dir, "is unknown")
     if target.partition is None:
-        # Nothing but a checkpoint that outlived an earlier directory can say another start.
+        # Only a checkpoint that outlived an earlier directory can have another start.
         directory = PartitionDir(target.path, target.name)
         start = None if target.log_dir is None else target.log_dir.log_start_offset(directory)
         point = None if target.log_dir is None else target.log_dir.recovery_point(directory)
@@ -281,7 +280,7 @@ def _with_options(config: LogConfig, options: WriteOptions) -> LogConfig:
 
 
 def _codec(config: LogConfig, options: WriteOptions) -> Codec:
-    """The codec asked for, else the one that the topic demands of its log, else none."""
+    """Return the requested codec, or else the topic's codec, or else none."""
     if options.compression is None:
         return LOCAL_CODECS.get(config.compression_type, Codec.NONE)
     codec = LOCAL_CODECS.get(options.compression)
@@ -293,19 +292,21 @@ def _codec(config: LogConfig, options: WriteOptions) -> Codec:
     return codec
 
 
-# -- partitions of one log dir that are opened for writing when they are first asked for
+# -- partitions of one log dir that are opened for writing on first use
 
 
 class OpenPartitions:
-    """What is open for writing; the caller holds the lock of the log dir if anything is applied.
+    """The partitions that are open for writing.
+
+    The caller has the lock of the log dir if anything is applied.
 
     Args:
-        log_dir_path: all of them are in it.
-        write: how they are written to. A leader epoch that was asked for is not that of the
-            coordinators' topics.
-        target: what the user says of the cluster.
+        log_dir_path: the log dir of all these partitions.
+        write: the options of writes. A requested leader epoch does not apply to the coordinators'
+            topics.
+        target: the user's options about the cluster.
         now: the clock.
-        journal: of the run that changes them; None: nothing is changed.
+        journal: of the run that changes them. None: nothing is changed.
     """
 
     def __init__(
@@ -324,29 +325,29 @@ class OpenPartitions:
         self._opened: dict[tuple[str, int], OpenPartition] = {}
 
     def __iter__(self) -> Iterator[OpenPartition]:
-        """All that are open, in the order in which they were opened."""
+        """Iterate over all open partitions, in the order in which they were opened."""
         return iter(self._opened.values())
 
     def open_target(self, target: WriteTarget) -> OpenPartition:
-        """Open a partition that was looked at already. Raises as `open_at`."""
+        """Open a partition whose target was resolved already. Raises as `open_at`."""
         opened = open_partition(target, self._write, self._now, self._journal)
         self._opened[target.name.topic, target.name.partition] = opened
         return opened
 
     def is_here(self, topic: str, partition: int) -> bool:
-        """Whether there is such a partition already, or will be when this is applied."""
+        """Return whether the partition exists, or will exist after this is applied."""
         is_open = (topic, partition) in self._opened
         return is_open or Path(self._log_dir_path, f"{topic}-{partition}").is_dir()
 
     def writer(self, topic: str, partition: int) -> PartitionWriter:
-        """Return the writer of a partition; see `storage.writing.coordinator.Partitions`."""
+        """Return the writer of a partition, see `storage.writing.coordinator.Partitions`."""
         found = self._opened.get((topic, partition))
         if found is None:
             found = self.open_at(topic, partition)
         return found.writer
 
     def open_at(self, topic: str, partition: int) -> OpenPartition:
-        """Open a partition, after a crash with its recovery; it may be one that is not there yet.
+        """Open a partition, after a crash with its recovery. It may be a new partition.
 
         Raises:
             RefusedError, UsageError, AccessError: it must not be written to, or cannot be.
@@ -365,7 +366,7 @@ class OpenPartitions:
     def create_topic(self, topic: str, partitions_count: int) -> None:
         """Make the partitions of a coordinators' topic, in a log dir without a cluster's metadata.
 
-        The last one comes first: their number is known from it, whatever interrupts this.
+        The last partition is made first, so that their number is known even after an interruption.
         """
         new_id = new_topic_id()
         note = (
@@ -383,7 +384,7 @@ class OpenPartitions:
             self._opened[topic, number] = opened
 
     def _sibling_id(self, topic: str) -> str | None:
-        """The topic id that another partition of the topic has here."""
+        """Return the topic id of another partition of the topic in this log dir."""
         for path in sorted(Path(self._log_dir_path).glob(f"{topic}-*/{PARTITION_METADATA_NAME}")):
             try:
                 return format_uuid(parse_partition_metadata(path.read_bytes()).topic_id)
@@ -395,7 +396,7 @@ class OpenPartitions:
 
     @property
     def recoveries(self) -> tuple[Plan, ...]:
-        """What was done, or is to be done, before anything is appended."""
+        """The recoveries before the append, done or planned."""
         return tuple(each.recovery for each in self if each.recovery is not None)
 
     @property
@@ -404,7 +405,7 @@ class OpenPartitions:
         return tuple(change for each in self for change in each.store.changes.values())
 
     def close(self) -> EoctlError | None:
-        """Close all of them, whatever happens; returns the first error."""
+        """Close all partitions, whatever happens. Return the first error."""
         first = None
         for each in self:
             try:
@@ -414,25 +415,25 @@ class OpenPartitions:
         return first
 
 
-# -- around a run that appends: locks, what an earlier run has left, a journal, the way back
+# -- a run that appends: locks, the change of an earlier run, a journal, the undo command
 
 
 @contextmanager
 def appending(
     log_dirs: Sequence[str], change: ChangeOptions, command: str
 ) -> Iterator[AppendJournal]:
-    """Hold the locks of log dirs for a run that appends, and tell how it is taken back at the end.
+    """Lock log dirs for a run that appends. At the end, print the command that undoes it.
 
-    What a run that was killed has left is closed first, and that is said.
+    If an earlier run was killed, its change is closed first, with a message.
 
     Args:
         log_dirs: in which the run changes anything.
-        change: how.
+        change: options of the change.
         command: as in the id of a journal: small letters and `-`.
 
     Raises:
-        RefusedError: the lock is held, or another change is unfinished there.
-        AccessError: a directory cannot be locked, or a journal not be used.
+        RefusedError: another process has the lock, or another change is unfinished there.
+        AccessError: a directory cannot be locked, or a journal cannot be used.
     """
     with take(log_dirs, broker_is_stopped=change.broker_is_stopped):
         fs = fsio.FileSystem()

@@ -1,8 +1,8 @@
-"""The partition that is to be written to: is it the right one, and may it be?
+"""The partition to write to: its identity, and whether it may be written to.
 
-What the cluster's metadata says of it decides: how many replicas there are (FIX-9), whether
-this node and this log dir have one, which topic id the directory must have. What cannot be known
-is refused unless an option says it.
+The cluster's metadata decides the number of replicas (FIX-9) and the topic id of the directory. It
+also decides whether this node and this log dir have a replica. If a fact is unknown, the write is
+refused unless an option gives it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def require_legal(topic: str) -> None:
-    """See that Kafka would take a name for a topic (Topic.validate). Raises UsageError."""
+    """Require a legal topic name (Topic.validate). Raises UsageError."""
     if not is_topic_name(topic):
         raise UsageError(
             f"{topic!r}: no name of a topic",
@@ -62,12 +62,12 @@ def require_legal(topic: str) -> None:
 def target_paths(
     path: str, topic: str | None, metadata_dir: str | None, partitions_count: int | None
 ) -> list[str]:
-    """Return the directories that are written to: PATH itself, or those of a topic in it.
+    """Return the directories to write to: PATH itself, or the partitions of a topic in it.
 
     Raises:
         AccessError: the log dir cannot be listed.
-        RefusedError: the number given is not that of the cluster, or a partition is missing.
-        UsageError: nothing tells how many partitions there are, or no topic is named for them.
+        RefusedError: the given number is not the cluster's number, or a partition is missing.
+        UsageError: the number of partitions is unknown, or no topic is given for it.
     """
     if topic is not None:
         return _topic_paths(path, topic, metadata_dir, partitions_count)
@@ -79,9 +79,10 @@ def target_paths(
 def _topic_paths(
     log_dir_path: str, topic: str, metadata_dir: str | None, partitions_count: int | None
 ) -> list[str]:
-    """Return the directory of each partition, by number; they need not exist.
+    """Return the directory of each partition, by number. They need not exist.
 
-    How many there are is known from the cluster's metadata, else given, else as many as lie here.
+    The number of partitions comes from the cluster's metadata, or else from the option, or else
+    from the partitions on disk.
     """
     require_legal(topic)
     log_dir = read_log_dir(log_dir_path)
@@ -125,11 +126,11 @@ METADATA_FIRST = "--metadata-dir DIR with the cluster's metadata"
 
 
 class TargetOptions(NamedTuple):
-    """What the user says of the partition.
+    """The user's options about the partition.
 
-    `may_be_internal`: what is written is a coordinator's or our own, and the topic may be one such.
-    `keeps_directory`: only segments are written: a directory without a topic id stays so, as those
-    of brokers with ZooKeeper are.
+    `may_be_internal`: a coordinator or eoctl itself writes, so the topic may be internal.
+    `keeps_directory`: only segments are written. A directory without a topic id stays without one,
+    as in clusters with ZooKeeper.
     """
 
     metadata_dir: str | None = None
@@ -145,14 +146,14 @@ class WriteTarget(NamedTuple):
     Attributes:
         path: its directory.
         name: topic and number.
-        log_dir: around it; None if the parent is no log dir.
-        partition: as listed now; None if the directory has to be created.
-        topic_id: for `partition.metadata`; None if that is there.
+        log_dir: its parent, None if that is not a log dir.
+        partition: as listed now, None if the directory has to be created.
+        topic_id: for `partition.metadata`, None if that file exists.
         config: the topic's settings.
         replication_factor: None if unknown.
-        leader_epoch: as the cluster's metadata has it; None if unknown.
-        next_broker_id: the producer id that a controller hands out next; None if unknown.
-        notes: what a person should know.
+        leader_epoch: from the cluster's metadata, None if unknown.
+        next_broker_id: the next producer id that a controller hands out, None if unknown.
+        notes: messages for people.
     """
 
     path: str
@@ -173,10 +174,10 @@ class WriteTarget(NamedTuple):
 
 
 def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
-    """Find out all about the partition that `path` names; reads only.
+    """Return the partition that `path` names, with all its properties. Reads only.
 
     Raises:
-        UsageError: it cannot be a partition, or what must be given is not.
+        UsageError: it cannot be a partition, or a required option is missing.
         RefusedError: it must not be written to.
         AccessError: it cannot be read.
     """
@@ -229,10 +230,10 @@ def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
 
 
 def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
-    """The directory that counts, its name, what is around it; as `storage.dirs.discovery` does."""
+    """Return the real directory, its name and its parent, as `storage.dirs.discovery` does."""
     directory = Path(path)
     name = parse_partition_name(directory.name)
-    if name is None:  # `.` in the directory itself, for example
+    if name is None:  # for example `.` in the directory itself
         directory = directory.absolute()
         name = parse_partition_name(directory.name)
     real = Path(os.path.realpath(directory))
@@ -243,7 +244,7 @@ def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
             if around.is_log_dir or not is_link:
                 return directory, name, around
         if is_link:
-            # A link to it from elsewhere: what counts is the log dir that its broker has it in.
+            # For a link from elsewhere, the broker's log dir counts.
             real_around = read_log_dir(real.parent)
             real_name = parse_partition_name(real.name)
             if real_around.is_log_dir and real_name is not None:
@@ -257,7 +258,7 @@ def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
 
 
 def _require_writable(path: str, name: PartitionName, options: TargetOptions) -> None:
-    # Their records are the coordinators' own, and no client may write them.
+    # Only coordinators write their records. Clients may not.
     if name.topic in COORDINATOR_TOPICS and not options.may_be_internal:
         raise RefusedError(
             f"{path}: only its coordinator writes to the internal topic {name.topic}",
@@ -269,7 +270,10 @@ def _require_writable(path: str, name: PartitionName, options: TargetOptions) ->
 
 
 def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | None) -> None:
-    """A broker sets a directory aside that the metadata gives to another node or log dir."""
+    """Refuse a directory that the metadata assigns to another node or log dir.
+
+    A broker would set it aside.
+    """
     meta = None if log_dir is None else log_dir.meta
     if meta is None or meta.node_id is None:
         return
@@ -288,7 +292,10 @@ def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | 
 
 
 def lacking_single_copy(factor: int | None, options: TargetOptions) -> Lacking | None:
-    """Replicas that diverge below the high watermark are never found by Kafka (FIX-9)."""
+    """Return the option that a partition with several replicas lacks.
+
+    Kafka never finds replicas that diverge below the high watermark (FIX-9).
+    """
     if factor == 1 or options.single_copy:
         return None
     if factor is None:
@@ -309,7 +316,10 @@ def lacking_single_copy(factor: int | None, options: TargetOptions) -> Lacking |
 def _topic_id_to_write(
     directory: Path, name: PartitionName, image: ClusterImage | None, option: str | None
 ) -> tuple[bytes | None, Lacking | None]:
-    """Find the id that `partition.metadata` has to get (None if it has the right one), or lacks."""
+    """Return the id to write to `partition.metadata`, or the option that is missing for it.
+
+    Neither is returned if the file has the right id.
+    """
     given = None
     if option is not None:
         try:
@@ -355,7 +365,7 @@ def _topic_id_to_write(
 
 
 def read_topic_id(directory: Path) -> bytes | None:
-    """Read the id in `partition.metadata`; None without one. Raises AccessError, FormatError."""
+    """Read the id in `partition.metadata`, None without one. Raises AccessError, FormatError."""
     path = directory / PARTITION_METADATA_NAME
     try:
         return parse_partition_metadata(read_small_file(path, MAX_FILE_BYTES)).topic_id
@@ -391,7 +401,7 @@ def _file_id(path: str) -> tuple[int, int]:
 
 
 def require_log_dir(path: str) -> LogDir:
-    """Read a log dir. UsageError: it is none."""
+    """Read a log dir. Raises UsageError: the directory is not a log dir."""
     log_dir = read_log_dir(path)
     if not log_dir.is_log_dir:
         raise UsageError(

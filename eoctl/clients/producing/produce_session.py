@@ -1,15 +1,16 @@
-"""The link between an input and what a log has of it: a file that outlives the producer.
+"""The session of a producer: links an input with its records in the logs, beyond a single run.
 
-A session names the producer id under which an input is sent, where each log ended when it began,
-and how much of the input had been read when it was saved last, with a digest of that. It may be
-behind the log: the log decides, by the sequence numbers it has of that producer. It may also be
-ahead of it, when a crash of the machine took what was not synced. A second run goes through the
-input from its beginning, passes over what the log has, and sends the rest; so the input may have
-grown, but must not have changed:
-  - up to the saved place by its digest
-  - behind it, as far as the log has it, by comparing record by record with the log
+A session has the producer id of an input, and the end of each log when it began. It also has the
+position in the input when it was last saved, with a digest up to there. It may be behind the log.
+The log decides, by its sequence numbers of that producer. It may be ahead of the log, if a crash of
+the machine took batches that were not synced. Another run reads the input from its beginning, skips
+the records that the log has, and sends the rest. The input may have grown, but must not have
+changed:
 
-The file is msgpack with a checksum, replaced as a whole, and lies outside of every log dir.
+- up to the saved position, by its digest
+- after it, as far as the log has it, by comparing each record with the log
+
+The file is msgpack with a checksum, is replaced as a whole, and is outside of every log dir.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class SessionPartition(NamedTuple):
     Attributes:
         name: TOPIC-N.
         base_sequence: of its first record.
-        start_offset: where its log ended when the session began.
-        end_offset: where it ended when the session was saved.
+        start_offset: the log end offset when the session began.
+        end_offset: the log end offset when the session was saved.
     """
 
     name: str
@@ -53,18 +54,18 @@ class SessionPartition(NamedTuple):
 
 
 class ProduceSession(NamedTuple):
-    """What the file holds.
+    """The content of the file.
 
     Attributes:
-        arguments: what must be the same in every run, by name of the option.
-        producer_ids: in their order; more than one if the epochs of the first were used up.
+        arguments: the options that must be the same in every run, by name.
+        producer_ids: in their order. There are several if the epochs of the first were used up.
         producer_epoch: of the first record.
         partitions: by number.
-        input_pos: so many bytes of the input had been read and sent.
-        input_sha256: digest of these.
-        last_sha256: digest of the record that ended there; its line may have got its end since.
-        ends: numbers of records (counted from the beginning) behind which a transaction was ended
-            early, because the input was at its end.
+        input_pos: number of bytes of the input that were read and sent.
+        input_sha256: digest of these bytes.
+        last_sha256: digest of the record that ended there. Its line may have been completed since.
+        ends: numbers of records (counted from the beginning) after which a transaction was ended
+            early, because the input had ended.
     """
 
     arguments: dict[str, Any]
@@ -77,10 +78,10 @@ class ProduceSession(NamedTuple):
     ends: tuple[int, ...] = ()
 
     def require_same(self, arguments: dict[str, Any], path: str) -> None:
-        """Make sure that a call is about the same partitions, and divides the input as before.
+        """Require the same partitions, and the same format of the input.
 
         Raises:
-            RefusedError: it does not.
+            RefusedError: an option differs.
         """
         for name, value in arguments.items():
             before = self.arguments.get(name)
@@ -96,17 +97,17 @@ _FILE: SessionFormat[ProduceSession] = SessionFormat(SCHEMA, "the session of a p
 
 
 def load_session(path: str) -> ProduceSession | None:
-    """Read a session; None if there is no such file.
+    """Read a session, None without a file.
 
     Raises:
         AccessError: it cannot be read.
-        RefusedError: it is none.
+        RefusedError: it is not such a session.
     """
     return _FILE.load(path, _check)
 
 
 def _check(session: ProduceSession) -> None:
-    """See that all numbers are in their range: what a file holds may be anything."""
+    """Require that all numbers are in their range, because a file may contain any number."""
     numbers = [session.input_pos, *session.producer_ids, *session.ends]
     small = [session.producer_epoch]
     for each in session.partitions:
@@ -133,12 +134,12 @@ def digest_of(content: Content) -> bytes:
 
 
 class DigestedInput:
-    """An input whose bytes are digested as they are read; it must begin as it did before.
+    """An input whose bytes are digested while it is read, and whose beginning must be the same.
 
     Args:
         file: is read from its beginning.
         name: for errors.
-        known_pos, known_sha256: the digest of so many bytes, as an earlier run had it.
+        known_pos, known_sha256: number of bytes in an earlier run, and their digest.
     """
 
     def __init__(self, file: BinaryIO, name: str, known_pos: int, known_sha256: bytes) -> None:
@@ -151,10 +152,10 @@ class DigestedInput:
         self._waiting: deque[bytes] = deque()
 
     def read1(self, count: int) -> bytes:
-        """Read what there is, at most `count` bytes.
+        """Read available bytes, at most `count`.
 
         Raises:
-            RefusedError: the input is not what it was.
+            RefusedError: the input has changed.
         """
         data = self._read(count)
         self._waiting.append(data)
@@ -171,7 +172,7 @@ class DigestedInput:
     read = read1
 
     def digest_at(self, pos: int) -> bytes:
-        """Return the digest up to a place, which has been read and is not below an earlier one."""
+        """Return the digest up to a position that has been read. Positions must not decrease."""
         self._digest_to(pos)
         return self._digest.digest()
 
@@ -187,5 +188,5 @@ class DigestedInput:
 
 
 def changed_input(name: str, what: str) -> RefusedError:
-    """The input is not the one that the session began with."""
+    """Return the error for an input that is not the session's input."""
     return RefusedError(f"{name}: not the input of the session: {what}", next_step=NEXT_STEP)

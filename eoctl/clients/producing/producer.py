@@ -1,4 +1,4 @@
-"""A producer of one partition: records into batches, sent again until acknowledged."""
+"""A producer of one partition: records in batches, sent again until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
     from storage.writing.writer import Appended, PartitionWriter
 
 
-# -- a network that loses and overtakes: what lies between a producer and its leader
+# -- a faulty network between a producer and its leader
 #
-# A request may be dropped before the log, may be overtaken by a later one, and may be applied
-# while its answer is lost. The producer is told of none of this. All of it follows from a seed:
-# one seed, one course of events, in every version of Python (only `Random.random` is used, whose
-# sequence is promised to stay).
+# A request may be dropped before the log, or overtaken by a later request. Or it is applied and its
+# answer is lost. The producer does not learn which. A seed determines all of this, in every version
+# of Python. Only `Random.random` is used, whose sequence is guaranteed to stay.
 
 
 Request = TypeVar("Request")
@@ -43,7 +42,7 @@ _EXAMPLE = "--fault drop=0.1,reorder=0.2,lost-ack=0.05,seed=7"
 
 
 class Faults(NamedTuple):
-    """How often a request meets with which fault: probabilities, and the seed of all draws."""
+    """The probability of each fault per request, and the seed of all draws."""
 
     drop: float = 0.0
     reorder: float = 0.0
@@ -52,10 +51,10 @@ class Faults(NamedTuple):
 
 
 def parse_faults(text: str) -> Faults:
-    """Read `drop=0.1,reorder=0.2,lost-ack=0.05,seed=7`; what is not given is 0.
+    """Parse `drop=0.1,reorder=0.2,lost-ack=0.05,seed=7`. The default is 0.
 
     Raises:
-        UsageError: a name or number is none, or nothing would ever arrive.
+        UsageError: a name or number is invalid, or nothing would ever arrive.
     """
     given: dict[str, float] = {}
     for part in text.split(","):
@@ -80,10 +79,10 @@ def _seed(number: str) -> int:
 
 def _probability(name: str, number: str) -> float:
     try:
-        probability = float(number.replace("_", "?"))  # Python's own way to write numbers
+        probability = float(number.replace("_", "?"))  # underscores are only Python's notation
     except ValueError:
         probability = -1.0
-    if not 0 <= probability <= 1:  # nor is NaN
+    if not 0 <= probability <= 1:  # NaN is refused, too
         raise _refused(f"{name}={number[:40]}: expected a probability, 0 to 1")
     return probability
 
@@ -93,18 +92,18 @@ def _refused(what: str) -> UsageError:
 
 
 class Fate(Enum):
-    """What became of a request."""
+    """The result of a request."""
 
     ANSWERED = "answered"
-    DROPPED = "dropped"  # the leader never saw it
-    ACK_LOST = "ack lost"  # the leader has dealt with it, and nobody knows
+    DROPPED = "dropped"  # the leader has not received it
+    ACK_LOST = "ack lost"  # the leader has handled it, but the answer is lost
 
 
 class Link(Generic[Request]):
-    """The requests that are on their way, and what happens to them there.
+    """The requests in flight, and their faults.
 
     Attributes:
-        drops, reorders, lost_acks: how often it did so.
+        drops, reorders, lost_acks: numbers of these faults.
     """
 
     def __init__(self, faults: Faults) -> None:
@@ -116,15 +115,15 @@ class Link(Generic[Request]):
         self._requests: list[Request] = []
 
     def __len__(self) -> int:
-        """Count the requests that are on their way."""
+        """Return the number of requests in flight."""
         return len(self._requests)
 
     def put(self, request: Request) -> None:
-        """Send a request after the others."""
+        """Send a request after all others."""
         self._requests.append(request)
 
     def take(self) -> tuple[Request, Fate]:
-        """Return the next request that comes to its end, and how; there must be one."""
+        """Remove a request in flight, and return it with its result. There must be a request."""
         faults = self._faults
         index = 0
         later_count = len(self._requests) - 1
@@ -141,32 +140,32 @@ class Link(Generic[Request]):
         return request, Fate.ANSWERED
 
     def clear(self) -> None:
-        """Lose all that is on its way."""
+        """Lose all requests in flight."""
         self._requests.clear()
 
 
-# -- a producer's sender: batches to the leader, some of them at once, and again until acknowledged
+# -- a producer's sender: batches to the leader, several in flight, and again until acknowledged.
 #
-# With idempotence the log then holds each record once and in order, whatever the link does:
-#   the leader answers a batch that is among the producer's last five, and does not write it again
-#   the leader refuses a batch that leaves a gap: OUT_OF_ORDER_SEQUENCE_NUMBER
-#   the sender repeats such a refused batch, unless all before it are acknowledged: then the gap is
-#       not of its making
-#   batches that wait to be sent again are in the order of their sequence numbers, and of them only
-#       the next one to be acknowledged is sent
-#   no batch is sent that is five or more after the oldest one without acknowledgement: that one
-#       might be in the log, and the leader must still know it
-#   the first batch is acknowledged before the second is sent: a leader that does not know a
-#     producer
-#       takes any sequence number for its first, and what was overtaken then would never fit
-# Without idempotence what is not acknowledged is sent again, blindly: what was in the log is there
-# twice, and what was overtaken stays behind.
+# With idempotence the log then has each record once and in order, whatever the link does.
+# 1. The leader answers a batch that is among the producer's last five, and does not write it again.
+# 2. The leader refuses a batch that leaves a gap: OUT_OF_ORDER_SEQUENCE_NUMBER.
+# 3. The sender repeats such a batch, unless all batches before it are acknowledged. In that case
+#    the sender has not caused the gap.
+# 4. Batches that wait to be sent again are in the order of their sequence numbers. Only the next
+#    batch to be acknowledged is sent.
+# 5. A batch waits if it is five or more after the oldest batch without acknowledgement. That batch
+#    may be in the log, and the leader must still know it.
+# 6. The first batch is acknowledged before the second is sent. A leader accepts any sequence number
+#    as the first of an unknown producer, and an overtaken batch would then never fit.
+#
+# Without idempotence, batches without acknowledgement are sent again in any case. The log then has
+# duplicate records, and overtaken batches out of order.
 #
 # Source: Sender, TransactionManager (canRetry, isNextSequence), RecordAccumulator
-# (insertInSequenceOrder, shouldStopDrainBatchesForPartition). One connection keeps answers in
-# order there, so an older batch without answer means that later ones have none; here answers are
-# lost one by one, and the limit of five says the same. Time does not pass: what was lost is
-# noticed when nothing else is on its way.
+# (insertInSequenceOrder, shouldStopDrainBatchesForPartition). There, one connection keeps answers
+# in order, so if an older batch has no answer, later batches have none. Here answers are lost one
+# by one, and the limit of five has the same effect. Time does not pass. A loss is noticed when
+# nothing else is in flight.
 
 
 MAX_ATTEMPTS = 1000
@@ -174,7 +173,7 @@ OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 class SentBatch(NamedTuple):
-    """A batch as it was given to the sender; `tag` is the caller's."""
+    """A batch as it was given to the sender. `tag` belongs to the caller."""
 
     batch: bytes
     first_sequence: int
@@ -183,10 +182,10 @@ class SentBatch(NamedTuple):
 
 
 class SenderStats(NamedTuple):
-    """What a sender and its link have done.
+    """The totals of a sender and its link.
 
-    `requests` counts what was sent, `retries` those among them that were not the first of their
-    batch; `duplicates` are batches that the leader knew already.
+    `requests` counts all requests, `retries` the requests that were not the first of their batch.
+    `duplicates` are batches that the leader knew already.
     """
 
     requests: int
@@ -198,13 +197,13 @@ class SenderStats(NamedTuple):
 
 
 class DeliveryTimeoutError(EoctlError):
-    """A batch was sent again and again, and never acknowledged (delivery.timeout.ms)."""
+    """A batch was sent many times and never acknowledged (delivery.timeout.ms)."""
 
     exit_status = EXIT_ACCESS
 
 
 class _Waiting:
-    """A batch without acknowledgement; `number` counts the sender's batches."""
+    """A batch without acknowledgement. `number` counts the sender's batches."""
 
     __slots__ = ("attempts", "number", "sent")
 
@@ -218,17 +217,17 @@ _by_number = attrgetter("number")
 
 
 class Sender:
-    """Sends the batches of one producer to one partition.
+    """A sender of the batches of one producer to one partition.
 
     Args:
         append: the leader: `PartitionWriter.append`.
-        in_flight: how many batches may be without acknowledgement
+        in_flight: maximum number of batches without acknowledgement
             (max.in.flight.requests.per.connection).
-        faults: of the link; None: there is no link, and each batch is appended at once. Senders
-            with equal seeds meet with equal faults.
-        is_idempotent: the batches carry sequence numbers.
-        on_ack: told of each batch once, when its acknowledgement arrives. If an earlier one was
-            lost on its way, that is before the earlier batch.
+        faults: of the link. None: there is no link, and each batch is appended at once. Senders
+            with equal seeds have equal faults.
+        is_idempotent: the batches have sequence numbers.
+        on_ack: gets each batch once, when its acknowledgement arrives. If an earlier batch was lost
+            in flight, that is before the earlier batch.
     """
 
     def __init__(
@@ -250,16 +249,16 @@ class Sender:
         self._is_idempotent = is_idempotent
         self._on_ack = on_ack
         self._link: Link[_Waiting] | None = None if faults is None else Link(faults)
-        self._queue: list[_Waiting] = []  # to be sent, by number
-        self._lost: list[_Waiting] = []  # nothing will come of them, which is not noticed yet
-        self._unacknowledged: list[_Waiting] = []  # all of them, by number
+        self._queue: list[_Waiting] = []  # to send, by number
+        self._lost: list[_Waiting] = []  # lost, but not noticed yet
+        self._unacknowledged: list[_Waiting] = []  # all of these batches, by number
         self._sent_count = 0
         self._is_known = False  # the leader has acknowledged a batch of this producer
         self._requests = self._retries = self._duplicates = 0
 
     @property
     def stats(self) -> SenderStats:
-        """What was done so far."""
+        """The totals so far."""
         link = self._link
         return SenderStats(
             requests=self._requests,
@@ -271,16 +270,16 @@ class Sender:
         )
 
     def begin_producer(self) -> None:
-        """Go on under another producer id, which the leader does not know; all is acknowledged."""
+        """Continue with another producer id that the leader does not know. All is acknowledged."""
         self._is_known = False
 
     def send(self, batch: bytes, first_sequence: int, records_count: int, tag: Any = None) -> None:
-        """Send a batch; returns when it is on its way, which may be before it is in the log.
+        """Send a batch. Return when it is in flight, which may be before it is in the log.
 
         Raises:
-            AppendError: what the leader answers to this or an earlier batch, and no repetition
-                mends. All that is outstanding is forgotten, and may be in the log or not.
-            DeliveryTimeoutError, AccessError: and here too.
+            AppendError: the leader's answer to this or an earlier batch, if sending it again does
+                not help. All batches in flight are forgotten. They may be in the log or not.
+            DeliveryTimeoutError, AccessError: batches in flight are forgotten, too.
         """
         sent = SentBatch(
             batch=batch, first_sequence=first_sequence, records_count=records_count, tag=tag
@@ -323,7 +322,7 @@ class Sender:
             raise
 
     def _transmit(self, link: Link[_Waiting]) -> None:
-        """Put on the link what may go, in order."""
+        """Put the allowed batches on the link, in order."""
         in_flight = self._in_flight if self._is_known or not self._is_idempotent else 1
         while self._queue:
             waiting = self._queue[0]
@@ -345,7 +344,7 @@ class Sender:
             link.put(waiting)
 
     def _deliver(self, link: Link[_Waiting]) -> None:
-        """Let one request come to its end."""
+        """Complete one request."""
         waiting, fate = link.take()
         if fate is Fate.DROPPED:
             self._lost.append(waiting)
@@ -367,7 +366,7 @@ class Sender:
             raise answer
 
     def _is_mendable(self, waiting: _Waiting, answer: AppendError) -> bool:
-        """Whether a batch was only too early."""
+        """Return whether a batch was only too early."""
         return (
             self._is_idempotent
             and answer.kafka_error == OUT_OF_ORDER
@@ -380,14 +379,14 @@ class Sender:
             self._on_ack(sent, appended)
 
 
-# -- acknowledgements as JSON lines, one for each batch, as they come: what a producer was told
+# -- acknowledgements as JSON lines, one for each batch, in the order in which they arrive
 
 
 class AckFile:
-    """A file that grows by a line for each batch that was acknowledged. Not synced.
+    """A file with a line for each batch that was acknowledged. It is not synced.
 
     Raises:
-        RefusedError: it lies in a log dir.
+        RefusedError: it is in a log dir.
         AccessError: it cannot be written.
     """
 
@@ -403,7 +402,7 @@ class AckFile:
             raise AccessError(exc, path) from exc
 
     def write(self, writer: PartitionWriter, sent: SentBatch, appended: Appended) -> None:
-        """Note a batch. Raises AccessError."""
+        """Write the line of a batch. Raises AccessError."""
         header = parse_header(sent.batch, 0)
         row = {
             "partition": Path(writer.store.directory).name,
@@ -420,7 +419,7 @@ class AckFile:
             self._fs.write(self._file, json.dumps(row).encode() + b"\n")
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         with os_errors(self._file.path):
             self._fs.close(self._file)
 
@@ -430,7 +429,7 @@ class AckFile:
 
 MIN_RUN_BATCHES = 4  # fewer are sent one by one
 
-# What to do about an answer; about the others the log's own knowledge of its producers tells more.
+# Next steps by error. For other errors `eoctl producers` shows more.
 _NEXT_STEPS = {
     "MESSAGE_TOO_LARGE": "smaller batches or records, or a larger max.message.bytes of the topic",
     "RECORD_LIST_TOO_LARGE": "smaller batches or records, or a larger segment.bytes of the topic",
@@ -440,12 +439,12 @@ _NEXT_STEPS = {
 
 @dataclass(slots=True)
 class ProducerOutcome:
-    """What a producer has done; offsets and sequences are None if nothing was appended.
+    """The totals of a producer. Offsets and sequences are None if nothing was appended.
 
     Attributes:
         records, batches: appended.
-        duplicates: records that the log had when this producer sent them; not appended again.
-        skipped: records that it was known to have, and that were not sent.
+        duplicates: records that the log had when this producer sent them, not appended again.
+        skipped: records that the log was known to have, and that were not sent.
         committed, aborted: transactions that were ended here.
     """
 
@@ -462,7 +461,7 @@ class ProducerOutcome:
 
 
 class Sending(NamedTuple):
-    """How batches travel; see `sender`. `on_ack` is told of each batch that was acknowledged."""
+    """The settings of a sender, see `Sender`. `on_ack` gets each batch that was acknowledged."""
 
     in_flight: int = 1
     faults: Faults | None = None
@@ -470,23 +469,23 @@ class Sending(NamedTuple):
 
 
 class PartitionProducer:
-    """Sends records in batches to a writer.
+    """A producer that sends records in batches to a writer.
 
     Args:
         writer: of the partition.
-        builder: decides what a batch holds.
-        identities: who sends which record.
-        now_ms: the clock, asked once a batch.
-        timestamp_ms: of every record that has none, in place of the clock.
+        builder: decides the content of a batch.
+        identities: of the records.
+        now_ms: the clock, read once per batch.
+        timestamp_ms: used instead of the clock for records without a timestamp.
         is_transactional: records belong to transactions.
-        in_log: what the log has of these records already: it is not sent again.
+        in_log: the place up to which the log has the records, which are not sent again.
         counts: with version 2, the records that the log has by producer id and epoch.
-        sending: the way of the batches.
+        sending: settings of the sender.
 
     Attributes:
-        outcome: what was done so far.
+        outcome: the totals so far.
         transaction, count: the place of the next record (see `identity`).
-        in_log: None from the first record on that the log does not have.
+        in_log: None from the first record that the log does not have.
     """
 
     def __init__(
@@ -525,23 +524,23 @@ class PartitionProducer:
             on_ack=self._acknowledge,
         )
 
-    # -- what the log has already
+    # -- records that the log has already
 
     @property
     def is_next_in_log(self) -> bool:
-        """Whether the log has the next record."""
+        """True if the log has the next record."""
         place = self.in_log
         here = (self.transaction, self.count)
         return place is not None and here < (place.transaction, place.records)
 
     def skip(self, count: int = 1) -> None:
-        """Pass over records that the log has."""
+        """Skip records that the log has."""
         self.count += count
         self.outcome.skipped += count
 
     @property
     def is_end_in_log(self) -> bool:
-        """Whether the log has the marker of the transaction that ends at the next record."""
+        """True if the log has the marker of the transaction that ends at the next record."""
         place = self.in_log
         if place is None:
             return False
@@ -551,9 +550,10 @@ class PartitionProducer:
 
     @property
     def is_whole_in_log(self) -> bool:
-        """Whether the log has all records of the transaction that ends here, not only its marker.
+        """True if the log has all records of the transaction that ends here, not only its marker.
 
-        With version 2 the marker's epoch says that it has ended, and nothing of its records.
+        With version 2 the marker's epoch proves that the transaction has ended, but not its
+        records.
         """
         identity = self.identities.at(self.transaction, 0)
         found = self._counts.get((identity.producer_id, identity.producer_epoch))
@@ -568,7 +568,7 @@ class PartitionProducer:
         headers: tuple[RecordHeader, ...] = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Take a record; a batch that is full is sent.
+        """Add a record. A full batch is sent.
 
         Raises:
             AppendError, AccessError: as `PartitionWriter.append`.
@@ -586,7 +586,7 @@ class PartitionProducer:
         self.count += 1
 
     def add_values(self, values: list[bytes], start: int, end: int) -> None:
-        """Take values[start:end] as records without key: `add` for each, but faster."""
+        """Add values[start:end] as records without key, faster than by `add`."""
         self.in_log = None
         builder = self._builder
         rest = Values(values, start, end)
@@ -601,10 +601,10 @@ class PartitionProducer:
                 self.send()
 
     def _send_run(self, rest: Values, start: int) -> int:
-        """Send the full batches from `start` on at once, if that can be; returns how many values.
+        """Send the full batches from `start` on at once, if possible. Return the number of values.
 
-        Some values are always left, for the batch behind them. Before the first answer the log may
-        have what is sent, and answers batch by batch.
+        Some values are always left, for the next batch. Before the first answer the log may have
+        the records, and answers batch by batch.
         """
         builder, writer = self._builder, self.writer
         if not self._sends_runs or builder.is_compressed or self._is_short(rest, start):
@@ -637,7 +637,7 @@ class PartitionProducer:
         return records_count
 
     def _is_short(self, rest: Values, start: int) -> bool:
-        """Whether so few batches are left, by the first value, that a run does not pay."""
+        """Return whether too few batches are left for a run, by the size of the first value."""
         builder, count = self._builder, rest.end - start
         return (
             count * len(rest.values[start]) < MIN_RUN_BATCHES * builder.batch_bytes
@@ -645,7 +645,7 @@ class PartitionProducer:
         )
 
     def _next_in_log(self, producer_id: int) -> ProducerIdentity | None:
-        """What the log expects of a producer; None if it does not know it."""
+        """Return the next identity that the log expects of a producer, None if it is unknown."""
         state = self.writer.producers.producers.get(producer_id)
         if state is None or not state.batches:
             return None
@@ -656,7 +656,7 @@ class PartitionProducer:
         self._batch_ms = self._now_ms() if self._timestamp_ms is None else self._timestamp_ms
 
     def send(self) -> None:
-        """Send what waits."""
+        """Send the records that wait for a full batch."""
         count = len(self._builder)
         if not count:
             return
@@ -665,12 +665,12 @@ class PartitionProducer:
         self.sender.send(batch, identity.base_sequence, count)
 
     def flush(self) -> None:
-        """Send what waits, and wait until all is acknowledged."""
+        """Send all records, and wait until they are acknowledged."""
         self.send()
         self.sender.flush()
 
     def _append(self, batch: bytes) -> Appended:
-        """Ask the leader; an answer that ends the run tells where it comes from."""
+        """Append a batch. An error gets the directory and a next step."""
         try:
             return self.writer.append(batch)
         except AppendError as exc:
@@ -692,7 +692,7 @@ class PartitionProducer:
         done, count = self.outcome, last_offset - base_offset + 1
         done.records += count
         done.batches += batches_count
-        # Acknowledgements may come in another order than the batches stand in the log.
+        # Acknowledgements may arrive in another order than the batches have in the log.
         if done.base_offset is None or base_offset < done.base_offset:
             done.base_offset = base_offset
             done.base_sequence = first_sequence if first_sequence >= 0 else None
@@ -705,7 +705,7 @@ class PartitionProducer:
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether a marker is missing in the log, and can be written."""
+        """True if a marker is missing in the log, and can be written."""
         identity = self.identities.at(self.transaction, 0)
         state = self.writer.producers.producers.get(identity.producer_id)
         is_open = state is not None and state.current_txn_first_offset is not None
@@ -714,7 +714,7 @@ class PartitionProducer:
     def end_transaction(
         self, *, is_commit: bool, transaction_version: int, coordinator_epoch: int
     ) -> None:
-        """Have the marker of the transaction appended; all of its records are acknowledged."""
+        """Append the marker of the transaction, after all of its records were acknowledged."""
         identity = self.identities.at(self.transaction, 0)
         epoch = identity.producer_epoch + (1 if self.identities.is_per_transaction else 0)
         self.writer.end_transaction(
@@ -734,7 +734,7 @@ class PartitionProducer:
             self.outcome.aborted += 1
 
     def next_transaction(self) -> None:
-        """Go on behind the end of a transaction, whether this partition had a part in it or not."""
+        """Continue with the next transaction, even if this partition had no part in the last."""
         if self.identities.is_per_transaction:
             self.transaction += 1
             self.count = 0

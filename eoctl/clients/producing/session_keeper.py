@@ -1,4 +1,4 @@
-"""Who a run writes as, and its session: begun or found, advanced as the run goes, saved."""
+"""The identity of a run's producer, and its session: begun or found, updated, saved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recovery.changes.append_journal import AppendJournal
 
 
-NEW_EPOCHS_VERSION = 2  # from this transaction version on each transaction has its own epoch
+NEW_EPOCHS_VERSION = 2  # from this transaction version on, each transaction has its own epoch
 
 
 def first_identities(
@@ -38,18 +38,18 @@ def first_identities(
     producer_epoch: int | None = None,
     base_sequence: int | None = None,
 ) -> list[Identities]:
-    """Begin as what the user gave, completed by what the partitions know of the producer.
+    """Return identities from the user's options and the producer's state in the partitions.
 
     Args:
         opened: the partitions.
-        producer_ids: one; the identities share the list.
-        transactions: None: there are none.
-        producer_epoch: None: the highest one known.
-        base_sequence: None: what each partition expects.
+        producer_ids: one id. The identities share the list.
+        transactions: None without transactions.
+        producer_epoch: None for the highest known epoch.
+        base_sequence: None for the next sequence number of each partition.
 
     Raises:
-        UsageError: they do not go together.
-        RefusedError: a transaction of the producer is open already, which this run would end.
+        UsageError: the options contradict each other.
+        RefusedError: the producer already has an open transaction, which this run would end.
     """
     if transactions is not None:
         _require_no_open_transaction(opened, producer_ids[0])
@@ -67,7 +67,7 @@ def first_identities(
     is_per_transaction = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
     if is_per_transaction:
         if any(each.base_sequence for each in firsts):
-            # There is data of that epoch: the next transaction has the next one.
+            # This epoch has data, so the next transaction has the next epoch.
             firsts = [
                 each._replace(producer_epoch=each.producer_epoch + 1, base_sequence=0)
                 for each in firsts
@@ -96,7 +96,7 @@ def _require_no_open_transaction(opened: Sequence[OpenPartition], producer_id: i
 def session_identities(
     session: ProduceSession, producer_ids: list[int], transactions: Transactions | None
 ) -> list[Identities]:
-    """Go on as a session began."""
+    """Return identities as a session began."""
     is_per_transaction = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
     return [
         Identities(
@@ -108,7 +108,7 @@ def session_identities(
     ]
 
 
-# -- keeps the session of one run: begun or found, advanced as the run goes, saved each time
+# -- the session of one run: begun or found, updated during the run, saved each time
 
 
 READ_BYTES = 1 << 20
@@ -118,17 +118,17 @@ class ProduceSessionKeeper:
     """The session at a path.
 
     Args:
-        journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
+        journal: of the run, which keeps the old file. None: nothing is written, as in a plan.
         path: of the file, outside of every log dir.
-        arguments: of this run; see `ProduceSession`.
-        producer_id, producer_epoch: that the user gave.
+        arguments: of this run, see `ProduceSession`.
+        producer_id, producer_epoch: given by the user.
 
     Attributes:
         session: None until it is begun.
 
     Raises:
         UsageError: there is no producer id.
-        RefusedError: the place is in a log dir, or the session is of another input.
+        RefusedError: the file is in a log dir, or the session has another input.
         AccessError: it cannot be read.
     """
 
@@ -185,7 +185,7 @@ class ProduceSessionKeeper:
 
     @property
     def begun(self) -> ProduceSession:
-        """The session, which was found or begun."""
+        """The session that was found or begun."""
         if self.session is None:
             raise ValueError("the session has not begun")
         return self.session
@@ -197,21 +197,21 @@ class ProduceSessionKeeper:
             save_session(self._journal.fs, self.path, session)
 
     def add_producer_ids(self, producer_ids: Sequence[int]) -> None:
-        """Note the producer ids, before the last one of them is used."""
+        """Save the producer ids, before the last of them is used."""
         self._save(self.begun._replace(producer_ids=tuple(producer_ids)))
 
     def note_early_end(self, records_count: int) -> None:
-        """Note that a transaction ends where the input does, which may grow."""
+        """Save that a transaction ends at the end of the input, which may grow."""
         if records_count not in self.begun.ends:
             self._save(self.begun._replace(ends=(*self.begun.ends, records_count)))
 
     def pass_over(self, input_pos: int) -> None:
-        """Take note that records end there: what is before need not be kept for the digest."""
+        """Digest the input up to a position. The bytes before it are then not kept."""
         if self._input is not None:
             self._input.digest_at(input_pos)
 
     def note_sent(self, input_pos: int, last: Content, end_offsets: Sequence[int]) -> None:
-        """Note that all up to a record of the input is sent; the session never goes back."""
+        """Save that all records up to a position of the input were sent. It never decreases."""
         if self._input is None or input_pos <= self.begun.input_pos:
             return
         partitions = [
@@ -229,13 +229,13 @@ class ProduceSessionKeeper:
         )
 
     def checked_input(self, file: BinaryIO, name: str, end_offsets: Sequence[int]) -> DigestedInput:
-        """Return the input, which must begin as it did.
+        """Return the input, whose beginning must be the same.
 
-        If a log lacks what was sent, records would be sent before that is known: then it is looked
-        at beforehand, where it can be read twice.
+        If a log lacks records that were sent, records would be sent before a change of the input is
+        noticed. Then the input is checked first, if it can be read twice.
 
         Raises:
-            RefusedError: it does not.
+            RefusedError: the input has changed.
         """
         known = self.begun.input_pos, self.begun.input_sha256
         is_behind = any(

@@ -1,10 +1,10 @@
-"""A producer of a topic: which partition takes a record, where transactions end, what to send.
+"""A producer of a topic: the partition of each record, the ends of transactions, the sends.
 
-All of it follows from the input and the options alone, so that a second run over the same input
-comes to the same partitions, identities and ends of transactions; it passes over what the logs
-have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
-number. Its records are acknowledged in all partitions before the first marker is written, and a
-run that follows a crash between two markers writes the missing ones with the same outcome.
+All of this is derived from the input and the options alone. Another run with the same input gets
+the same partitions, identities and ends of transactions. It skips the records that the logs have
+(see `produce_session`) and sends the rest. The number of a transaction decides whether it is
+committed or aborted. Its records are acknowledged in all partitions before the first marker is
+written. A run after a crash between two markers writes the missing markers with the same outcome.
 """
 
 from __future__ import annotations
@@ -36,18 +36,16 @@ if TYPE_CHECKING:
     from storage.writing.record_builder import ProducerIdentity
 
 
-# -- which partition of a topic a record goes to, as Kafka's own producer decides it
+# -- the partition of a record, chosen as by Kafka's own producer.
 #
-#   with a key      the murmur2 hash of the key, its sign bit dropped, modulo the number of
-#     partitions
-#                   (Utils.murmur2, Utils.toPositive, BuiltInPartitioner.partitionForKey)
-#   with none       one partition until it was given enough bytes, then one that is drawn:
-#     uniformly,
-#                   so it may be the same again (KIP-480, KIP-794, BuiltInPartitioner without load
-#                   statistics: brokers that answer slowly do not exist here)
+# 1. With a key: the murmur2 hash of the key, without its sign bit, modulo the number of partitions
+#    (Utils.murmur2, Utils.toPositive, BuiltInPartitioner.partitionForKey).
+# 2. Without a key: one partition for a number of bytes, then another, drawn uniformly, which may be
+#    the same (KIP-480, KIP-794). It is BuiltInPartitioner without load statistics, because no
+#    broker is slow here.
 #
-# A Java client may put off a switch until its batch is full, up to twice the bytes; this one never
-# does, so that where a record goes depends on the records before it and on nothing else.
+# A Java client may delay a switch until its batch is full, up to twice the bytes. This producer
+# never does, so that the partition of a record depends only on the records before it.
 
 
 _SEED = 0x9747B28C
@@ -60,13 +58,13 @@ _CACHED_KEY_BYTES = 256  # a cache must not keep keys of megabytes
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash as Java has it, a signed 32-bit integer (Utils.murmur2)."""
+    """Return the hash as in Java, a signed 32-bit integer (Utils.murmur2)."""
     unsigned = _murmur2(data)
     return unsigned - (1 << 32) if unsigned > INT32_MAX else unsigned
 
 
 def partition_for_key(key: bytes, count: int) -> int:
-    """Return the partition, of `count`, that the records with this key are in."""
+    """Return the partition, of `count`, for records with this key."""
     hashed = _cached_murmur2(key) if len(key) <= _CACHED_KEY_BYTES else _murmur2(key)
     return (hashed & INT32_MAX) % count
 
@@ -97,16 +95,16 @@ def _finished(hashed: int, tail: bytes) -> int:
 
 
 class StickyPartitions:
-    """Chooses partitions for records without a key.
+    """The choice of partitions for records without a key.
 
-    The partition after a number of switches follows from the seed and that number alone, whatever
-    the version of Python: a producer that goes through the same records again comes to the same
-    places.
+    The partition after a number of switches is derived from the seed and that number alone, in
+    every version of Python. A producer of the same records therefore gets the same partitions
+    again.
 
     Args:
-        count: of the topic's partitions.
-        seed: another one gives another order.
-        switch_bytes: what a partition is given before the next one is drawn (batch.size).
+        count: number of the topic's partitions.
+        seed: decides the order.
+        switch_bytes: number of bytes for a partition before the next is drawn (batch.size).
     """
 
     def __init__(self, count: int, seed: int, switch_bytes: int) -> None:
@@ -116,11 +114,14 @@ class StickyPartitions:
         self._seed = seed
         self._switch_bytes = switch_bytes
         self._switches = 0  # partitions drawn after the first
-        self._bytes = 0  # given to the one drawn last
+        self._bytes = 0  # for the current partition
         self._partition = self._drawn()
 
     def next_partition(self, record_bytes: int) -> int:
-        """Return where a record of that size goes; what fills the partition is still in it."""
+        """Return the partition of a record.
+
+        The record that fills the partition still belongs to it.
+        """
         partition = self._partition
         self._bytes += record_bytes
         if self._bytes >= self._switch_bytes:
@@ -134,7 +135,7 @@ class StickyPartitions:
         return (drawn & INT32_MAX) % self._count
 
 
-# -- what a log has of a producer: where it has come to, and the records to compare an input with
+# -- a producer's records in a log: their end, and the records to compare an input with
 
 
 # Producer id, epoch and sequence number.
@@ -144,12 +145,13 @@ Sent = tuple[int, int, int]
 def find_place(
     partition: Partition | None, tail: LogTail, identities: Identities, start_offset: int
 ) -> LogPlace:
-    """Find how far a log has come with the records of a session that began at `start_offset`.
+    """Find the progress of a session that began at `start_offset` in a log.
 
-    The producer state tells; where it has forgotten the producer, the log itself does.
+    It comes from the producer state, or from the log itself if the state has forgotten the
+    producer.
 
     Raises:
-        RefusedError: neither does, since the log has lost its beginning.
+        RefusedError: the progress is unknown, because the log has lost its beginning.
     """
     place = identities.find_place(tail.producers, tail.end_offset - start_offset)
     if place != NOWHERE or tail.end_offset <= start_offset or partition is None:
@@ -175,7 +177,7 @@ def find_place(
         elif header.is_control:
             last = last._replace(is_open=False)
         else:
-            # Not the sum of the records: compaction may have taken some.
+            # Not the sum of the records, because compaction may have removed some.
             count = (header.last_sequence + 1 - first.base_sequence) % SEQUENCES_COUNT
             last = LogPlace(0, count, is_open=header.is_transactional)
     return last
@@ -184,9 +186,9 @@ def find_place(
 def count_by_epoch(
     partition: Partition, producer_ids: list[int], start_offset: int, end_offset: int
 ) -> dict[tuple[int, int], int]:
-    """Count the records that a log has by (producer id, epoch); compacted ones count, too.
+    """Count the records of a log by (producer id, epoch), including compacted records.
 
-    Without those that retention has taken: an epoch that is not there says nothing.
+    Records that retention has removed are not counted. A missing epoch therefore means nothing.
     """
     found: dict[tuple[int, int], int] = {}
     is_whole = (partition.local_log_start_offset or 0) <= start_offset
@@ -199,7 +201,7 @@ def count_by_epoch(
         if not header.is_control:
             found[key] = header.last_sequence + 1
         elif is_whole:
-            # A marker has the epoch behind that of the data, which may have none.
+            # The epoch of a marker is one above the epoch of the data, which may be missing.
             found.setdefault((header.producer_id, header.producer_epoch - 1), 0)
     return found
 
@@ -210,8 +212,8 @@ class SentRecords:
     Args:
         partition: to read.
         producer_ids: of the session.
-        start_offset: where to begin.
-        end_offset: where to end.
+        start_offset: first offset.
+        end_offset: exclusive end.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class SentRecords:
                 yield (header.producer_id, header.producer_epoch, record.sequence), record
 
     def differs(self, identity: ProducerIdentity, record: InputRecord) -> bool:
-        """Whether the log has another record under that identity. One that compaction took: no."""
+        """Return whether the log has another record with that identity. False if it has none."""
         wanted = (identity.producer_id, identity.producer_epoch, identity.base_sequence)
         while self._next is None or self._is_before(self._next[0], wanted):
             self._next = next(self._records, None)
@@ -242,7 +244,7 @@ class SentRecords:
         return found == wanted and (logged.key, logged.value, logged.headers) != record.content
 
     def _is_before(self, found: Sent, wanted: Sent) -> bool:
-        """Whether a record was sent before another one; sequence numbers wrap."""
+        """Return whether a record was sent before another record. Sequence numbers wrap."""
         if found[:2] != wanted[:2]:
             ids = self._ids
             return (ids.index(found[0]), found[1]) < (ids.index(wanted[0]), wanted[1])
@@ -253,16 +255,16 @@ class SentRecords:
 
 
 SAVE_SECONDS = 1.0
-RECORDS_PER_LOOK = 256  # at the clock
+RECORDS_PER_LOOK = 256  # records per reading of the clock
 
 
 class Transactions(NamedTuple):
-    """How records are put into transactions.
+    """The division of records into transactions.
 
     Attributes:
-        records: in each of them.
-        abort_every: every so many transactions one is aborted; None: never.
-        version: transaction version; from 2 on a marker raises the epoch.
+        records: per transaction.
+        abort_every: one of this many transactions is aborted. None: no transaction is.
+        version: transaction version. From 2 on a marker raises the epoch.
         coordinator_epoch: of the markers.
     """
 
@@ -272,18 +274,18 @@ class Transactions(NamedTuple):
     coordinator_epoch: int = 0
 
     def is_commit(self, number: int) -> bool:
-        """Tell how a transaction ends, by its number from 0 on."""
+        """Return whether a transaction commits, by its number from 0 on."""
         return self.abort_every is None or (number + 1) % self.abort_every != 0
 
 
 class CheckedInput(NamedTuple):
-    """What of the input is known to be what was sent, and what to compare the rest with.
+    """The verified part of an input, and the records to compare the rest with.
 
     Attributes:
         input_name: for errors.
-        pos: up to which a digest vouches for the input.
+        pos: position up to which a digest has verified the input.
         last_sha256: digest of the record that ended there.
-        sent: what the logs have behind that, by partition.
+        sent: the records in the logs after that, by partition.
     """
 
     input_name: str
@@ -293,11 +295,11 @@ class CheckedInput(NamedTuple):
 
 
 class SessionCalls(NamedTuple):
-    """What a session wants to be told.
+    """The notifications to a session.
 
     Attributes:
-        pass_over: records are taken up to a place of the input.
-        save: now and then: all that was taken is acknowledged.
+        pass_over: records up to a position of the input were taken.
+        save: sometimes, when all taken records are acknowledged.
     """
 
     pass_over: Callable[[int], None]
@@ -305,12 +307,12 @@ class SessionCalls(NamedTuple):
 
 
 class CoordinatorCalls(NamedTuple):
-    """What a transaction coordinator is asked for, in place of markers of our own.
+    """The requests to a transaction coordinator, instead of own markers.
 
     Attributes:
-        add: a partition, by number, has its first record in the transaction.
-        end: commit (True) or abort; all records are acknowledged.
-        give_up: after an error, abort if that is possible.
+        add: a partition, by number, gets its first record in the transaction.
+        end: commit (True) or abort, after all records are acknowledged.
+        give_up: abort after an error, if possible.
     """
 
     add: Callable[[int], None]
@@ -319,24 +321,24 @@ class CoordinatorCalls(NamedTuple):
 
 
 class TopicProducer:
-    """Sends the records of an input.
+    """A producer of the records of an input.
 
     Args:
         producers: of the partitions, by number.
-        sticky: where records without key go, with more than one partition.
-        transactions: None: there are none.
-        early_ends: numbers of records behind which a transaction ended at the end of an input.
-        checked: with a session, what the input is compared with.
-        session: whom to tell how far it has come.
+        sticky: partitions of records without key, with more than one partition.
+        transactions: None without transactions.
+        early_ends: numbers of records after which a transaction ended at the end of an input.
+        checked: with a session, the comparison of the input.
+        session: gets the progress.
         coordinator: with a transactional id.
-        add_producer_id: called when all epochs of a producer id are used up.
+        add_producer_id: runs when all epochs of a producer id are used up.
 
     Attributes:
         records_count: records taken so far.
-        input_pos: the place in the input behind them.
-        last_record: key, value and headers of the last one.
+        input_pos: the position in the input after them.
+        last_record: key, value and headers of the last record.
         transactions_count: transactions ended so far.
-        open_count: records in the transaction that has not ended.
+        open_count: records in the open transaction.
     """
 
     def __init__(
@@ -366,7 +368,7 @@ class TopicProducer:
         self._add_producer_id = add_producer_id
         self._saved_s = time.monotonic()
         self._touched: set[int] = set()
-        self._decided: bool | None = None  # how the transaction ends, from its first marker on
+        self._decided: bool | None = None  # outcome of the transaction, from its first marker on
 
     # -- records
 
@@ -374,8 +376,8 @@ class TopicProducer:
         """Send records one by one.
 
         Raises:
-            RefusedError: the input is not the one whose records the logs have.
-            EoctlError: as `PartitionProducer.add`, or what `records` raises.
+            RefusedError: the records of the input differ from the records in the logs.
+            EoctlError: as `PartitionProducer.add`, or from `records`.
         """
         for record in records:
             number = self._choose(record)
@@ -394,7 +396,7 @@ class TopicProducer:
                 self._save_in_time()
 
     def send_lines(self, blocks: Iterable[tuple[list[bytes], int]]) -> None:
-        """Send lines to the one partition, as values: `send_all` for each, but faster."""
+        """Send lines as values to the only partition, faster than by `send_all`."""
         (producer,) = self._producers
         for lines, end_pos in blocks:
             start, counted, counted_pos = 0, 0, self.input_pos
@@ -416,7 +418,7 @@ class TopicProducer:
                     producer.add_values(lines, start, end)
                 self._took(0, end - start)
                 start = end
-            # Of the whole block: nothing asks for a place inside.
+            # For the whole block, because no position inside is needed.
             self.input_pos, self.last_record = end_pos, (None, lines[-1], ())
             self._save_in_time()
 
@@ -439,7 +441,7 @@ class TopicProducer:
             self.input_pos = line_end_pos
 
     def _require_open(self, number: int, producer: PartitionProducer) -> None:
-        """Before the first record that a log lacks: nobody else has ended our transaction."""
+        """Require an open transaction before its first record that a log lacks."""
         place = producer.in_log
         if place is None or self._transactions is None or number not in self._touched:
             return
@@ -447,7 +449,7 @@ class TopicProducer:
             raise self._ended_by_others(producer)
 
     def _join(self, number: int) -> None:
-        """Make a partition a part of the transaction before it gets a record of it."""
+        """Add a partition to the transaction before its first record there."""
         if self._coordinator is not None and number not in self._touched:
             self._coordinator.add(number)
 
@@ -460,7 +462,7 @@ class TopicProducer:
         )
 
     def _room(self) -> int:
-        """How many records may come before something has to be done."""
+        """Return the number of records until the next end of a transaction."""
         if self._transactions is None:
             return 1 << 62
         left = self._transactions.records - self.open_count
@@ -481,7 +483,7 @@ class TopicProducer:
         if checked is None or record.end_pos <= checked.pos:
             return
         if self.input_pos < checked.pos:
-            # The input ended in this record then; only the end of its line may be new.
+            # The input ended in this record then. Only the end of its line may be new.
             is_other = digest_of(record.content) != checked.last_sha256
         else:
             sent = checked.sent[number]
@@ -504,14 +506,13 @@ class TopicProducer:
     # -- ends
 
     def finish(self, on_early_end: Callable[[int], None] | None = None) -> None:
-        """Do what comes at the end of the input.
+        """Complete the input: end the open transaction, and flush.
 
         Args:
-            on_early_end: told the number of records before a transaction is ended that is not
-                full.
+            on_early_end: gets the number of records before a partial transaction is ended.
 
         Raises:
-            EoctlError: as `PartitionProducer.flush`; or the logs have more than the input.
+            EoctlError: as `PartitionProducer.flush`, or the logs have more records than the input.
         """
         for producer in self._producers:
             if producer.is_next_in_log and self._checked is not None:
@@ -524,17 +525,18 @@ class TopicProducer:
         self.flush()
 
     def flush(self) -> None:
-        """Send what waits, and wait until all is acknowledged."""
+        """Send all records, and wait until they are acknowledged."""
         for producer in self._producers:
             producer.flush()
 
     def abort(self) -> None:
-        """End the open transaction, if there is one, after an error: what is sent of it is void.
+        """End the open transaction after an error, if there is one, to abort its records.
 
-        With one marker written its outcome is decided, and holds in the other partitions too.
+        The first written marker decides the outcome, which then applies in the other partitions,
+        too.
         """
         if self._coordinator is not None:
-            if self._decided is None:  # else its coordinator completes it when it is opened again
+            if self._decided is None:  # else its next opened coordinator completes it
                 self._coordinator.give_up()
             return
         if self._transactions is not None and self.open_count:
@@ -588,17 +590,17 @@ class TopicProducer:
         if time.monotonic() - self._saved_s < SAVE_SECONDS:
             return
         if any(each.is_next_in_log for each in self._producers):
-            return  # the session is ahead of where we are
+            return  # the session is ahead of this run
         self.flush()
         self._session.save()
         self._saved_s = time.monotonic()
 
 
-# -- what a producer is told to do
+# -- options of a producer
 
 
 class ProduceOptions(NamedTuple):
-    """What the command line says; None: the topic's, the log's, or Kafka's value."""
+    """The options of the command line. None: the topic's, the log's, or Kafka's value."""
 
     target: TargetOptions = TargetOptions()
     write: WriteOptions = WriteOptions()

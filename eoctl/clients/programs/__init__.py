@@ -1,4 +1,4 @@
-"""Programs of the user that records are handed to, or put through.
+"""The user's programs that process records.
 
 From the entry down: position_file, program.
 """

@@ -1,10 +1,11 @@
-"""The file that holds how far a consumer came, and what its program made of that.
+"""The file with a consumer's position, and the state that its program has made so far.
 
-One JSON object: whose position it is (topic, partition, topic id, isolation level, commit mode),
-`next_offset`, and `state`, whatever JSON value the program returned. It is replaced in one step, as
-`storage.files.fsio` says, so that position and state are always those of one moment.
+It is one JSON object with the owner of the position (topic, partition, topic id, isolation level,
+commit mode) and `next_offset`. Its `state` is any JSON value of the program. It is replaced in one
+step (see `storage.files.fsio`), so that position and state always belong together.
 
-One consumer at a time: the file is locked, and the next content is locked before it takes the name.
+One consumer at a time can use it. The file is locked, and its replacement is locked before it takes
+the name.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVA
 
 
 class PositionOf(NamedTuple):
-    """Whose position it is; what is not known is None."""
+    """The owner of a position. Unknown values are None."""
 
     topic: str
     partition: int
@@ -54,10 +55,10 @@ SCHEMA = StateSchema("eoctl consume checkpoint", 1, (PositionOf, Position))
 
 
 class PositionFile:
-    """A context manager around one checkpoint file, which is made by the first `save`."""
+    """A context manager around one position file, which the first `save` creates."""
 
     def __init__(self, path: str, owner: PositionOf, fs: FileSystem | None = None) -> None:
-        """Look only. Raises RefusedError if it lies where only a broker's files belong."""
+        """Check the path without any change. Raises RefusedError if it is in a log dir."""
         self.path = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links
         self._owner = owner
         self._fs = fsio.FileSystem() if fs is None else fs
@@ -72,10 +73,10 @@ class PositionFile:
             self._fs.close(self._file)
 
     def load(self) -> Position | None:
-        """Take the file for this consumer alone, and read it; None if there is none yet.
+        """Lock the file for this consumer and read it. None: it does not exist yet.
 
         Raises:
-            RefusedError: another consumer has it, or it is not this one's.
+            RefusedError: another consumer uses it, or it belongs to another consumer.
             AccessError: it cannot be read.
         """
         fsio.require_replaceable(self.path)
@@ -91,15 +92,15 @@ class PositionFile:
             self._lock(file)
             if self._is_in_place(file):
                 break
-            self._fs.close(file)  # it was replaced just now
+            self._fs.close(file)  # it was replaced meanwhile
         with os_errors(self.path):
             return self._parse(read_small_file(self.path, MAX_BYTES))
 
     def save(self, position: Position) -> None:
-        """Put a position in the place of the one before, durably.
+        """Replace the position, durably.
 
         Raises:
-            RefusedError: the file is not the one that was read or saved.
+            RefusedError: the file is not the file that was read or saved.
             AccessError: it cannot be written.
         """
         before, fs = self._file, self._fs
@@ -112,7 +113,7 @@ class PositionFile:
         data += b"\n"
         temp = fsio.temp_path(self.path)
         with os_errors(temp), suppress(FileNotFoundError):
-            fs.unlink(temp)  # what a crash left
+            fs.unlink(temp)  # left by a crash
         with os_errors(temp):
             file = fs.open_new(temp, 0o666)
         try:
@@ -120,7 +121,7 @@ class PositionFile:
             with os_errors(self.path):
                 if before is not None:
                     fs.rename(temp, self.path)
-                else:  # nobody else can have made one since: a link is never replaced
+                else:  # a link fails if another process has created the file since
                     fs.link(temp, self.path)
                     fs.unlink(temp)
         except BaseException:
@@ -150,7 +151,7 @@ class PositionFile:
         try:
             fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in _NO_LOCKS:  # a file system without locks: `_is_in_place` is left
+            if error.errno in _NO_LOCKS:  # a file system without locks: `_is_in_place` protects
                 return
             raise RefusedError(
                 f"{self.path}: another consumer is using it",

@@ -1,13 +1,13 @@
-"""A program that is given records: it reads lines on its stdin and answers each hand-over.
+"""A program that gets records: it reads lines on its stdin and answers each hand-over.
 
     {"kind":"start", "topic":..., "partition":..., "next_offset":N, "commit":..., "state":...}
     {"offset":N, ...}                                  records, as --output jsonl has them
     {"kind":"commit", "next_offset":M, "records":K}    the end of a hand-over
 
-To each commit line the program answers on its stdout, with one line: an object with the same
-`next_offset`, and with `state`, any JSON value, where that is to be saved. The commit line itself
-is a valid answer where it is not. stdin ends when there is nothing more to come; a hand-over that
-has no commit line is none.
+The program answers each commit line with one line on its stdout: an object with the same
+`next_offset`. It also has `state`, any JSON value, if that is to be saved. Otherwise the commit
+line itself is a valid answer. stdin ends after the last record. A hand-over without a commit line
+does not count.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 16
 STOP_S = 5.0
-SILENCE_S = 10.0  # without an answer, until a person is told what is waited for
+SILENCE_S = 10.0  # without an answer, until a message is printed
 
 
 class ProgramError(EoctlError):
-    """The program cannot be started, has failed, or does not keep to the protocol."""
+    """The program cannot be started, has failed, or violates the protocol."""
 
     exit_status = EXIT_ACCESS
 
 
 class Program:
-    """The running program; a context manager that leaves none behind."""
+    """The running program, as a context manager that ends it."""
 
     def __init__(self, command: str) -> None:
-        """Start it, without a shell.
+        """Start the program, without a shell.
 
         Raises:
-            UsageError: `command` is no command line.
+            UsageError: `command` is not a command line.
             ProgramError: it cannot be started.
         """
         words = command_words(command)
@@ -61,7 +61,8 @@ class Program:
         self._answers = bytearray()
         self._is_told = False
         try:
-            # Of a process group of its own, so that Ctrl-C is ours to pass on: as the end of stdin.
+            # In its own process group, so that only we get Ctrl-C and pass it on as the end of
+            # stdin.
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
             )
@@ -90,10 +91,10 @@ class Program:
             self._process.stdout.close()
 
     def hand_over(self, data: bytes, next_offset: int, *, needs_state: bool) -> Any:
-        """Give it lines, the last of which is the commit line; returns the state it answers with.
+        """Write lines, the commit line last, and return the state in the program's answer.
 
         Raises:
-            ProgramError: it ended before it answered, or answered something else.
+            ProgramError: it ended before it answered, or its answer is invalid.
         """
         line = self._exchange(data)
         try:
@@ -114,10 +115,10 @@ class Program:
         return answer.get("state")
 
     def finish(self, data: bytes = b"") -> None:
-        """Give it what needs no answer, say that nothing more comes, and wait for its end.
+        """Write lines that require no answer, close stdin, and wait for the program's end.
 
         Raises:
-            ProgramError: it said something that nobody asked for, or its exit status is not 0.
+            ProgramError: it printed an unexpected line, or its exit status is not 0.
         """
         if data:
             self._write(data)
@@ -144,7 +145,7 @@ class Program:
         return line
 
     def _write(self, data: bytes) -> None:
-        """Write all of `data` while reading, so that neither waits for the other."""
+        """Write all of `data` and read meanwhile, so that neither side waits for the other."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -163,7 +164,7 @@ class Program:
                         raise self._ended() from None
 
     def _read_answers(self) -> bool:
-        """Wait for more of its output; False at the end."""
+        """Wait for more of its output. Return False at the end."""
         stdout = self._process.stdout
         assert stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -209,12 +210,12 @@ class Program:
 
 
 def _shown(data: bytes | bytearray) -> str:
-    """The beginning of what a program said, as a message quotes it."""
+    """Return the beginning of a program's output, for a message."""
     return repr(bytes(data[:80]).decode(errors="backslashreplace"))
 
 
 def command_words(command: str) -> list[str]:
-    """Split a command line that is run without a shell. UsageError: it is none."""
+    """Split a command line that runs without a shell. Raises UsageError: it is empty or invalid."""
     try:
         words = shlex.split(command)
     except ValueError as exc:
@@ -225,29 +226,29 @@ def command_words(command: str) -> list[str]:
 
 
 def describe_ending(status: int) -> str:
-    """Tell how a program ended that did not end well."""
+    """Return how a program ended that failed."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
 
 
-# -- a filter that is run once for each transaction: records on its stdin, new ones on its stdout
+# -- a filter that runs once per transaction: records on its stdin, new records on its stdout
 
 
-MAX_FILTERED_BYTES = 256 << 20  # it is held in memory until its transaction is sent
+MAX_FILTERED_BYTES = 256 << 20  # kept in memory until its transaction is sent
 
 
 class Filter:
-    """A command line, and how records are written for it and read from it.
+    """A command line, and the formats of its input and its output.
 
     Args:
-        command: is run without a shell.
-        format: LINES: a record is its value, on a line; JSONL: as `consume` prints them, and as
+        command: runs without a shell.
+        format: LINES: a record is its value, on a line. JSONL: as `consume` prints records, and as
             `produce` reads them.
-        bytes_as: what strings of JSON Lines stand for.
-        needs_keys: whether each target topic takes no record without a key. Of several, records
-            name theirs.
+        bytes_as: meaning of strings in JSON Lines.
+        needs_keys: by target topic, whether it accepts no record without a key. If there are
+            several topics, each record names its topic.
 
     Raises:
-        UsageError: it is no command line, or lines cannot be what the targets take.
+        UsageError: it is not a command line, or the targets do not accept lines.
     """
 
     def __init__(
@@ -277,25 +278,26 @@ class Filter:
 
     @property
     def name(self) -> str:
-        """Of the program, for errors."""
+        """The name of the program, for errors."""
         return f"--exec {self._words[0]}"
 
     def run(self, parts: list[Records], path: str) -> Iterator[tuple[str, InputRecord]]:
-        """Give records to the program, and return those that it answers with, by topic.
+        """Run the program with records, and return the records in its output, by topic.
 
         Args:
             parts: of one partition, in order.
             path: of the partition, for errors.
 
         Raises:
-            RefusedError: a record is no line.
-            ProgramError: it cannot be started, answers without end, or its exit status is not 0.
-            UsageError: what it answers is malformed; raised while the answer is gone through.
+            RefusedError: a record cannot be written as a line.
+            ProgramError: it cannot be started, its output is too large, or its exit status is not
+                0.
+            UsageError: its output is malformed. Raised while the records are read.
         """
         data = b"".join(self._encoded(each, path) for each in parts)
         given = f"given offsets {parts[0].first_offset} to {parts[-1].last_offset} of {path}"
         try:
-            # Of a process group of its own: Ctrl-C is ours, and ends it.
+            # In its own process group, so that we get Ctrl-C, and end it.
             process = subprocess.Popen(
                 self._words,
                 stdin=subprocess.PIPE,
@@ -314,7 +316,7 @@ class Filter:
             finally:
                 if status is None:
                     with suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+                        os.killpg(process.pid, signal.SIGKILL)  # with its child processes
         if status is None:
             raise ProgramError(
                 f"{self.name}: answers with more than {MAX_FILTERED_BYTES} bytes, {given}",
@@ -351,9 +353,9 @@ class Filter:
 
 
 def _exchange(process: subprocess.Popen[bytes], data: bytes) -> bytearray:
-    """Give a program its input while reading what it answers, to the end or beyond the limit.
+    """Write a program's input while reading its output, to its end or beyond the limit.
 
-    It need not read all of its input.
+    The program need not read all of its input.
     """
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,8 +1,8 @@
-"""Many consumed records as text or JSON Lines at once: the bulk twin of `record_writers`.
+"""Many consumed records as text or JSON Lines at once: the bulk variant of `record_writers`.
 
-The native kernel makes JSON Lines where it is there. Else whole columns are painted: keys and
-values are copied as they are where that is right; a string that JSON has to escape, one that is
-not UTF-8, and base64 are made one by one.
+The native kernel makes JSON Lines if it is available. Otherwise whole columns are painted. Keys and
+values are copied unchanged if possible. A string that JSON has to escape, a string that is not
+UTF-8, and base64 are made one by one.
 """
 
 from __future__ import annotations
@@ -35,19 +35,17 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]
     Rows = NDArray[np.bool_]
-    # Writes one piece of all lines into the output; is told where the piece ends in each line.
+    # Writes one piece of all lines into the output, given the end of the piece in each line.
     Paint = Callable[[Bytes, Ints], None]
 
 
-# -- many lines of text at once: pieces are columns, and a whole column is painted by one numpy
-#    call
+# -- many lines of text at once: a piece is a column, which numpy paints at once.
 #
-# A line is a row of pieces: literals, numbers after a label, bytes out of a buffer. Their widths
-# are known before anything is written, so every line has its place in one output buffer, and
-# pieces are painted from the last to the first. That order makes numbers cheap: all of a column
-# are written with as many digits as the longest has, and zeros too many fall on the label before,
-# which is painted afterwards. A batch line costs 0.2 us this way; an f-string for it costs about
-# 1.2 us.
+# A line is a row of pieces: literals, numbers after a label, bytes from a buffer. Their widths are
+# known before anything is written, so every line has its place in one output buffer. Pieces are
+# painted from the last to the first. That order makes numbers cheap. All numbers of a column are
+# written with as many digits as the longest number. Extra zeros overwrite the label before, which
+# is painted afterwards. A batch line takes 0.2 us this way, and about 1.2 us with an f-string.
 
 
 _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % each for each in range(10_000)), np.uint32)
@@ -56,15 +54,15 @@ _MINUS = ord("-")
 
 
 class Painter:
-    """Lines of text, `row_count` of them, put together piece by piece from left to right."""
+    """A number of text lines, built piece by piece from left to right."""
 
     def __init__(self, row_count: int) -> None:
         self.row_count = row_count
-        self._pieces: list[tuple[int | Ints, Paint]] = []  # width (one for all or one each), paint
-        self._literal = b""  # literals that follow each other become one piece
+        self._pieces: list[tuple[int | Ints, Paint]] = []  # width (of all lines or each), paint
+        self._literal = b""  # consecutive literals become one piece
 
     def literal(self, text: bytes, where: Rows | None = None) -> None:
-        """Add the same text to every line, or to those in `where`."""
+        """Add the same text to every line, or to the lines in `where`."""
         if where is None or where.all():
             self._literal += text
         elif where.any():
@@ -72,7 +70,7 @@ class Painter:
             self._pieces.append((where * len(text), _literal(text, np.flatnonzero(where))))
 
     def number(self, label: bytes, values: NDArray[Any], where: Rows | None = None) -> None:
-        """Add a label and a decimal number to every line, or to those in `where`."""
+        """Add a label and a decimal number to every line, or to the lines in `where`."""
         self.literal(label, where)
         rows = None
         if where is not None and not where.all():
@@ -97,7 +95,7 @@ class Painter:
         self._pieces.append((widths, lambda out, ends: paint(out, ends[rows])))
 
     def slices(self, source: Bytes, source_pos: Ints, lengths: Ints) -> None:
-        """Add source[pos : pos + length] to each line; a length of 0 adds nothing."""
+        """Add source[pos : pos + length] to each line. A length of 0 adds nothing."""
 
         def paint(out: Bytes, ends: Ints) -> None:
             copy_slices(out, ends - lengths, source, source_pos, lengths)
@@ -105,7 +103,7 @@ class Painter:
         self.piece(lengths, paint)
 
     def piece(self, widths: Ints, paint: Paint) -> None:
-        """Add anything else: its width in each line, and what paints it."""
+        """Add any other piece: its width in each line, and its paint function."""
         if widths.any():
             self._flush()
             self._pieces.append((widths, paint))
@@ -119,7 +117,7 @@ class Painter:
         return total
 
     def paint(self, out: Bytes, starts: Ints) -> None:
-        """Write each line to its place in `out`; starts are row_count positions."""
+        """Write each line to its position in `out`, given by `starts` (row_count positions)."""
         ends = starts + self.widths()
         for width, paint in reversed(self._pieces):
             paint(out, ends)
@@ -132,7 +130,10 @@ class Painter:
 
 
 def _view(out: Bytes, item_bytes: int) -> NDArray[np.void]:
-    """See `out` as items of that size starting at every byte: assigning to one moves it whole."""
+    """Return a view of items of that size at every byte.
+
+    Assigning to an item copies all its bytes.
+    """
     return np.ndarray((len(out) - item_bytes + 1,), f"V{item_bytes}", out, 0, (1,))
 
 
@@ -158,12 +159,15 @@ def _digit_counts(values: NDArray[Any], low: int, high: int) -> Ints:
 
 
 def _magnitude(values: NDArray[Any]) -> NDArray[np.uint64]:
-    # The absolute value of -2^63 is itself, and as unsigned that is right again.
+    # The absolute value of -2^63 is itself, which is right again as an unsigned number.
     return np.abs(values.astype(np.int64, copy=False)).view(np.uint64)
 
 
 def _numbers(values: NDArray[Any], counts: Ints, room: int) -> Paint:
-    """Paint digits and signs. `room`: how many bytes before a number may be overwritten."""
+    """Return the paint of digits and signs.
+
+    `room`: number of bytes before a number that may be overwritten.
+    """
     fewest, most = int(counts.min()), int(counts.max())
 
     def paint(out: Bytes, ends: Ints) -> None:
@@ -183,7 +187,7 @@ def _numbers(values: NDArray[Any], counts: Ints, room: int) -> Paint:
 
 
 def _digits(magnitude: NDArray[np.uint64], width: int) -> NDArray[np.void]:
-    """Write numbers as `width` digits with leading zeros, four at a time from a table."""
+    """Return numbers as `width` digits with leading zeros, four at a time from a table."""
     group_count = (width + 3) // 4
     groups = np.empty((len(magnitude), group_count), np.uint32)
     rest = magnitude.astype(np.uint32) if width < 10 else magnitude
@@ -204,9 +208,10 @@ def _one_if_equal(widths: Ints) -> int | Ints:
 def copy_slices(out: Bytes, out_pos: Ints, source: Bytes, source_pos: Ints, lengths: Ints) -> None:
     """Copy source[source_pos : + length] to out[out_pos :] for each row.
 
-    Rows whose lengths lie between the same two powers of two go together: two moves of the smaller
-    power, one from the start and one to the end, cover such a length exactly. So the number of
-    numpy calls grows with the logarithm of the longest, not with the number of different lengths.
+    Rows with lengths between the same two powers of two are copied together. Two copies of the
+    smaller power, one from the start and one to the end, cover such a length exactly. The number of
+    numpy operations therefore grows with the logarithm of the longest, not with the number of
+    different lengths.
     """
     if not len(lengths):
         return
@@ -214,7 +219,7 @@ def copy_slices(out: Bytes, out_pos: Ints, source: Bytes, source_pos: Ints, leng
     if longest and longest == lengths.min():
         _view(out, longest)[out_pos] = _view(source, longest)[source_pos]
         return
-    size_class = np.frexp(lengths)[1]  # 0 for length 0, else the bit length
+    size_class = np.frexp(lengths)[1]  # 0 for length 0, otherwise the bit length
     for bits in range(1, longest.bit_length() + 1):
         rows = np.flatnonzero(size_class == bits)
         if not len(rows):
@@ -231,7 +236,7 @@ def copy_slices(out: Bytes, out_pos: Ints, source: Bytes, source_pos: Ints, leng
 
 
 def paint_json(records: TableRecords, bytes_as: BytesAs) -> memoryview:
-    """Return JSON Lines."""
+    """Return records as JSON Lines."""
     native = load_native()
     if native is not None:
         return memoryview(_json_lines(native, records, bytes_as))
@@ -335,7 +340,7 @@ def _json_column(
 
 
 def _texts(lines: Painter, texts: list[str], places: Ints | None = None) -> None:
-    """Add a text of its own to each line, or to those at `places`."""
+    """Add a text to each line, or to the lines at `places`."""
     text = "".join(texts)
     data = text.encode()
     lengths = map(len, texts) if len(data) == len(text) else (len(each.encode()) for each in texts)
@@ -344,7 +349,10 @@ def _texts(lines: Painter, texts: list[str], places: Ints | None = None) -> None
 
 
 def _own(lines: Painter, data: bytes, sizes: Ints, places: Ints | None = None) -> None:
-    """Add to each line, or to those at `places`, what lies in `data` one behind the other."""
+    """Add a piece of `data` to each line, or to the lines at `places`.
+
+    The pieces are consecutive.
+    """
     starts = np.cumsum(sizes) - sizes
     if places is not None:
         all_sizes, all_starts = (np.zeros(lines.row_count, np.int64) for _ in range(2))

@@ -1,14 +1,14 @@
-r"""What a producer is fed with: lines, JSON Lines or msgpack, as records with their place.
+r"""The input of a producer: lines, JSON Lines or msgpack, as records with their positions.
 
-format  a record is                                     and ends
-lines   a line, or what follows the separator in it     after its `\n`, or with the input
-jsonl   an object on a line (fields: `input_fields`)    so; lines of white space are passed over
-msgpack a map with the same fields                      where its map ends
+    format   a record is                                   and ends
+    lines    a line, or its part after the separator       after its `\n`, or with the input
+    jsonl    an object on a line (fields: `FieldReader`)   as in lines, blank lines are skipped
+    msgpack  a map with the same fields                    at the end of its map
 
-`end_pos` of a record is the number of bytes of the input up to and with it: a producer that
-resumes seeks there and goes on. Memory is bounded, whatever the input claims to hold: a record
-has at most MAX_RECORD_BYTES, and one above PLAIN_BYTES must owe its size to its strings,
-because a megabyte of brackets would become a hundred of Python objects.
+`end_pos` of a record is the number of bytes of the input up to its end. A producer that resumes
+seeks there and continues. Memory is bounded for every input. A record has at most MAX_RECORD_BYTES.
+The size of a record above PLAIN_BYTES must come from its strings, because a megabyte of brackets
+would become a hundred megabytes of Python objects.
 """
 
 from __future__ import annotations
@@ -38,22 +38,19 @@ if TYPE_CHECKING:
     ReadFields = Callable[[Any], "Fields"]
 
 
-# -- a record as an object of named fields, as JSON Lines and msgpack have it: checked, and as
-#    bytes
+# -- a record as an object of named fields, as in JSON Lines and msgpack.
 #
-# field         is                                        absent or null
-# key, value    a string, or {"base64": "..."}            null
-# headers       [[name, value], ...], or                  none
-#               [{"key": name, "value": value}, ...], or
-#               {name: value, ...}
-# timestamp_ms  an integer; -1 is Kafka's "no timestamp"  the clock decides
-# partition     an integer, one of those written to       the key decides
+# 1. Fields key and value: a string, or {"base64": "..."}. The default is null.
+# 2. Field headers: [[name, value], ...], or [{"key": name, "value": value}, ...], or {name: value,
+#    ...}. By default there are none.
+# 3. Field timestamp_ms: an integer, or -1, which is Kafka's "no timestamp". By default the clock
+#    decides.
+# 4. Field partition: an integer, the number of a target partition. By default the key decides.
 #
-# A string is UTF-8 text, or base64 if the reader was told so; names of headers are text always.
-# In msgpack, bytes stand for themselves. `key_base64` and `value_base64`, as `eoctl export`
-# writes them, are base64 in either case. What else `consume` and `export` print of a record is
-# passed over, so that their output can be read again; any other field is refused, since it may be
-# a misspelt one.
+# A string is UTF-8 text, or base64 if the reader has that option. Names of headers are always text.
+# In msgpack, bytes stand for themselves. `key_base64` and `value_base64`, as `eoctl export` writes
+# them, are always base64. Other fields that `consume` and `export` print are ignored, so that their
+# output can be read again. Any other field is refused, because it may be misspelt.
 
 
 MAX_TIMESTAMP_MS = INT64_MAX
@@ -80,18 +77,18 @@ Fields = tuple[bytes | None, bytes | None, tuple[RecordHeader, ...], int | None,
 
 
 class MalformedError(ValueError):
-    """What is wrong with one record of an input; who knows the place says where."""
+    """A problem with one record of an input. The caller adds the position."""
 
 
 def unique_fields(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Make an object of its fields, as the hook of a parser (`object_pairs_hook`).
+    """Return an object with its fields, as the hook of a parser (`object_pairs_hook`).
 
     Raises:
-        MalformedError: a name is there twice, or is no name at all.
+        MalformedError: a name occurs twice, or is a list or a map.
     """
     try:
         fields = dict(pairs)
-    except TypeError:  # of msgpack, where any value can be a key of a map
+    except TypeError:  # in msgpack any value can be a key of a map
         raise MalformedError("a list or a map is no name of a field") from None
     if len(fields) != len(pairs):
         last = {name: index for index, (name, _) in enumerate(pairs)}
@@ -101,12 +98,12 @@ def unique_fields(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 class FieldReader:
-    """Turns objects into the parts of a record.
+    """A reader of objects as parts of a record.
 
     Args:
         is_base64: strings are base64.
-        needs_keys: the topic is compacted, and takes no record without a key.
-        partitions: those that records may name; None: any.
+        needs_keys: the topic is compacted, and accepts no record without a key.
+        partitions: the partitions that records may name, None for any.
     """
 
     def __init__(
@@ -124,7 +121,7 @@ class FieldReader:
         """Return (key, value, headers, timestamp_ms, partition) of an object.
 
         Raises:
-            MalformedError: it is no object, or a field is unknown or no such value.
+            MalformedError: it is not an object, or a field is unknown or has an invalid value.
         """
         if type(fields) is not dict:
             raise MalformedError(f"expected an object, found {_kind(fields)}")
@@ -186,7 +183,7 @@ class FieldReader:
 
 
 def topic_of(fields: Any, topics: Collection[str]) -> str:
-    """Return the topic that a record is for, where there are several.
+    """Return the topic of a record, if there are several topics.
 
     Raises:
         MalformedError: it names none of them.
@@ -200,7 +197,7 @@ def topic_of(fields: Any, topics: Collection[str]) -> str:
 
 
 def _pair(header: Any) -> tuple[Any, Any]:
-    """The name and the value of an entry in a list of headers."""
+    """Return the name and the value of an entry in a list of headers."""
     if type(header) is list and len(header) == 2:
         return header[0], header[1]
     if type(header) is dict:
@@ -215,7 +212,7 @@ def _pair(header: Any) -> tuple[Any, Any]:
 
 
 def _renamed(fields: dict[Any, Any], known: frozenset[str]) -> dict[Any, Any]:
-    """The fields with `key_base64` and `value_base64` under their plain names."""
+    """Return the fields with `key_base64` and `value_base64` under their plain names."""
     renamed: dict[Any, Any] = {}
     for name, value in fields.items():
         plain = _BASE64_FIELDS.get(name)
@@ -258,7 +255,7 @@ def _kind(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A name or a string of the input, short, and without what could confuse a terminal."""
+    """Return a short text of a name or a string of the input, escaped for a terminal."""
     if type(value) not in {str, bytes}:
         return _kind(value)
     cut = value[:_SHOWN_CHARACTERS]
@@ -269,16 +266,16 @@ def _shown(value: Any) -> str:
 
 
 BLOCK_BYTES = 1 << 20
-MAX_RECORD_BYTES = 100 << 20  # the most that a broker takes in a request (socket.request.max.bytes)
+MAX_RECORD_BYTES = 100 << 20  # maximum request of a broker (socket.request.max.bytes)
 PLAIN_BYTES = 1 << 20
-MAX_ITEMS_COUNT = 1 << 17  # names, values and brackets of a record that is larger than that
+MAX_ITEMS_COUNT = 1 << 17  # names, values and brackets of a record larger than that
 
 _NO_HEADERS: tuple[RecordHeader, ...] = ()
 _WHITE_SPACE = b" \t\r"
 
 
 class InputFormat(StrEnum):
-    """How an input is divided into records."""
+    """The division of an input into records."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -286,14 +283,14 @@ class InputFormat(StrEnum):
 
 
 class BytesAs(StrEnum):
-    """What the strings of JSON Lines and msgpack stand for."""
+    """The meaning of strings in JSON Lines and msgpack."""
 
     TEXT = "text"
     BASE64 = "base64"
 
 
 class InputRecord(NamedTuple):
-    """A record of the input. `end_pos`: bytes of the input up to and with this record."""
+    """A record of the input. `end_pos`: number of bytes of the input up to its end."""
 
     key: bytes | None
     value: bytes | None
@@ -304,7 +301,7 @@ class InputRecord(NamedTuple):
 
     @property
     def content(self) -> tuple[bytes | None, bytes | None, tuple[RecordHeader, ...]]:
-        """Key, value and headers."""
+        """The key, the value and the headers."""
         return self.key, self.value, self.headers
 
 
@@ -320,22 +317,22 @@ def read_records(
     on_bytes: OnBytes = None,
     start_pos: int = 0,
 ) -> Iterator[InputRecord]:
-    """Give the records of an input, one at a time, in its order.
+    """Yield the records of an input, one at a time, in order.
 
     Args:
-        file: is read from where it stands to its end, as much at a time as is there.
+        file: is read from its current position to its end, without waiting for full blocks.
         name: of the input, for errors.
-        format: how it is divided.
-        key_separator: what ends the key of each line; None: lines have no keys.
-        bytes_as: what strings of JSON Lines and msgpack stand for.
-        needs_keys: the topic is compacted, and takes no record without a key.
-        partitions: those that records may name; None: any.
-        on_bytes: told how much was read.
-        start_pos: where `file` stands.
+        format: its division into records.
+        key_separator: ends the key of each line. None: lines have no keys.
+        bytes_as: meaning of strings in JSON Lines and msgpack.
+        needs_keys: the topic is compacted, and accepts no record without a key.
+        partitions: the partitions that records may name, None for any.
+        on_bytes: gets the number of bytes after each read.
+        start_pos: current position of `file`.
 
     Raises:
-        UsageError: the options contradict; or, after all records before it, one that is malformed,
-            too large, or has no key.
+        UsageError: the options contradict each other. Or a record is malformed, too large, or has
+            no key. All records before it were yielded.
     """
     if format is InputFormat.LINES:
         if needs_keys and key_separator is None:
@@ -359,16 +356,17 @@ def read_records(
 def read_addressed(
     file: BinaryIO, name: str, needs_keys: Mapping[str, bool], *, bytes_as: BytesAs = BytesAs.TEXT
 ) -> Iterator[tuple[str, InputRecord]]:
-    """Give the records of JSON Lines, each with the topic that its field `topic` names.
+    """Yield the records of JSON Lines, each with the topic in its field `topic`.
 
     Args:
-        file: is read from where it stands to its end.
+        file: is read from its current position to its end.
         name: of the input, for errors.
-        needs_keys: of each topic that may be named: whether it takes no record without a key.
-        bytes_as: what strings stand for.
+        needs_keys: by topic that may be named, whether it accepts no record without a key.
+        bytes_as: meaning of strings.
 
     Raises:
-        UsageError: after all records before it, one is malformed, or names another topic.
+        UsageError: a record is malformed, or names another topic. All records before it were
+            yielded.
     """
     readers = {
         topic: FieldReader(is_base64=bytes_as is BytesAs.BASE64, needs_keys=needs_key)
@@ -396,24 +394,24 @@ def read_line_blocks(
     start_pos: int = 0,
     block_bytes: int = BLOCK_BYTES,
 ) -> Iterator[tuple[list[bytes], int]]:
-    r"""Give the lines of a file in blocks: (lines without their `\n`, position after the block).
+    r"""Yield the lines of a file in blocks: (lines without their `\n`, position after the block).
 
-    Only `\n` ends a line. A last line without one is a block of its own, so that in all others
-    each line is followed by one byte.
+    Only `\n` ends a line. A last line without it is a block of its own. In all other blocks each
+    line is therefore followed by one byte.
 
     Args:
-        file: is read from where it stands to its end, as much at a time as is there.
+        file: is read from its current position to its end, without waiting for full blocks.
         name: of the file, for errors.
-        on_bytes: told how much was read.
-        start_pos: where `file` stands.
-        block_bytes: the most to read at a time.
+        on_bytes: gets the number of bytes after each read.
+        start_pos: current position of `file`.
+        block_bytes: maximum size of a read.
 
     Raises:
-        UsageError: a line is longer than MAX_RECORD_BYTES; the lines before it were given.
+        UsageError: a line is longer than MAX_RECORD_BYTES. All lines before it were yielded.
     """
     read = _reader(file)
-    size = min(block_bytes, MAX_RECORD_BYTES)  # so only what began in an earlier block can be long
-    begun: list[bytes] = []  # the line whose end is not there yet
+    size = min(block_bytes, MAX_RECORD_BYTES)  # only earlier blocks can make it long
+    begun: list[bytes] = []  # a line without its end so far
     begun_bytes = 0
     given_count = 0
     pos = start_pos
@@ -441,7 +439,7 @@ def read_line_blocks(
 
 
 def _reader(file: BinaryIO) -> Callable[[int], bytes]:
-    """A call that does not wait for more than there is: a pipe may stay open for hours."""
+    """Return a read function that does not wait for full blocks. A pipe may stay open for hours."""
     read: Callable[[int], bytes] = getattr(file, "read1", file.read)
     return read
 
@@ -454,11 +452,11 @@ def _line_place(name: str, number: int, start_pos: int) -> str:
 def _of_lines(
     blocks: Iterable[tuple[list[bytes], int]], name: str, separator: bytes | None, start_pos: int
 ) -> Iterator[Iterator[InputRecord]]:
-    """Give an iterator for each block; nothing of it runs in Python for each line."""
+    """Yield an iterator for each block, which runs no Python code per line."""
     pos = start_pos
     number = 1
     for lines, end_pos in blocks:
-        ends: Iterable[int] = (end_pos,)  # of a line by itself, with or without its end
+        ends: Iterable[int] = (end_pos,)  # of a single line, with or without its `\n`
         if len(lines) > 1:
             ends = map(add, accumulate(map(len, lines)), count(pos + 1))
         pos = end_pos
@@ -479,7 +477,8 @@ def _of_lines(
 def _made(
     keys: Iterable[bytes | None], values: Iterable[bytes], ends: Iterable[int]
 ) -> Iterator[InputRecord]:
-    # InputRecord(...) and its _make are Python functions, and take twice as long as all the rest.
+    # InputRecord(...) and its _make are Python functions, and take twice as long as everything
+    # else.
     parts = zip(keys, values, repeat(_NO_HEADERS), repeat(None), repeat(None), ends, strict=False)
     new: Callable[[type[InputRecord], Iterable[Any]], InputRecord] = tuple.__new__
     return map(new, repeat(InputRecord), parts)
@@ -494,7 +493,7 @@ def _of_json_lines(
     import json
 
     decoder = json.JSONDecoder(object_pairs_hook=unique_fields, parse_constant=_constant)
-    decode = decoder.raw_decode  # a third of the time of `decode`, which looks for white space
+    decode = decoder.raw_decode  # takes a third of the time of `decode`, which skips white space
     pos = start_pos
     number = 0
     for lines, end_pos in blocks:
@@ -536,10 +535,9 @@ def _json_fault(exc: Exception) -> str:
 
 
 def _require_plain_json(line: bytes) -> None:
-    """Refuse a long line that is not long because of its strings.
+    """Refuse a long line unless its strings make it long.
 
-    Without its escapes a line is, between one quote and the next, in turn outside of strings and
-    inside of them.
+    Without escapes, the parts between quotes are alternately outside and inside of strings.
     """
     bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') <= 2 * MAX_ITEMS_COUNT:
@@ -559,15 +557,15 @@ def _too_many_items(size_bytes: int) -> str:
 def _sized_maps(
     file: BinaryIO, name: str, on_bytes: OnBytes, start_pos: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Give the msgpack values of a stream as (its bytes, position after it), without decoding.
+    """Yield the msgpack values of a stream as (its bytes, position after it), without decoding.
 
-    To step over a value costs no memory, whatever it claims to hold.
+    Skipping a value requires no memory, whatever its stated size.
     """
     from msgpack import OutOfData, Unpacker
 
     read = _reader(file)
-    sizer = Unpacker(max_buffer_size=0)  # no limit: ours is below
-    begun: list[bytes] = []  # the value whose end is not there yet
+    sizer = Unpacker(max_buffer_size=0)  # no limit, as ours is checked below
+    begun: list[bytes] = []  # a value without its end so far
     begun_bytes = 0
     pos = block_pos = start_pos
     while block := read(BLOCK_BYTES):
@@ -625,8 +623,8 @@ def _msgpack_fault(exc: ValueError) -> str:
     return f"expected msgpack: {str(exc) or type(exc).__name__}"
 
 
-# First byte of a msgpack value -> (width of its length field, bytes that follow the length field
-# besides what it counts). An array's or map's length counts values that follow as values.
+# First byte of a msgpack value -> (width of its length field, bytes after the length field that it
+# does not count). The length of an array or a map counts values that follow as values.
 _SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
           0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
 _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
@@ -635,7 +633,7 @@ _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2
 
 
 def _require_plain_msgpack(data: bytes) -> None:
-    """Refuse a large value, known to be whole, that holds too many smaller ones."""
+    """Refuse a large, complete value that has too many smaller values."""
     pos = 0
     items_count = 0
     while pos < len(data):
@@ -653,11 +651,11 @@ def _require_plain_msgpack(data: bytes) -> None:
             pos += _FIXED.get(first, 0)
 
 
-# -- the input of a producer as the command line names it
+# -- the input of a producer, by its name on the command line
 
 
 def open_input(name: str, stack: ExitStack) -> BinaryIO:
-    """Open a file to be read; `-` is the standard input.
+    """Open a file for reading. `-` is the standard input.
 
     Raises:
         AccessError: it cannot be opened.
@@ -673,7 +671,7 @@ def open_input(name: str, stack: ExitStack) -> BinaryIO:
 
 
 class InterruptibleInput:
-    """An input that can be interrupted while it is waited for, in work that else cannot."""
+    """An input with waits that can be interrupted, for work that otherwise cannot."""
 
     def __init__(self, file: BinaryIO, interrupts: Interrupts) -> None:
         self._file = file
@@ -681,26 +679,26 @@ class InterruptibleInput:
         self._interrupts = interrupts
 
     def read1(self, count: int) -> bytes:
-        """Read what there is, at most `count` bytes."""
+        """Read available bytes, at most `count`."""
         with self._interrupts.released():
             return self._read(count)
 
     read = read1
 
     def seekable(self) -> bool:
-        """Whether it can be read twice."""
+        """Return whether the input can be read twice."""
         return self._file.seekable()
 
     def seek(self, pos: int) -> int:
-        """Go on from a place."""
+        """Continue at a position."""
         return self._file.seek(pos)
 
 
 def separator_bytes(text: str) -> bytes:
-    """The bytes of a separator as they came on the command line.
+    """Return the bytes of a separator, unchanged from the command line.
 
     Raises:
-        UsageError: there are none.
+        UsageError: it is empty.
     """
     if not text:
         raise UsageError("--key-separator: it must not be empty")

@@ -1,4 +1,4 @@
-"""How keys, values and headers stand in a line of text or JSON, and lines by a format."""
+"""Keys, values and headers in a line of text or JSON, and lines by a format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JsonBytes(bytes):
 
 
 class TextOptions(NamedTuple):
-    """What a line of text has beside the value."""
+    """The parts of a line of text besides the value."""
 
     partition: int = 0
     print_timestamp: bool = False
@@ -43,20 +43,20 @@ class TextOptions(NamedTuple):
 
 
 def header_text(headers: Headers) -> bytes:
-    """Return the headers of a record as that tool prints them."""
+    """Return the headers of a record as kafka-console-consumer prints them."""
     if not headers:
         return NO_HEADERS
     return b",".join(key + b":" + (NULL_TEXT if value is None else value) for key, value in headers)
 
 
 def json_headers(headers: Headers, bytes_as: BytesAs) -> str:
-    """Return the inside of the list of headers of a record."""
+    """Return the content of the list of headers of a record."""
     text = json_text if bytes_as is BytesAs.TEXT else base64_text
     return ",".join([f"[{json_text(key)},{text(value)}]" for key, value in headers])
 
 
 def json_text(data: bytes | None) -> str:
-    """Return a JSON string, null, or what stands for bytes that are not UTF-8."""
+    """Return a JSON string, null, or an object with base64 for bytes that are not UTF-8."""
     if data is None:
         return "null"
     if isinstance(data, JsonBytes):
@@ -74,11 +74,11 @@ def base64_text(data: bytes | None) -> str:
     return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'
 
 
-# -- lines by a format, with the letters of kcat and of rpk: they differ in %s, %v and %T, %d
+# -- lines by a format, with the letters of kcat and of rpk, which differ in %s, %v and %T, %d
 
 
 class _Line(NamedTuple):
-    """What a format says of one record."""
+    """The values of one record for a format."""
 
     topic: bytes
     partition: int
@@ -95,11 +95,11 @@ def _length(data: bytes | None) -> int:
 
 
 def _format_headers(headers: Headers) -> bytes:
-    """Return headers as kcat's %h: NAME=VALUE, comma between; a null value is NULL."""
+    """Return headers as kcat's %h: NAME=VALUE, separated by commas. A null value is NULL."""
     return b",".join(key + b"=" + (b"NULL" if value is None else value) for key, value in headers)
 
 
-# Letter -> what it stands for. kcat prints nothing for null, and -1 for its length.
+# Letter -> its text. kcat prints nothing for null, and -1 for its length.
 LETTERS: dict[str, Callable[[_Line], bytes]] = {
     "t": lambda line: line.topic,
     "p": lambda line: b"%d" % line.partition,
@@ -129,10 +129,10 @@ class LineFormat:
     r"""A format of `consume --format`, such as `%t %p %o %k %v\n`."""
 
     def __init__(self, text: str) -> None:
-        """Read a format.
+        """Parse a format.
 
         Raises:
-            UsageError: it has no letter, or a letter or an escape that means nothing.
+            UsageError: it has no letter of a record, or an unknown letter or escape.
         """
         self._parts: list[bytes | Callable[[_Line], bytes]] = []
         self._number = count(1)

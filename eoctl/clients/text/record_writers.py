@@ -1,15 +1,16 @@
 r"""Consumed records as bytes for a file or a pipe: text, JSON Lines, msgpack.
 
-text     the line of kafka-console-consumer: what was asked for, in its order and words, then the
-         value, as bytes; null is `null`
-jsonl    an object a line, with the fields
-           offset, timestamp_ms     integers
-           timestamp_type           CreateTime, LogAppendTime; null in message format 0
-           key, value               strings, or null
-           headers                  [[name, value], ...]
-         Strings are text, and bytes that are not UTF-8 are {"base64": "..."} instead; or all are
-         base64, but for the names of headers. So nothing is lost, and `eoctl produce` reads it.
-msgpack  a map a record with the same fields; keys and values are binary
+    text     a line of kafka-console-consumer, with the requested parts in its order and words, then
+             the value, as bytes. A null value is `null`.
+    jsonl    one object per line, with the fields
+               offset, timestamp_ms     integers
+               timestamp_type           CreateTime, LogAppendTime, null in message format 0
+               key, value               strings, or null
+               headers                  [[name, value], ...]
+    msgpack  one map per record with the same fields. Keys and values are binary.
+
+Strings of JSON Lines are text, and bytes that are not UTF-8 are {"base64": "..."}. With an option,
+all strings except names of headers are base64. Nothing is lost, and `eoctl produce` can read it.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ if TYPE_CHECKING:
 
 BULK_MIN_ROWS = 64
 NO_PLACE: Mapping[str, object] = {}
-UNICODE_ERRORS = "replace"  # JSON may escape half a surrogate pair, for which UTF-8 has no bytes
+UNICODE_ERRORS = "replace"  # JSON may escape half a surrogate pair, which UTF-8 cannot represent
 
 
 def record_encoder(
     output: OutputFormat, bytes_as: BytesAs, text: TextOptions, topic: str | None = None
 ) -> Encode:
-    """Return what turns records into bytes: of a large record in pieces, else all at once.
+    """Return a function that turns records into bytes. A large record comes in pieces.
 
-    With a `topic`, JSON Lines and msgpack name it in each record, and `text.partition`.
+    With a `topic`, each record of JSON Lines and msgpack has it, and `text.partition`.
     """
     place = {} if topic is None else {"topic": topic, "partition": text.partition}
 
@@ -96,7 +97,7 @@ def _pieces(
     text: TextOptions,
     place: Mapping[str, object],
 ) -> Iterator[bytes]:
-    """Give one record without copies of its key and value."""
+    """Yield the bytes of one record without copying its key and value."""
     ((key,), (value,)) = record.keys, record.values
     if output is OutputFormat.TEXT:
         columns = [*_columns(record, text), _or_null(record.values)]
@@ -130,7 +131,10 @@ def _pieces(
 
 
 def _packed(fields: dict[str, object], map_count: int) -> bytes:
-    """Return fields of a map; with `map_count`, the start of a map of so many."""
+    """Return the packed fields of a map.
+
+    If `map_count` is not 0, the header of a map comes first.
+    """
     from msgpack import Packer
 
     packer = Packer(use_bin_type=True, autoreset=False, unicode_errors=UNICODE_ERRORS)
@@ -200,7 +204,7 @@ def _json_place(place: Mapping[str, object]) -> str:
 def encode_json(
     records: Records, bytes_as: BytesAs, place: Mapping[str, object] = NO_PLACE
 ) -> bytes:
-    """Return an object a line; the fields of `place` come first."""
+    """Return one object per line. The fields of `place` come first."""
     begin = f"{{{_json_place(place)}"
     text = json_text if bytes_as is BytesAs.TEXT else base64_text
     kind = "null" if records.timestamp_type is None else f'"{records.timestamp_type}"'
@@ -220,7 +224,7 @@ def encode_json(
 
 
 def encode_msgpack(records: Records, place: Mapping[str, object] = NO_PLACE) -> bytes:
-    """Return a map a record; the fields of `place` come first."""
+    """Return one map per record. The fields of `place` come first."""
     from msgpack import Packer
 
     packer = Packer(use_bin_type=True, autoreset=False, unicode_errors=UNICODE_ERRORS)
@@ -244,7 +248,7 @@ def encode_msgpack(records: Records, place: Mapping[str, object] = NO_PLACE) -> 
 
 
 def _object(data: bytes | None) -> object:
-    """Return what is packed: of a value that a schema has decoded, what it says."""
+    """Return the value to pack. JSON that a schema has decoded is parsed."""
     return json.loads(data) if isinstance(data, JsonBytes) else data
 
 

@@ -1,8 +1,8 @@
-"""Values by their schemas: Confluent's wire format as JSON, by the topic `_schemas` or by files.
+"""Values by their schemas: Confluent's wire format as JSON, by the topic `_schemas` or files.
 
-Wire format (of the serializers for Schema Registry): a zero byte, the id of the schema in four
-bytes, big-endian, and the value; for Protobuf, the path to its message type comes before the value.
-What cannot be decoded stays bytes, and is counted by its reason.
+The wire format (of the serializers for Schema Registry) is a zero byte, the schema id in four
+bytes, big-endian, and the value. For Protobuf, the path to its message type comes before the value.
+Values that cannot be decoded stay bytes, and are counted by reason.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     Decode = Callable[[bytes], Any]
 
 MAGIC, HEADER_BYTES = 0, 5
-VARINT_BYTES = 10  # at most
+VARINT_BYTES = 10  # maximum
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 SUFFIXES = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
 
 
 class StoredSchema(NamedTuple):
-    """A schema as the registry has it.
+    """A schema of the registry.
 
     Attributes:
         name: the subject, or the file.
@@ -60,11 +60,11 @@ class StoredSchema(NamedTuple):
 
 
 class Schemas:
-    """Decodes values.
+    """A decoder of values.
 
     Attributes:
-        counts: how many values stay bytes, by the reason.
-        decoded_count: how many were decoded.
+        counts: numbers of values that stay bytes, by reason.
+        decoded_count: number of decoded values.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Schemas:
         by_id: Mapping[int, StoredSchema],
         by_version: Mapping[tuple[str, int], StoredSchema],
     ) -> None:
-        """Take schemas by their ids, and by subject and version, for references."""
+        """Take schemas by id, and by subject and version for references."""
         self._by_id = by_id
         self._by_version = by_version
         self._decoders: dict[int, Decode] = {}
@@ -81,7 +81,7 @@ class Schemas:
         self.decoded_count = 0
 
     def __reduce__(self) -> tuple[Callable[..., Schemas], tuple[Any, ...]]:
-        """Go to another process as the texts; there the decoders are made once."""
+        """Pickle the texts of the schemas. Another process makes the decoders once."""
         return _schemas_of, (self.digest, self._by_id, self._by_version)
 
     @cached_property
@@ -91,20 +91,20 @@ class Schemas:
         return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
 
     def require_libraries(self) -> None:
-        """Look for the libraries that decode these schemas. Raises LibraryMissingError."""
+        """Require the libraries that decode these schemas. Raises LibraryMissingError."""
         for kind, name in ((AVRO, "fastavro"), (PROTOBUF, "grpc_tools")):
             if any(each.kind == kind for each in self._by_id.values()):
                 _library(name)
 
     def decode_records(self, records: Records) -> Records:
-        """Return records with their keys and values decoded where that is possible."""
+        """Return records with their keys and values decoded if possible."""
         return records._replace(
             keys=[self._decoded_or(each, counts=False) for each in records.keys],
             values=[self._decoded_or(each, counts=True) for each in records.values],
         )
 
     def _decoded_or(self, data: bytes | None, *, counts: bool) -> bytes | None:
-        """Return what the bytes say, or the bytes. A key without the wire format is no failure."""
+        """Return the decoded value, or the bytes. A key without the wire format is not counted."""
         if data is None:
             return None
         try:
@@ -129,11 +129,11 @@ class Schemas:
         try:
             found = decoder(data[HEADER_BYTES:])
             return JsonBytes(found if isinstance(found, bytes) else _json_of(found))
-        except Exception as exc:  # whatever a library says of foreign bytes
+        except Exception as exc:  # any exception of a library for foreign bytes
             raise UndecodableError(f"the bytes do not fit schema {number}") from exc
 
     def _decoder_of(self, number: int) -> Decode:
-        """Return what decodes values of a schema, made once. Raises UndecodableError."""
+        """Return the decoder of a schema, made once. Raises UndecodableError."""
         if number in self._failed:
             raise UndecodableError(self._failed[number])
         if number not in self._decoders:
@@ -141,7 +141,7 @@ class Schemas:
                 self._decoders[number] = self._made(number)
             except LibraryMissingError:
                 raise
-            except Exception as exc:  # whatever a library says of a foreign schema
+            except Exception as exc:  # any exception of a library for a foreign schema
                 is_ours = isinstance(exc, UndecodableError)
                 why = str(exc) if is_ours else f"schema {number} cannot be used: {exc}"
                 self._failed[number] = why
@@ -180,24 +180,24 @@ class Schemas:
         return list(found.items())
 
     def count(self, values: Iterable[bytes | None]) -> None:
-        """Decode values, and keep nothing but how many of them can be decoded."""
+        """Count values that can and cannot be decoded."""
         for each in values:
             self._decoded_or(each, counts=True)
 
     def told(self) -> Iterator[str]:
-        """Yield what became of the values, in sentences."""
+        """Yield messages about decoded and undecoded values."""
         yield f"{counted(self.decoded_count, 'value')} decoded by schema"
         yield from tell_undecoded(self.counts)
 
 
 def tell_undecoded(counts: Counter[str]) -> Iterator[str]:
-    """Yield how many values stay bytes, by the reason."""
+    """Yield messages about values that stay bytes, by reason."""
     for reason, count in counts.most_common():
         stay = "stays" if count == 1 else "stay"
         yield f"{counted(count, 'value')} {stay} bytes: {reason}"
 
 
-# Of this process, by their digest: a decoder is made once for all that is read here.
+# Schemas of this process, by digest, so that each decoder is made once.
 _known: dict[str, Schemas] = {}
 
 
@@ -210,12 +210,12 @@ def _schemas_of(
 
 
 def schemas_for(paths: Iterable[str], schema_dir: Sequence[str] | None) -> Schemas:
-    """Read schemas: of the directories given, or else of the log dirs of partitions.
+    """Read schemas from the given directories, or else from the log dirs of partitions.
 
-    A directory is a log dir, one named `_schemas-0`, or holds files ID.avsc, ID.proto, ID.json.
+    A directory is a log dir, is named `_schemas-0`, or has files ID.avsc, ID.proto, ID.json.
 
     Raises:
-        UsageError: there are none, or one is not UTF-8.
+        UsageError: there are none, or a schema is not UTF-8.
         AccessError, DamageError: they cannot be read.
     """
     given = list(schema_dir or [])
@@ -243,7 +243,7 @@ def schemas_for(paths: Iterable[str], schema_dir: Sequence[str] | None) -> Schem
 
 
 def _files_in(place: Path) -> Iterator[StoredSchema]:
-    """Yield the schemas that are files of a directory."""
+    """Yield the schemas in files of a directory."""
     try:
         texts = {
             file: file.read_bytes()
@@ -294,11 +294,11 @@ def _stored_in(directory: str) -> Iterator[tuple[StoredSchema, int]]:
                     continue
                 yield found, version
             except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-                continue  # of another program, or of a later registry
+                continue  # of another program or a later registry
 
 
 def _is_sound(schema: StoredSchema) -> bool:
-    """Whether each field is what the registry writes."""
+    """Return whether each field has the type that the registry writes."""
     texts = [schema.kind, schema.text, schema.name]
     texts += [each for name, subject, _ in schema.references for each in (name, subject)]
     numbers = [schema.id, *(version for _, _, version in schema.references)]
@@ -308,7 +308,7 @@ def _is_sound(schema: StoredSchema) -> bool:
 
 
 def _json_of(value: Any) -> bytes:
-    """Return a value as JSON. Raises ValueError, TypeError: it has none."""
+    """Return a value as JSON. Raises ValueError, TypeError: JSON cannot represent it."""
     try:
         text = json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False
@@ -319,7 +319,7 @@ def _json_of(value: Any) -> bytes:
 
 
 def _named_numbers(value: Any) -> Any:
-    """Return a value with NaN and Infinity as these words, as Protobuf's JSON has them."""
+    """Return a value with NaN and Infinity as these words, as in Protobuf's JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -330,9 +330,9 @@ def _named_numbers(value: Any) -> Any:
 
 
 def _checked_json(data: bytes) -> bytes:
-    """Return JSON as it is, on one line: numbers keep their digits. Raises ValueError."""
+    """Return JSON unchanged, on one line, so that numbers keep their digits. Raises ValueError."""
     json.loads(data.decode("utf-8"), parse_constant=_refused, parse_int=str, parse_float=str)
-    return data.replace(b"\r", b" ").replace(b"\n", b" ")  # within strings they are escaped
+    return data.replace(b"\r", b" ").replace(b"\n", b" ")  # in strings these are escaped
 
 
 def _refused(name: str) -> None:
@@ -340,7 +340,7 @@ def _refused(name: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return what stands in JSON for a value of Avro: times as ISO 8601, bytes as base64."""
+    """Return a value of Avro for JSON: times as ISO 8601, bytes as base64."""
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
     if isinstance(value, (datetime, date, time)):
@@ -371,13 +371,15 @@ def _avro_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema
 
 
 def _require_bounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> bool:
-    """Refuse what a few bytes of a value can make endless; whether a value has a byte at least.
+    """Refuse a schema with which a few bytes decode endlessly.
 
-    The library reads types that contain themselves on the stack of C, and as many items without
-    bytes as the value says.
+    Return whether its values have bytes.
+
+    The library reads types that contain themselves on the C stack. It reads as many items without
+    bytes as the value states.
 
     Raises:
-        UndecodableError: the schema contains itself, or an array has items that take no bytes.
+        UndecodableError: the schema contains itself, or an array has items without bytes.
     """
     if isinstance(schema, list):
         for each in schema:
@@ -407,7 +409,7 @@ def _require_bounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]
 
 
 def _protobuf_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> Decode:
-    """Return what decodes messages by the descriptors of a schema and its imports."""
+    """Return a decoder of messages by the descriptors of a schema and its imports."""
     _library("grpc_tools")
     from google.protobuf import descriptor_pool, json_format, message_factory
 
@@ -432,7 +434,7 @@ def _protobuf_decoder(schema: StoredSchema, referenced: list[tuple[str, StoredSc
 
 
 def _serialized(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> list[Any]:
-    """Return descriptors that clients have registered as base64; empty: the schema is text."""
+    """Return descriptors that clients have registered as base64. Empty: the schema is text."""
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError
 
@@ -447,14 +449,14 @@ def _serialized(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]
     known: dict[str, Any] = {}
     for each in found.values():
         for name in each.dependency:
-            if name not in found:  # one of Protobuf's own
+            if name not in found:  # a file of Protobuf itself
                 known[name] = descriptor_pb2.FileDescriptorProto()
                 descriptor_pool.Default().FindFileByName(name).CopyToProto(known[name])
     return [*known.values(), *found.values()]
 
 
 def _compiled(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) -> list[Any]:
-    """Compile a schema and what it imports; the schema's own descriptor is the last one."""
+    """Compile a schema and its imports. The last descriptor belongs to the schema itself."""
     from google.protobuf import descriptor_pb2
 
     name = "eoctl_schema.proto"
@@ -476,9 +478,9 @@ def _compiled(schema: StoredSchema, referenced: list[tuple[str, StoredSchema]]) 
 
 
 def _message_path(data: bytes) -> tuple[list[int], int]:
-    """Return the indexes that lead to the message type, and where the message begins.
+    """Return the indexes of the message type, and the position of the message.
 
-    A count and so many indexes, as zigzag varints; a count of 0 stands for the first message.
+    They are a count and that many indexes, as zigzag varints. A count of 0 means the first message.
     """
     count, pos = _zigzag(data, 0)
     path = []
@@ -502,7 +504,7 @@ def _zigzag(data: bytes, pos: int) -> tuple[int, int]:
 
 
 class LibraryMissingError(UsageError):
-    """A library that decodes is not installed."""
+    """A library for decoding is not installed."""
 
 
 def _library(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What is answered to each request of Kafka's protocol.
+"""The answers to the requests of Kafka's protocol.
 
 From the entry down: fetch, transactions, metadata, settings, groups, refusals.
 """

@@ -1,8 +1,8 @@
-"""Fetch: batches as they are in the files, with what a consumer must know to read them.
+"""Fetch: batches as they are in the files, with the fields that a consumer needs to read them.
 
-Every request is answered as one that belongs to no session: all partitions that it names. The end
-of a dead log never moves, so that a request that finds less than it waits for waits in vain, and as
-long as it says: a client would ask at once again.
+No fetch sessions are kept: every request is answered for all partitions that it names. The end of a
+dead log never moves. A request that finds less than `minBytes` therefore waits its full
+`maxWaitMs`, because the client would otherwise repeat it at once.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 MAX_RESPONSE_BYTES = 57_671_680  # fetch.max.bytes of a broker
 BY_ID_SINCE = 13
-WAIT_STEP_S = 1.0  # how soon it is noticed that a waiting client is gone
+WAIT_STEP_S = 1.0  # interval at which a waiting client is checked for disconnection
 NO_SESSION = 0
 LEADER_SINCE = 16
 NOT_KNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Fetched(NamedTuple):
-    """A response.
+    """A response to Fetch.
 
     Attributes:
-        value: as a message; its records are elsewhere.
-        records: what belongs there, in order.
-        size_bytes: of all records.
-        is_final: waiting would not change it.
-        partitions: that gave anything.
+        value: the message, without the records.
+        records: the places of the records in the message and their batches, in order.
+        size_bytes: size of all records.
+        is_final: waiting longer would not change the response.
+        partitions: the partitions with records in this response.
     """
 
     value: dict[str, Any]
@@ -53,13 +53,13 @@ class Fetched(NamedTuple):
     partitions: tuple[tuple[str, int], ...]
 
     def pieces(self) -> Iterator[tuple[int, FilePiece]]:
-        """Give each piece of records and its place in the encoded message."""
+        """Yield each piece of records and its place in the encoded message."""
         for place, given in self.records:
             for piece in given.pieces:
                 yield place.pos, piece
 
     def close(self) -> None:
-        """Close the files: nothing more is sent."""
+        """Close the files of the records. Nothing is sent after this."""
         for _, given in self.records:
             given.close()
 
@@ -140,7 +140,7 @@ def _replica_of(body: dict[str, Any]) -> int:
 
 
 def _empty(number: int, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
-    """Make the answer about a partition of which nothing is known."""
+    """Return the answer for a partition without records."""
     return {
         "partitionIndex": number,
         "errorCode": code,
@@ -153,17 +153,18 @@ def _empty(number: int, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
 
 
 class _Fetching:
-    """Answers about one partition after the other."""
+    """The answers for the partitions of one request, in turn."""
 
     def __init__(self, broker: VirtualBroker, *, is_committed: bool) -> None:
         self._broker = broker
         self._rules = broker.catalogue.rules
         self._is_committed = is_committed or self._rules.is_committed_only
-        # Who has not asked for it does not hide what was aborted: it is left out, for all.
+        # A client that reads uncommitted records does not filter aborted ones. They are left out
+        # for every client.
         self._hides = self._rules.is_committed_only
 
     def name_of(self, topic: dict[str, Any], version: int) -> str:
-        """Return the name of a topic that is asked for by its id, or name; "": unknown."""
+        """Return the name of a topic requested by id or by name, "" for an unknown topic."""
         if version < BY_ID_SINCE:
             return str(topic["topic"])
         found = self._broker.catalogue.topic_by_id(topic["topicId"])
@@ -179,7 +180,7 @@ class _Fetching:
         is_follower: bool,
         is_needed: bool,
     ) -> tuple[dict[str, Any], Given | None]:
-        """Answer about one; the records are put in by the caller."""
+        """Return the answer for one partition. The caller inserts the records."""
         answer = _empty(asked["partition"])
         name = self.name_of(topic, version)
         try:
@@ -211,7 +212,7 @@ class _Fetching:
     def _served(self, name: str, number: int, *, is_follower: bool) -> ServedPartition:
         if not name:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if is_follower:  # it would cut its log to what is here
+        if is_follower:  # a follower would truncate its log to this log
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition_of(self._broker, name, number)
 
@@ -235,7 +236,7 @@ class _Fetching:
             end_offset = min(end_offset, stable)
         else:
             stable = UNKNOWN
-            with suppress(AccessError):  # of another segment than the one that is asked for
+            with suppress(AccessError):  # in a segment that was not requested
                 stable = log.known_stable_offset()
         answer["highWatermark"] = stable if self._hides else bounds.end_offset
         answer["lastStableOffset"] = stable
@@ -263,7 +264,14 @@ class _Fetching:
     def _parts(
         served: ServedPartition, asked: dict[str, Any], answer: dict[str, Any], last_epoch: int
     ) -> bool:
-        """Tell a client whose last epoch is not that of the log where they part."""
+        """Put the diverging epoch into the answer if the logs diverge.
+
+        Raises:
+            RequestError: the end of the client's epoch is unknown.
+
+        Returns:
+            Whether the logs diverge.
+        """
         end = served.log.epoch_end(last_epoch, served.leader_epoch)
         if end is None:
             raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -1,4 +1,4 @@
-"""Answers about consumer groups: those of the dead cluster as they were, those that form here."""
+"""Answers about consumer groups: the groups of the dead cluster, and groups that form here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMITS_AT_ONCE = 1000
 
 
 def find_coordinator(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer FindCoordinator: it is here."""
+    """Answer FindCoordinator: this broker is the coordinator."""
     body = request.body
     where = {"nodeId": broker.node_id, "host": request.client.host, "port": request.client.port}
     if body.get("keyType", GROUP_KEY) not in (GROUP_KEY, TRANSACTION_KEY):
@@ -57,7 +57,7 @@ def find_coordinator(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 async def join_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer JoinGroup, once all have joined."""
+    """Answer JoinGroup, once all members have joined."""
     body = request.body
     timeout_ms = body.get("rebalanceTimeoutMs", -1)
     asked = Asked(
@@ -101,7 +101,7 @@ async def join_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 async def sync_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer SyncGroup, once the leader has."""
+    """Answer SyncGroup, once the leader has sent the assignments."""
     body = request.body
     try:
         group, assignment = await broker.members.sync(
@@ -153,7 +153,10 @@ def leave_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 async def offset_commit(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer OffsetCommit: it is kept in memory, a piece at a time: others have their turns."""
+    """Answer OffsetCommit.
+
+    Commits are kept in memory, in pieces, so that other clients are served in between.
+    """
     body, members = request.body, broker.members
     group, refused = None, ErrorCode.NONE
     try:
@@ -183,7 +186,7 @@ async def offset_commit(broker: VirtualBroker, request: Request) -> dict[str, An
 def _asked_commits(
     catalogue: Catalogue, asked: Sequence[dict[str, Any]], topics: list[dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any], PlacedCommit]]:
-    """Give what is to be committed, each with its answer, which is in `topics` by then."""
+    """Yield each requested commit with its answer, which is then also in `topics`."""
     for topic in asked:
         known = catalogue.topic_by_id(topic["topicId"]) if "topicId" in topic else None
         name = topic.get("name") or ("" if known is None else known.name)
@@ -220,19 +223,19 @@ def _keep(
 
 
 async def expire_members(broker: VirtualBroker) -> None:
-    """Take out silent members, for ever."""
+    """Remove silent members, forever."""
     while True:
         await asyncio.sleep(SWEEP_S)
         broker.members.expire()
 
 
-# -- answers of what groups have committed, and who was in them: OffsetFetch, ListGroups, and so on
+# -- answers about the commits and members of groups: OffsetFetch, ListGroups and others
 #
-# What the dead cluster's groups had is as its coordinators would have loaded it. Where a
-# coordinator could not have, the answer is an error that ends what the client does: it finds no
-# other coordinator however often it looks for one, as NOT_COORDINATOR of a broker would have it
-# do, and must not take what is not known for nothing. A group that clients have formed here takes
-# the place of the dead one of its name, but for offsets that it has not committed itself.
+# The state of the dead cluster's groups is the state that its coordinators would have loaded. If a
+# coordinator could not have loaded it, the answer is an error that stops the client.
+# NOT_COORDINATOR would make the client search forever for another coordinator, and no answer may
+# pass off an unknown offset as none. A group that clients have formed here replaces the dead group
+# of the same name, except for offsets that it has not committed itself.
 
 
 GROUP_ERROR_SINCE = 2
@@ -246,7 +249,7 @@ OLDER_PROTOCOL, NEWER_PROTOCOL = 0, 1
 
 
 class KnownOffset(NamedTuple):
-    """A committed offset; `is_pending`: a transaction that is open has committed another one."""
+    """A committed offset. `is_pending`: an open transaction has committed a newer offset."""
 
     offset: int
     leader_epoch: int
@@ -258,7 +261,7 @@ NOTHING = KnownOffset(offset=NO_OFFSET, leader_epoch=-1, metadata="")
 
 
 def committed(broker: VirtualBroker, name: str) -> dict[tuple[str, int], KnownOffset]:
-    """Return what counts as committed of a group, by topic and partition."""
+    """Return the committed offsets of a group, by topic and partition."""
     log = broker.catalogue.groups()
     found: dict[tuple[str, int], KnownOffset] = {}
     dead = log.groups.get(name)
@@ -272,7 +275,7 @@ def committed(broker: VirtualBroker, name: str) -> dict[tuple[str, int], KnownOf
             before = found.get(each.place, NOTHING)
             found[each.place] = before._replace(is_pending=True)
     own = broker.members.groups.get(name)
-    for place, commit in ({} if own is None else own.commits.copy()).items():  # it may grow
+    for place, commit in ({} if own is None else own.commits.copy()).items():  # may grow
         found[place] = KnownOffset(
             offset=commit.offset, leader_epoch=commit.leader_epoch, metadata=commit.metadata
         )
@@ -310,14 +313,14 @@ def _of_group(
     for name, numbers in wanted.items():
         served = broker.catalogue.topics.get(name)
         if served is None and version >= BY_ID_SINCE:
-            continue  # it has no id that anybody would know
+            continue  # a topic that is not served has no id to answer with
         offsets = [
             _offset(each, None if code else known.get((name, each)), is_stable=is_stable, code=code)
             for each in numbers
         ]
         topic_id = ZERO_UUID if served is None else served.topic_id
         topics.append({"name": name, "topicId": topic_id, "partitions": offsets})
-    if code and version >= GROUP_ERROR_SINCE:  # it stands for all
+    if code and version >= GROUP_ERROR_SINCE:  # the error of the group covers all topics
         return {"topics": [], "errorCode": code}
     return {"topics": [*topics, *unknown], "errorCode": code}
 
@@ -328,7 +331,7 @@ def _wanted(
     version: int,
     known: Iterable[tuple[str, int]],
 ) -> tuple[dict[str, list[int]], list[dict[str, Any]]]:
-    """Return which partitions are asked for, by topic, and answers about topics of unknown ids."""
+    """Return the requested partitions by topic, and the answers about unknown topic ids."""
     wanted: dict[str, list[int]] = {}
     unknown: list[dict[str, Any]] = []
     if asked["topics"] is None:
@@ -369,7 +372,7 @@ def _offset(
 
 
 class _Told(NamedTuple):
-    """A group as it is listed."""
+    """A group as ListGroups shows it."""
 
     name: str
     protocol_type: str
@@ -418,7 +421,7 @@ def list_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def describe_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer DescribeGroups: of classic groups, here and dead."""
+    """Answer DescribeGroups, for classic groups here and of the dead cluster."""
     wants = request.body.get("includeAuthorizedOperations")
     operations = GROUP_OPERATIONS if wants else NOT_ASKED_FOR
     log = broker.catalogue.groups()
@@ -459,7 +462,7 @@ def _here(group: Group) -> dict[str, Any]:
                 "memberMetadata": each.asked.protocols.get(protocol, b"") if is_stable else b"",
                 "memberAssignment": each.assignment,
             }
-            for key, each in group.members.copy().items()  # they come and go meanwhile
+            for key, each in group.members.copy().items()  # members join and leave meanwhile
         ],
     }
 
@@ -484,7 +487,7 @@ def _dead(group: GroupState) -> dict[str, Any]:
 
 
 def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer ConsumerGroupDescribe: of groups of the newer protocol, which are all dead."""
+    """Answer ConsumerGroupDescribe, for groups of the newer protocol, all dead."""
     wants = request.body["includeAuthorizedOperations"]
     log = broker.catalogue.groups()
     groups = []
@@ -524,7 +527,7 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
 
 
 def _assignor(members: Iterable[Member]) -> str:
-    """Tell what most members want to be assigned by, else what a broker takes."""
+    """Return the assignor that most members request, or else a broker's default assignor."""
     wanted = Counter(each.server_assignor for each in members if each.server_assignor)
     return str(wanted.most_common(1)[0][0]) if wanted else DEFAULT_ASSIGNOR
 

@@ -1,6 +1,6 @@
 """Answers about the cluster: Metadata, DescribeCluster, DescribeQuorum, DescribeTopicPartitions.
 
-One broker leads all that is here. Partitions that the metadata know, and that are not here, have no
+The virtual broker leads every partition on disk. Partitions that only the metadata list have no
 leader.
 """
 
@@ -58,7 +58,7 @@ def metadata(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def node(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Tell of this broker, as its clients reach it."""
+    """Return the entry of this broker, with the address at which the client reached it."""
     return {"nodeId": broker.node_id, "host": request.client.host, "port": request.client.port}
 
 
@@ -93,7 +93,7 @@ def _described(broker: VirtualBroker, topic: Topic) -> dict[str, Any]:
 
 
 def _partition(broker: VirtualBroker, number: int, found: ServedPartition | None) -> dict[str, Any]:
-    """Describe a partition; what is asked by clients of what is not here has no leader."""
+    """Return the entry of a partition. A partition that is not on disk has no leader."""
     code, leader, replicas, epoch = ErrorCode.NONE, broker.node_id, [broker.node_id], -1
     if found is None:
         code, leader, replicas = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, []
@@ -139,7 +139,7 @@ def describe_cluster(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def describe_quorum(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer DescribeQuorum: the dead controllers, as the newest copy of their log tells."""
+    """Answer DescribeQuorum: the dead controllers, by the newest copy of the metadata log."""
     catalogue = broker.catalogue
     asked = request.body["topics"]
     places = [(topic["topicName"], each) for topic in asked for each in topic["partitions"]]
@@ -198,7 +198,7 @@ def describe_quorum(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def describe_topic_partitions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer DescribeTopicPartitions: topics by name, as many partitions as are wanted."""
+    """Answer DescribeTopicPartitions: topics by name, up to the requested number of partitions."""
     body, catalogue = request.body, broker.catalogue
     names = sorted(each["name"] for each in body["topics"]) or sorted(catalogue.topics)
     cursor, left = body["cursor"], max(body["responsePartitionLimit"], 1)
@@ -240,12 +240,12 @@ def _with_cursor(topics: Iterable[dict[str, Any]], name: str, number: int) -> di
     return {"topics": topics, "nextCursor": {"topicName": name, "partitionIndex": number}}
 
 
-# -- answers of what clients were allowed: DescribeClientQuotas, as the metadata have it
+# -- answers about client quotas: DescribeClientQuotas, from the metadata
 #
-# Nobody is held back here by any of it.
+# No quota is enforced here.
 
 
-EXACT, DEFAULT, SPECIFIED = 0, 1, 2  # what a filter says of a type: that name, the default, any
+EXACT, DEFAULT, SPECIFIED = 0, 1, 2  # match of a filter's type: that name, the default, any
 IP = "ip"
 TYPES = {IP, "user", "client-id"}
 
@@ -274,10 +274,10 @@ def describe_client_quotas(broker: VirtualBroker, request: Request) -> dict[str,
 
 
 def _wanted(components: list[dict[str, Any]]) -> tuple[dict[str, str | None], set[str]]:
-    """Return the names that are wanted by type, and the types of which any is.
+    """Return the requested names by entity type, and the types of which any name matches.
 
     Raises:
-        RequestError: no broker would understand that.
+        RequestError: the filter is invalid for any broker.
     """
     names: dict[str, str | None] = {}
     types: set[str] = set()

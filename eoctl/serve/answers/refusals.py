@@ -1,7 +1,7 @@
-"""What would write, or would show what is nobody's business: answered with the API's own error.
+"""Refusals of requests that would write or that concern security, with the error code of each API.
 
-Never by a closed connection, which clients would retry for ever: each is told, in the words of its
-own API, that it may not.
+The connection is never closed for them, because clients would retry forever. Each client gets the
+error that its own API defines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOPIC_RESOURCE = 2
 
 
 def _top(code: ErrorCode, **fields: Any) -> Callable[[VirtualBroker, Request], dict[str, Any]]:
-    """An API with one error for all of the request."""
+    """Return a function that answers an API with one error for the whole request."""
 
     def refuse(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
         return {"errorCode": code, "errorMessage": READ_ONLY, **fields}
@@ -32,7 +32,7 @@ def _top(code: ErrorCode, **fields: Any) -> Callable[[VirtualBroker, Request], d
 def _each(
     asked: Iterable[dict[str, Any]], code: ErrorCode, *names: str, **fields: Any
 ) -> list[dict[str, Any]]:
-    """An error for each thing that is asked for, with the names by which it is known."""
+    """Return an error for each requested item, with the names that identify the item."""
     return [
         {
             **{name: each[name] for name in names if name in each},
@@ -45,11 +45,11 @@ def _each(
 
 
 def produce(_broker: VirtualBroker, request: Request) -> dict[str, Any] | None:
-    """Refuse records. Who wants no answer (acks=0) is given none.
+    """Refuse records. A request without acknowledgement (acks=0) gets no answer.
 
     Raises:
-        CutOffError: and would not know that these records are lost: as by a broker, the connection
-            is closed.
+        CutOffError: a request with acks=0 has records. The client would not learn that they are
+            lost, so the connection is closed, as by a broker.
     """
     if request.body["acks"] == 0:
         if any(each["partitionData"] for each in request.body["topicData"]):
@@ -69,7 +69,7 @@ def produce(_broker: VirtualBroker, request: Request) -> dict[str, Any] | None:
 
 
 def create_topics(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse topics."""
+    """Refuse to create topics."""
     return {"topics": _each(request.body["topics"], ErrorCode.POLICY_VIOLATION, "name")}
 
 
@@ -82,7 +82,7 @@ def delete_topics(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def delete_records(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse to move log starts."""
+    """Refuse to move log start offsets."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return {
         "topics": [
@@ -104,7 +104,7 @@ def init_producer_id(_broker: VirtualBroker, request: Request) -> dict[str, Any]
 
 
 def add_partitions_to_txn(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse partitions of a transaction, or of several that a broker asks for."""
+    """Refuse to add partitions to a transaction, or to several if a broker requests it."""
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     def results(topics: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def add_partitions_to_txn(_broker: VirtualBroker, request: Request) -> dict[str,
 
 
 def write_txn_markers(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse markers."""
+    """Refuse transaction markers."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return {
         "markers": [
@@ -166,12 +166,12 @@ def txn_offset_commit(_broker: VirtualBroker, request: Request) -> dict[str, Any
 
 
 def create_acls(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse rights, as a broker without an authorizer."""
+    """Refuse to create ACLs, as a broker without an authorizer does."""
     return {"results": _each(request.body["creations"], ErrorCode.SECURITY_DISABLED)}
 
 
 def delete_acls(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse to take rights away, likewise."""
+    """Refuse to delete ACLs, as a broker without an authorizer does."""
     code = ErrorCode.SECURITY_DISABLED
     return {"filterResults": _each(request.body["filters"], code, matchingAcls=[])}
 
@@ -205,7 +205,7 @@ def alter_replica_log_dirs(_broker: VirtualBroker, request: Request) -> dict[str
 
 
 def create_partitions(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Refuse partitions."""
+    """Refuse to add partitions."""
     return {"results": _each(request.body["topics"], ErrorCode.POLICY_VIOLATION, "name")}
 
 
@@ -260,7 +260,7 @@ def alter_user_scram_credentials(_broker: VirtualBroker, request: Request) -> di
 
 
 def describe_acls(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
-    """Tell that nobody asks for rights here, as a broker without an authorizer."""
+    """Answer that no authorizer is configured."""
     code = ErrorCode.SECURITY_DISABLED
     return {"errorCode": code, "errorMessage": "No Authorizer is configured", "resources": []}
 
@@ -309,7 +309,7 @@ REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] =
     80: _top(_CLUSTER),
     81: _top(_CLUSTER),
 }
-# Answered as well, and not offered: clients that see them offered would use them.
+# Answered but not advertised in ApiVersions. Clients would use these APIs if they saw them.
 UNOFFERED: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] = {
     key: _top(ErrorCode.UNSUPPORTED_VERSION) for key in (68, 71, 72, 76, 78, 79, 88)
 }

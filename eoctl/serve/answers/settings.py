@@ -1,7 +1,7 @@
 """Answers about settings and directories: DescribeConfigs, ListConfigResources, DescribeLogDirs.
 
-Settings are those of the metadata, else Kafka's defaults, marked as such: no file tells what a
-broker's server.properties said. What may be a secret has no value.
+Settings come from the metadata, or else from Kafka's defaults, marked as defaults. No file on disk
+holds a broker's server.properties. A setting that may be a secret has no value.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SECRET = re.compile(r"password|secret|jaas|sasl|key|credential|token", re.IGNORE
 
 
 class Source(IntEnum):
-    """Where a setting comes from, as clients know it."""
+    """The source of a setting, as clients know it."""
 
     TOPIC = 1
     BROKER = 2
@@ -56,7 +56,7 @@ class Source(IntEnum):
 
 
 class SettingKind(IntEnum):
-    """What its value is."""
+    """The type of a setting's value."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -76,9 +76,9 @@ SOURCES = {
 
 
 LOGGERS, CLIENT_METRICS, GROUPS = 8, 16, 32  # types of resources, beside topics and brokers
-# A topic's settings that Kafka keeps to itself, and tells if they were set.
+# Internal topic settings of Kafka, shown only if they were set.
 INTERNAL_KINDS = {"internal.segment.bytes": SettingKind.INT}
-# A broker's setting -> that of topics.
+# Broker setting -> topic setting.
 TOPIC_NAMES = {other: name for name, each in SETTINGS.items() for other in each.broker_names}
 OF_BROKERS = (BROKER_RESOURCE, LOGGERS)
 OF_NAMES = {CLIENT_METRICS: Source.CLIENT_METRICS, GROUPS: Source.GROUP}
@@ -86,7 +86,7 @@ KINDS = {TOPIC_RESOURCE, *OF_BROKERS, *OF_NAMES}
 
 
 def describe_configs(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer DescribeConfigs, of topics and brokers; of other resources nothing is known."""
+    """Answer DescribeConfigs, for topics, brokers, groups and client metrics."""
     results = []
     kinds = {each["resourceType"] for each in request.body["resources"]}
     for each in request.body["resources"]:
@@ -114,13 +114,13 @@ def describe_configs(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def _require_known(kinds: set[int]) -> None:
-    """See that all kinds of resources are known: a broker answers none of them otherwise."""
+    """Require that all kinds of resources are known. Otherwise a broker answers none of them."""
     if not kinds <= KINDS:
         raise RequestError(ErrorCode.INVALID_REQUEST, "Unsupported resource type")
 
 
 def _configs(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, Any]]:
-    """Settings of a resource. Raises RequestError: there is none."""
+    """Yield the settings of a resource. Raises RequestError: there is no such resource."""
     if kind == TOPIC_RESOURCE:
         if not is_topic_name(name):
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"not a topic's name: {name!r}")
@@ -152,9 +152,9 @@ def _of_topic(broker: VirtualBroker, topic: str) -> Iterator[dict[str, Any]]:
 
 
 def _others_of_topic(image: ClusterImage, topic: str) -> Iterator[dict[str, Any]]:
-    """What the metadata have of a topic beside Kafka's public settings.
+    """Yield the settings of a topic in the metadata that are not public Kafka settings.
 
-    As with a broker, what a name means that nobody knows may be a secret.
+    As with a broker, the value of an unknown setting may be a secret and is not shown.
     """
     for name, value in image.configs.get((TOPIC_RESOURCE, topic), {}).items():
         if name not in SETTINGS:
@@ -173,7 +173,7 @@ def _told(
     kind: SettingKind,
     synonyms: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """A setting, as clients are told of it."""
+    """Return the entry of a setting in an answer."""
     return {
         "name": name,
         "value": value,
@@ -187,7 +187,7 @@ def _told(
 
 
 def _synonyms(image: ClusterImage, topic: str, name: str, node_id: int) -> Iterator[dict[str, Any]]:
-    """All that set it, the first one that counts in front."""
+    """Yield all places that set a topic setting, the effective place first."""
     own = image.topic_config(topic, name)
     if own is not None:
         yield {"name": name, "value": own, "source": Source.TOPIC}
@@ -196,9 +196,9 @@ def _synonyms(image: ClusterImage, topic: str, name: str, node_id: int) -> Itera
 
 
 def _broker_synonyms(image: ClusterImage, name: str, node_id: int) -> Iterator[dict[str, Any]]:
-    """What sets it for brokers, by source; as a broker's, it begins with its first name."""
+    """Yield what sets it for brokers, by source, from its first name on, as a broker does."""
     known = SETTINGS[name]
-    last = known.broker_names[-1]  # has the default of all, in its own unit
+    last = known.broker_names[-1]  # the default is known for this name, in its unit
     default = str(int(known.default) // FACTORS[last]) if last in FACTORS else known.default
     places = (
         (Source.BROKER, image.configs.get((BROKER_RESOURCE, str(node_id)), {})),
@@ -228,7 +228,7 @@ def _kind(name: str) -> SettingKind:
 
 
 def _of_broker(broker: VirtualBroker, name: str) -> Iterator[dict[str, Any]]:
-    """What the metadata have of a broker; "": of all of them."""
+    """Yield the settings of a broker in the metadata, or of all brokers if the name is empty."""
     image = broker.catalogue.image
     if image is None:
         return
@@ -252,7 +252,7 @@ def _of_broker(broker: VirtualBroker, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_name(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, Any]]:
-    """What the metadata have of a group, or of clients' metrics; its defaults are not known."""
+    """Yield the settings of a group or of client metrics in the metadata, without defaults."""
     image = broker.catalogue.image
     for key, value in ({} if image is None else image.configs.get((kind, name), {})).items():
         source = OF_NAMES[kind]
@@ -279,7 +279,7 @@ def list_config_resources(broker: VirtualBroker, request: Request) -> dict[str, 
 
 
 def describe_log_dirs(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer DescribeLogDirs: what is in which directory."""
+    """Answer DescribeLogDirs: the partitions of each directory."""
     asked = request.body["topics"]
     wanted = None
     if asked is not None:

@@ -1,8 +1,8 @@
 """Answers about transactions: DescribeProducers, ListTransactions, DescribeTransactions.
 
-Producers are those that a broker knows after its next start, transactions those of the newest
-records of the coordinators: what is open stays open, so that `kafka-transactions.sh find-hanging`
-finds it.
+Producers are the producers that a broker knows after its next start. Transactions have the state of
+the newest records of the coordinators. Open transactions stay open, so that `kafka-transactions.sh
+find-hanging` finds them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def describe_producers(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer DescribeProducers."""
-    # It takes numpy, without which the first batch is given a third sooner.
+    # Imported here because numpy loads slowly. The first batch is sent a third sooner without it.
     from recovery.replay.recover_state import recover_state
     from recovery.replay.snapshots import Clock
 
@@ -60,7 +60,7 @@ def _require_topic_name(name: str) -> None:
 
 
 def _tell_what_lacks(broker: VirtualBroker, name: str, state: RecoveredState) -> None:
-    """Say why producers are not known that a broker knew, such as those of remote segments."""
+    """Report why the list of producers is incomplete, for example because of remote segments."""
     is_whole = state.started_from is not None and not state.has_bad_snapshot
     for each in state.notes if not is_whole or state.is_lacking else ():
         broker.catalogue.tell_once(f"{name}: its list of producers is not whole: {each}")
@@ -105,7 +105,7 @@ def list_transactions(broker: VirtualBroker, request: Request) -> dict[str, Any]
         label = state.status.label
         age_ms = (
             now_ms - state.start_timestamp_ms
-        )  # -1: never started, and so old, as a broker says
+        )  # -1 (never started) counts as old, as in a broker
         if (
             (states and label not in states)
             or (producer_ids and state.producer_id not in producer_ids)
@@ -165,12 +165,12 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 READ_COMMITTED = 1
 UNKNOWN = -1
-# Special timestamps -> the first version that knows them.
+# Special timestamps -> the first version that supports them.
 KNOWN_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
 class FoundOffset(NamedTuple):
-    """An offset, with the time of its record (-1: none) and its leader epoch (-1: not known)."""
+    """An offset, the time of its record (-1: none) and its leader epoch (-1: unknown)."""
 
     offset: int = UNKNOWN
     timestamp_ms: int = UNKNOWN
@@ -178,10 +178,10 @@ class FoundOffset(NamedTuple):
 
 
 def require_epoch(found: ServedPartition, epoch: int) -> None:
-    """See that a client knows the leader epoch; -1: it does not ask.
+    """Require that a client knows the current leader epoch. -1: the client does not check.
 
     Raises:
-        RequestError: it knows another one.
+        RequestError: the client's epoch is not the current epoch.
     """
     ours = found.leader_epoch
     if epoch < 0 or epoch == ours or ours < 0:
@@ -192,7 +192,7 @@ def require_epoch(found: ServedPartition, epoch: int) -> None:
 
 
 def partition_of(broker: VirtualBroker, topic: str, number: int) -> ServedPartition:
-    """Return a partition. Raises RequestError: it is not here."""
+    """Return a partition. Raises RequestError: it is not on disk."""
     found = broker.catalogue.find(topic, number)
     if found is not None:
         return found
@@ -254,7 +254,7 @@ def _find(served: ServedPartition, timestamp: int, *, is_committed: bool) -> Fou
         return FoundOffset(end_offset, leader_epoch=served.leader_epoch)
     min_offset = bounds.start_offset
     if timestamp == MAX_TIMESTAMP:
-        # A broker does not mind that a log may begin in the middle of that batch.
+        # As in a broker, the log start offset may be inside that batch.
         timestamp, min_offset = log.max_timestamp_ms(), 0
         if timestamp < 0:
             return FoundOffset()
@@ -266,7 +266,7 @@ def _find(served: ServedPartition, timestamp: int, *, is_committed: bool) -> Fou
 
 
 def offset_for_leader_epoch(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer OffsetForLeaderEpoch: where an epoch ends."""
+    """Answer OffsetForLeaderEpoch with the end offset of an epoch."""
     topics = []
     for topic in request.body["topics"]:
         answers = []

@@ -1,12 +1,12 @@
 """The log of one partition as it is served: its bounds, its transactions, ranges of whole batches.
 
-What is given is what `eoctl consume` reads (`eoctl.clients.log.log_walk`): the same walk finds the
-batches, judges them, and meets the damage; the same view of the transactions says where a
-read_committed consumer stops, and what was aborted.
+Clients get what `eoctl consume` reads (`eoctl.clients.log.log_walk`). The same walk finds the
+batches, verifies them and meets the damage. The same view of the transactions gives the end for a
+read_committed consumer and the aborted transactions.
 
-A batch is walked, and its checksum verified, before it is given for the first time. What is known
-of the last runs of batches is kept, without their bytes: a second reader, or one that is given a
-part of a run at a time, costs nothing but the look-up. Their bytes go from the file to the socket.
+A batch is walked, and its checksum verified, before it is sent for the first time. The last runs of
+batches are remembered without their bytes. A second reader, or a reader that gets a run in several
+parts, therefore costs only a look-up. The bytes go from the file to the socket.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 MAX_RUNS = 64
 MAX_WALKS = 4
 MAX_DAMAGE = 256
-SMALL_LOG_BYTES = 64 << 20  # walked for its last stable offset although nobody needs it
+SMALL_LOG_BYTES = 64 << 20  # smaller logs always have a last stable offset
 
 
 class Bounds(NamedTuple):
-    """Where a log begins and ends for clients.
+    """The bounds of a log for clients.
 
     Attributes:
-        end_offset: what is offered, which clients take for the high watermark.
+        end_offset: exclusive end of the served offsets, which clients take for the high watermark.
         log_end_offset: one above the last good batch.
-        high_watermark: as checkpointed; None: not known.
+        high_watermark: as checkpointed, None if unknown.
     """
 
     start_offset: int
@@ -63,16 +63,16 @@ class Bounds(NamedTuple):
 
 
 class ServedLog:
-    """One partition directory. Its methods may be called from any thread, and may take long.
+    """One partition directory. Its methods may run in any thread and may take long.
 
     Attributes:
         partition: as it is listed now.
-        missing: what the log had once, and does not give; known with the bounds.
-        skipped: damage that was passed over, each once.
-        met: damage that stopped a reader, by the offset that was asked for.
-        noted: batches that were given though something of their frame is wrong.
-        found: damage that `verify` has met; `is_verified`: it has looked.
-        unknown: transactions whose outcome nothing shows; known with the transactions.
+        missing: offsets that the log once had and does not serve. Set with the bounds.
+        skipped: damage that was skipped, once per place.
+        met: damage that stopped a reader, by requested offset.
+        noted: batches that were served although a part of their frame is wrong.
+        found: damage that `verify` has met. `is_verified`: `verify` has run.
+        unknown: transactions of unknown outcome. Set with the transactions.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class ServedLog:
         agreed_end_offset: int | None,
         tell: Callable[[str], None],
     ) -> None:
-        """With `hides_aborted` nobody is given batches of aborted transactions.
+        """Serve a partition below `agreed_end_offset`, or to its end if that is None.
 
-        Nothing is given from `agreed_end_offset` on; None: no copy contradicts.
+        With `hides_aborted`, no client gets batches of aborted transactions.
 
-        `tell` takes sentences for people, from any thread.
+        `tell` takes messages for people, from any thread.
         """
         self.partition = partition
         self.missing: tuple[Missing, ...] = ()
@@ -106,11 +106,12 @@ class ServedLog:
         self._tell = tell
         self._lock = RLock()
         self._files = OpenFiles()
-        # Both with and without what is not committed (`hides`). The last used run is the last.
+        # Runs by `hides`: without it, and with it, uncommitted batches are in. The last used run is
+        # last.
         self._runs: dict[bool, list[VerifiedRun]] = {False: [], True: []}
-        self._walks: dict[tuple[bool, int], WireWalk] = {}  # by where they go on
+        self._walks: dict[tuple[bool, int], WireWalk] = {}  # by the offset at which they continue
         self._bounds: Bounds | None = None
-        self._readable_end_offset: int | None = None  # no segment from there on can be opened
+        self._readable_end_offset: int | None = None  # no segment from here on can be opened
         self._is_end_read = True
         self._view: TransactionView | None = None
         self._epochs: list[LeaderEpochEntry] | None = None
@@ -121,7 +122,7 @@ class ServedLog:
     # --- bounds
 
     def bounds(self) -> Bounds:
-        """Return where the log begins and ends. Raises AccessError."""
+        """Return the start and end of the log. Raises AccessError."""
         with self._lock:
             if self._bounds is None:
                 self._bounds = self._find_bounds()
@@ -161,11 +162,11 @@ class ServedLog:
         )
 
     def _log_end_offset(self) -> int | None:
-        """Return where the log ends; None without segments.
+        """Return the log end offset, None without segments.
 
-        If the last segments cannot be opened, those before them are given all the same. Behind
-        these, and where a log ends in damage, it ends for who passes over that; others meet the
-        error, as far as the high watermark tells that there was more.
+        If the last segments cannot be opened, the segments before them are served. With
+        `skips_damage` the log ends before these segments, and before damage at its end. Otherwise
+        it reaches at least to the high watermark, and clients meet the error there.
 
         Raises:
             AccessError: no segment can be opened.
@@ -191,7 +192,10 @@ class ServedLog:
         return max(end_offset or 0, partition.high_watermark or 0)
 
     def _first_unopened(self) -> int | None:
-        """Return the base offset from which on no segment can be opened; None: that of all."""
+        """Return the base offset from which on no segment can be opened.
+
+        None: the last segment can be opened.
+        """
         first = None
         for files in reversed(self.partition.segments):
             with suppress(AccessError), open_segment(files.log.path):
@@ -200,10 +204,10 @@ class ServedLog:
         return None
 
     def view(self) -> TransactionView:
-        """Return what is known of the transactions: all headers are read for it, once.
+        """Return the view of the transactions. All headers are read for it, once.
 
         Raises:
-            AccessError: a segment has gone since it was listed: nobody knows what was in it.
+            AccessError: a segment was removed after it was listed, so its content is unknown.
         """
         with self._lock:
             if self._view is None:
@@ -224,7 +228,7 @@ class ServedLog:
             return self._view
 
     def _tell_unknown(self) -> None:
-        """Name the transactions of unknown outcome, each once."""
+        """Report the transactions of unknown outcome, once each."""
         found = () if self._view is None else self._view.unknown
         for each in found:
             if each not in self.unknown:
@@ -232,17 +236,17 @@ class ServedLog:
         self.unknown = found
 
     def leaves_out(self, *, is_committed: bool) -> bool:
-        """Tell whether batches that are not committed are left out, and no list of aborted ones.
+        """Return whether uncommitted batches are left out, instead of listing aborted transactions.
 
-        Where transactions end without a marker, such a list cannot say what a client has to hide.
+        If transactions end without a marker, such a list cannot say what a client has to hide.
         """
         with self._lock:
             return self._hides_aborted or (is_committed and self.view().has_ends)
 
     def stable_end_offset(self) -> int:
-        """Return where a read_committed consumer stops.
+        """Return the offset at which a read_committed consumer stops.
 
-        If damage stops readers, so does a transaction of unknown outcome.
+        Unless damage is skipped, a transaction of unknown outcome stops it, too.
         """
         with self._lock:
             view = self.view()
@@ -252,7 +256,7 @@ class ServedLog:
             return max(min(ends), self.bounds().start_offset)
 
     def known_stable_offset(self) -> int:
-        """Return the same if it is known, or quickly found; -1 if not."""
+        """Return the stable end offset if it is known or quickly found, else -1."""
         with self._lock:
             if self._view is None and self.partition.files.log_bytes > SMALL_LOG_BYTES:
                 return -1
@@ -261,7 +265,7 @@ class ServedLog:
     # --- leader epochs
 
     def epochs(self) -> list[LeaderEpochEntry]:
-        """Return the leader epochs of the log; [] if they are not known, or not sound."""
+        """Return the leader epochs of the log, [] if they are unknown or not monotonic."""
         with self._lock:
             if self._epochs is None:
                 found = self.partition.leader_epochs() or []
@@ -273,9 +277,10 @@ class ServedLog:
             return self._epochs
 
     def epoch_end(self, epoch: int, current_epoch: int = -1) -> EpochEnd | None:
-        """Tell where an epoch ends (EPOCH-5); None: undefined.
+        """Return the end of a leader epoch (EPOCH-5), None if it is undefined.
 
-        A leader that was elected, as the metadata tell, and has appended nothing has its epoch.
+        A newer current epoch from the metadata begins at the log end offset, because its leader has
+        appended nothing.
         """
         end_offset = self.bounds().log_end_offset
         entries = [each for each in self.epochs() if each.start_offset <= end_offset]
@@ -284,7 +289,7 @@ class ServedLog:
         return find_epoch_end(entries, epoch, end_offset)
 
     def epoch_of(self, offset: int) -> int:
-        """Return the leader epoch of an offset; -1: not known."""
+        """Return the leader epoch of an offset, -1 if it is unknown."""
         found = -1
         for each in self.epochs():
             if each.start_offset <= offset:
@@ -294,12 +299,15 @@ class ServedLog:
     # --- times
 
     def find_timestamp(self, timestamp_ms: int, min_offset: int) -> TimePlace | None:
-        """Find the first record from an offset on that is as late as that. Raises AccessError."""
+        """Find the first record from an offset on with at least that timestamp.
+
+        Raises AccessError.
+        """
         with self._lock:
             return self.partition.find_timestamp(timestamp_ms, min_offset)
 
     def max_timestamp_ms(self) -> int:
-        """Return the latest time of all batches, whose headers are read for it; -1: none.
+        """Return the latest timestamp of all batches, from their headers, or -1 if there is none.
 
         Raises:
             AccessError: a `.log` cannot be opened.
@@ -329,18 +337,18 @@ class ServedLog:
         is_needed: bool,
         is_committed: bool = False,
     ) -> Given:
-        """Give whole batches from the one with an offset on, as long as they end below the end.
+        """Return whole batches from the batch with an offset on, if they end below the end offset.
 
         Args:
-            offset: the first one.
-            end_offset: what may not be given.
-            max_bytes: how much, at most.
-            is_needed: the first batch is given even if it is larger.
+            offset: first requested offset.
+            end_offset: first offset that may not be returned.
+            max_bytes: maximum size of the batches.
+            is_needed: the first batch is returned even if it is larger.
             is_committed: for a read_committed consumer, see `leaves_out`.
 
         Raises:
-            DamageError: it begins with damage that is not passed over.
-            AccessError: it cannot be read.
+            DamageError: the batches begin with damage that is not skipped.
+            AccessError: the batches cannot be read.
         """
         with self._lock:
             if (known := self.met.get(offset)) is not None:
@@ -373,15 +381,15 @@ class ServedLog:
             except AccessError as exc:
                 if exc.errno != errno.ENOENT or has_replaced:
                     raise
-                has_replaced = True  # what has its name now is looked at, once
+                has_replaced = True  # a file that replaced it is looked at once
                 self._forget_batches()
 
     def _run_at(self, offset: int, *, hides: bool) -> VerifiedRun | None:
-        """Return the run with an offset, walked if it is not known; None at the end.
+        """Return the run with an offset, walked if it is unknown. None: the end of the log.
 
-        What a file gave once and does not give any more is no gap of the log: it is asked for in
-        vain until it is there again, or, beside a broker that may have deleted it, until the next
-        time, when the log is what that broker has left of it.
+        If a file does not return a batch that it once returned, that is not a gap of the log. Reads
+        fail until the batch is back. If a running broker may have deleted it, the next read lists
+        the log again.
         """
         runs = self._runs[hides]
         for place in range(len(runs) - 1, -1, -1):
@@ -397,7 +405,10 @@ class ServedLog:
             raise
 
     def _list_anew(self) -> None:
-        """Look at what a broker that runs has left of the log; else what was listed stays so."""
+        """List the log again if a running broker may have changed it.
+
+        Otherwise keep the old list.
+        """
         log_dir = self.partition.log_dir
         if log_dir is not None and log_dir.lock.is_held:
             self.partition.refresh()
@@ -414,7 +425,7 @@ class ServedLog:
             with closing(walk.read()) as reading:
                 runs = next(reading, None)
             if runs is None and walk.next_offset < self.bounds().end_offset:
-                walk.finish()  # there was a good batch once: this is no append under way
+                walk.finish()  # a good batch was here before, so this is not an append in progress
         finally:
             self._take_notes(walk)
         if runs is None:
@@ -449,10 +460,10 @@ class ServedLog:
             self._tell(str(gap))
 
     def verify(self) -> None:
-        """Walk all that is offered, and the transactions, once.
+        """Walk everything that is served, and the transactions, once.
 
         Raises:
-            AccessError: a part of it cannot be read.
+            AccessError: a part cannot be read.
         """
         with self._lock:
             bounds = self.bounds()
@@ -474,15 +485,15 @@ class ServedLog:
 
     @property
     def damaged_count(self) -> int:
-        """How many damaged places were met so far, by whomever."""
+        """The number of damaged places that were met so far by any reader."""
         places = {(each.path, each.start_pos) for each in (*self.found, *self.skipped.values())}
         damage = (each.damage for each in self.met.values())
         return len(places | {(each.path, each.start_pos) for each in damage})
 
     def upper_bound(self, given: Given) -> int:
-        """Return up to where a broker lists aborted transactions for what it gives.
+        """Return the offset up to which a broker lists aborted transactions for a response.
 
-        It goes by the offset index: the first entry at or behind the end of the bytes.
+        The bound is the first entry of the offset index at or after the end of the bytes.
         """
         with self._lock:
             files = self.partition.segment_of(given.base_offset)
@@ -496,7 +507,7 @@ class ServedLog:
                     del self._indexes[next(iter(self._indexes))]
             at = bisect_left(entries, given.cut_pos, key=lambda each: each.segment_pos)
             if at == 0 and entries and entries[0].segment_pos == given.cut_pos:
-                at = 1  # a broker's search never meets the first one
+                at = 1  # a broker's search never finds the first entry
             if at < len(entries):
                 bound = given.base_offset + entries[at].relative_offset
             else:
@@ -504,22 +515,22 @@ class ServedLog:
                 bound = self.bounds().log_end_offset if later is None else later
             return max(bound, given.next_offset)
 
-    # --- what changes
+    # --- changes
 
     def _forget_batches(self) -> None:
         self._runs, self._walks = {False: [], True: []}, {}
         self.met, self._indexes = {}, {}
 
     def _forget(self) -> None:
-        """Forget what is known of the log."""
+        """Forget the state of the log."""
         self._forget_batches()
         self._bounds = self._epochs = self._max_timestamp_ms = None
 
     def renew(self) -> bool:
-        """Look whether the log goes on, and take that in; True if its bounds have changed.
+        """Look for changes of the log and load them. Return whether its bounds have changed.
 
         Raises:
-            AccessError: it is gone.
+            AccessError: the log was removed.
         """
         with self._lock:
             if self._watch is None:

@@ -1,4 +1,4 @@
-"""Runs of verified batches for a response: walked, gathered, seen once more as they are sent."""
+"""Runs of verified batches for a response: walked, gathered, verified again while they are sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Key = tuple[str, int]  # path, inode
 
 
 class Opened:
-    """Somebody's hold of an open file, which stays open until all have closed theirs."""
+    """A handle of an open file. The file stays open until all its handles are closed."""
 
     def __init__(self, files: OpenFiles, key: Key, file: PositionedFile) -> None:
         self.path = file.path
@@ -46,32 +46,35 @@ class Opened:
         self._file = file
 
     def read_at(self, pos: int, count: int) -> PositionedRead:
-        """Read as `PositionedFile` does."""
+        """Read like `PositionedFile`."""
         return self._file.read_at(pos, count)
 
     def close(self) -> None:
-        """Let go; a second call does nothing."""
+        """Close the handle. Closing it again does nothing."""
         files, self._files = self._files, None
         if files is not None:
             files.let_go(self._key)
 
     def __del__(self) -> None:
-        """Whoever is in the middle of something here may be interrupted by this: it has to wait."""
+        """Queue the handle to be closed.
+
+        This may interrupt code that has the lock, so it cannot close it.
+        """
         if self._files is not None:
             self._files.dropped.append(self._key)
 
     def doubt(self) -> None:
-        """Say that it is not any more what it was when it was verified."""
+        """Report that the file has changed since it was verified."""
         if self._files is not None:
             self._files.is_doubted = True
 
 
 class OpenFiles:
-    """The open files; its methods may be called from any thread.
+    """The open files. Their methods may run in any thread.
 
     Attributes:
-        is_doubted: one of them was not what was expected.
-        dropped: holds that nobody has closed, and that are gone.
+        is_doubted: a file did not have the expected bytes.
+        dropped: handles that were deleted without being closed.
     """
 
     def __init__(self) -> None:
@@ -81,10 +84,10 @@ class OpenFiles:
         self._held: dict[Key, tuple[PositionedFile, int]] = {}
 
     def hold(self, path: str, inode: int) -> Opened:
-        """Open a file that had this inode.
+        """Open a file with this inode.
 
         Raises:
-            AccessError: it cannot be opened, or is another one by now (ENOENT).
+            AccessError: it cannot be opened, or another file has replaced it (ENOENT).
         """
         key = path, inode
         with self._lock:
@@ -99,7 +102,7 @@ class OpenFiles:
             return Opened(self, key, file)
 
     def let_go(self, key: Key) -> None:
-        """Close a file when the last one who holds it does."""
+        """Close a handle, and the file with its last handle."""
         with self._lock:
             self._drop(key)
 
@@ -111,11 +114,11 @@ class OpenFiles:
             file.close()
 
 
-# -- gathers whole batches of runs for a response, up to a limit, as pieces of open files
+# -- gathering of whole batches of runs for a response, up to a limit, as pieces of open files
 
 
 class SentBatches(NamedTuple):
-    """Batches that lie one behind the other in a file: what they were when they were verified."""
+    """Consecutive batches of a file, as they were when they were verified."""
 
     starts: array[int]
     ends: array[int]
@@ -123,7 +126,7 @@ class SentBatches(NamedTuple):
 
 
 class FilePiece(NamedTuple):
-    """Bytes of a response: those in `data`, or (`file` not None) batches of a file that is open."""
+    """Bytes of a response: `data`, or batches of an open file if `file` is not None."""
 
     file: Opened | None = None
     batches: SentBatches | None = None
@@ -131,11 +134,11 @@ class FilePiece(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a read gives. `next_offset` is behind it.
+    """The result of a read. `next_offset` follows its last batch.
 
-    A broker's piece of a segment ends where the limit is, in the middle of a batch: what it counts,
-    and lists aborted transactions for, are `cut_bytes`, up to `cut_pos` in the segment with that
-    base offset.
+    A broker's read of a segment ends at the limit, in the middle of a batch. `cut_bytes` is the
+    size that a broker counts. It lists aborted transactions up to `cut_pos` in the segment with
+    that base offset.
     """
 
     pieces: tuple[FilePiece, ...]
@@ -154,7 +157,7 @@ class Given(NamedTuple):
 
 
 class Gathering:
-    """Gathers batches up to a limit."""
+    """A collection of batches, up to a limit."""
 
     def __init__(
         self, files: OpenFiles, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool
@@ -173,14 +176,14 @@ class Gathering:
         self._is_cut = False
 
     def take(self, run: VerifiedRun) -> bool:
-        """Take what may be had of a run; False: nothing more is to be taken.
+        """Take the fitting batches of a run. Return False if nothing more can be taken.
 
-        As a broker's, a read ends with its segment.
+        As in a broker, a read ends with its segment.
         """
         if self._base_offset not in (-1, run.base_offset):
             return False
         first = bisect_left(run.last_offsets, self.next_offset)
-        # Whole batches only: the last one ends below the end, and within the limit.
+        # Only whole batches: the last batch ends below the end offset and within the limit.
         below = bisect_left(run.last_offsets, self._end_offset)
         left = self._max_bytes - self.size_bytes
         within = bisect_right(run.ends, run.starts[first] + left)
@@ -220,7 +223,7 @@ class Gathering:
             self._pieces.append(FilePiece(file=file, batches=batches))
 
     def given(self) -> Given:
-        """Return what was gathered."""
+        """Return the gathered batches."""
         cut_bytes = max(self._max_bytes, self.size_bytes) if self._is_cut else self.size_bytes
         return Given(
             pieces=tuple(self._pieces),
@@ -233,21 +236,21 @@ class Gathering:
         )
 
 
-# -- walks a log as a consumer does, and gives runs of verified batches: places, not bytes
+# -- walk of a log as a consumer reads it, with runs of verified batches: places, not bytes
 
 
-RUN_BATCHES = 512  # of those that come one by one
+RUN_BATCHES = 512  # limit for batches that are read one by one
 
 
 class VerifiedRun(NamedTuple):
-    """Verified batches that lie one behind the other in a segment.
+    """Consecutive verified batches of a segment.
 
     Attributes:
         path, inode: of the `.log`.
-        first_offset: what was asked for; nothing is between it and the first batch.
-        next_offset: behind the last one.
-        last_offsets, starts, ends: of each batch; positions are in the file.
-        mended: of batches with a byte that is wrong and proven, what they should be.
+        first_offset: the requested offset. Nothing is between it and the first batch.
+        next_offset: the offset after the last batch.
+        last_offsets, starts, ends: of each batch. Positions are in the file.
+        `mended`: the correct bytes of batches with a proven wrong byte.
     """
 
     path: str
@@ -265,10 +268,10 @@ Columns = tuple["array[int]", "array[int]", "array[int]"]
 
 
 class WireWalk(LogWalk[list[VerifiedRun]]):
-    """Gives all batches, control batches too, as runs of verified ones.
+    """All batches, control batches too, as runs of verified batches.
 
     Attributes:
-        covered_offset: the runs that were given tell of all below it.
+        covered_offset: the returned runs cover all offsets below it.
     """
 
     gives_proven = True
@@ -285,7 +288,7 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
     def _read_segment(
         self, files: SegmentFiles, end_offset: int
     ) -> Generator[list[VerifiedRun], None, bool]:
-        # What was met here, and not told yet when the last read was left, is met again.
+        # Findings that were pending when the last read stopped are found again.
         self._waiting = [each for each in self._waiting if each.path != files.log.path]
         is_over = yield from super()._read_segment(files, end_offset)
         if not is_over and not self._is_whole(files):
@@ -295,11 +298,11 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
 
     @staticmethod
     def _is_whole(files: SegmentFiles) -> bool:
-        """Whether a segment has all that it had when it was listed."""
+        """Return whether a segment still has all bytes that it had when it was listed."""
         try:
             return Path(files.log.path).stat().st_size >= files.log.file_bytes
         except OSError:
-            return True  # the next one who opens it says why
+            return True  # the next open reports the reason
 
     def _run(
         self, segment: Segment, columns: Columns, mended: dict[int, bytes], next_offset: int
@@ -332,7 +335,7 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         if self._is_hidden is not None and first < table.row_count:
             given = visible(given, self._is_hidden)
         ends = given.pos + given.batch_bytes
-        # What is left out in between ends a run.
+        # A batch that is left out ends a run.
         breaks = ((given.pos[1:] != ends[:-1]).nonzero()[0] + 1).tolist()
         runs = []
         for start, end in zip([0, *breaks], [*breaks, given.row_count], strict=True):
@@ -372,7 +375,10 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
     def _is_sound(
         self, batch: ScannedBatch, segment: Segment
     ) -> Generator[list[VerifiedRun], None, bool]:
-        """Look into a wrapper of an old format: clients take the offsets in it as they are."""
+        """Return whether the wrapper of an old format is sound.
+
+        Clients rely on the offsets in it.
+        """
         if batch.header.magic >= MAGIC_V2 or not batch.header.codec:
             return True
         try:
@@ -392,40 +398,40 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         yield [self._run(self._segment, (last, starts, ends), mended, last[-1] + 1)]
 
 
-# -- bytes on their way to a client: they are seen once more to be the batches that were verified
+# -- bytes sent to a client, verified to be the batches that were walked.
 #
-# A file may be changed in place, or be given otherwise by a failing disk, after its batches were
-# verified. So the checksum of each batch is computed again from the very bytes that are sent, and
-# its offset and length are compared. Where they differ the response ends in the middle, so that no
-# client comes to use any of it, and the file is walked anew for who asks next.
+# A file may change in place, or a failing disk may return other bytes, after its batches were
+# verified. The checksum of each batch is therefore computed again from the bytes that are sent. Its
+# offset and length are compared, too. If they differ, the response ends in the middle, so that no
+# client can use it. The file is walked again for the next request.
 #
-# Of a batch that is larger than what is read at a time the last part decides. What no checksum
-# covers and no neighbour tells, the leader epoch, is taken as it is.
+# For a batch larger than one read, the last part decides. The leader epoch is not verified, because
+# no checksum covers it.
 
 
-READ_BYTES = 1 << 19  # at a time
-MANY = 16  # batches, at which the native kernel looks in less time
+READ_BYTES = 1 << 19  # per read
+MANY = 16  # number of batches from which the native kernel is faster
 _ANY = 0, MAX_OFFSET, -1, -1  # offsets, last offset and epoch of the batches before
 _LAST_OFFSET = HeaderTable._fields.index("last_offset")
 
 
 class SentBytes:
-    """Reads batches that lie one behind the other in a file, part by part, and verifies them."""
+    """A reader of consecutive batches of a file that verifies them part by part."""
 
     def __init__(self, file: Opened, batches: SentBatches) -> None:
         self._file = file
         self._starts, self._ends, self._last_offsets = batches
-        self._next = 0  # the batch that is read next, or of which a part was
+        self._next = 0  # the batch to read next, or of which a part was read
         self._pos = self._starts[0]
-        self._large: BatchHeader | None = None  # of which a part was read
-        self._checksum = 0  # of that part
+        self._large: BatchHeader | None = None  # the batch of which a part was read
+        self._checksum = 0  # of the part that was read
         self._native = load_native()
 
     def read(self) -> bytes:
-        """Return the next part; b"" at the end.
+        """Return the next part, b"" at the end.
 
         Raises:
-            AccessError: it cannot be read any more, or is not what was verified.
+            AccessError: it cannot be read, or differs from the verified batches.
         """
         if self._next == len(self._starts):
             return b""
@@ -458,7 +464,7 @@ class SentBytes:
         return AccessError(OSError(code, f"{words} since it was verified"), self._file.path)
 
     def _header(self, data: bytes, pos: int, place: int) -> BatchHeader | None:
-        """Read what a batch begins with; None: it is not the one that was verified."""
+        """Read the header of a batch. None: it is not the batch that was verified."""
         header = parse_frame(data, pos)
         size_bytes = self._ends[place] - self._starts[place]
         is_same = (
@@ -469,7 +475,7 @@ class SentBytes:
         return header if is_same else None
 
     def _are_right(self, data: bytes, until: int) -> bool:
-        """Whether whole batches are what they were: the definition."""
+        """Return whether whole batches are the verified batches. This is the definition."""
         with memoryview(data) as view:
             for place in range(self._next, until):
                 start, end = self._starts[place] - self._pos, self._ends[place] - self._pos
@@ -482,7 +488,7 @@ class SentBytes:
         return True
 
     def _are_many_right(self, data: bytes, until: int) -> bool:
-        """Say the same of many healthy v2 batches; False: it is not known."""
+        """Return whether many v2 batches are healthy and the same as verified. False: unknown."""
         count = until - self._next
         if self._native is None or count < MANY:
             return False
@@ -494,7 +500,10 @@ class SentBytes:
         return (rows, stop) == (count, len(data)) and columns[_LAST_OFFSET][: len(wanted)] == wanted
 
     def _is_part_right(self, data: bytes) -> bool:
-        """Whether a part of a large batch, the last one at the latest, is what it was."""
+        """Return whether a part of a large batch is right.
+
+        An error shows in the last part, or before.
+        """
         start = 0
         header = self._large
         if header is None:

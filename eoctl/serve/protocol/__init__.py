@@ -1,4 +1,4 @@
-"""The words of Kafka's protocol: its messages, by a table, and its errors.
+"""Kafka's protocol: its messages, by a table, and its error codes.
 
 From the entry down: messages.
 """

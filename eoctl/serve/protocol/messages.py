@@ -1,4 +1,4 @@
-"""Requests and responses of Kafka's protocol, by the tables in `messages.json`; its error codes."""
+"""Requests and responses of Kafka's protocol, by the tables in `messages.json`, and error codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ErrorCode(IntEnum):
-    """What went wrong, as clients know it."""
+    """Kafka's error codes, as clients know them."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -62,14 +62,14 @@ class ErrorCode(IntEnum):
 
 
 class CutOffError(Exception):
-    """What a client has sent is no request, or can be answered in no other way than a broker's.
+    """A client has sent something that is not a request, or that a broker answers by disconnecting.
 
-    The connection is closed; its words are for people.
+    The connection is closed. The message is for people.
     """
 
 
 class RequestError(Exception):
-    """A part of a request gets an error for an answer."""
+    """A part of a request that is answered with an error."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -80,7 +80,7 @@ class RequestError(Exception):
 # -- requests and responses of Kafka's protocol, by the tables in `messages.json`
 #
 # `tests/kafka/protocol_messages.py` makes the tables from the schemas inside of kafka-clients.jar.
-# Values are those of `storage.formats.message`, with Kafka's names.
+# Values are as in `storage.formats.message`, with Kafka's names.
 
 
 API_VERSIONS = 18
@@ -92,7 +92,7 @@ _TAGS = MessageSchema("tagged fields")
 
 
 class Api(NamedTuple):
-    """One API: its number, its versions, and what is sent."""
+    """One API: its number, its versions, and its messages."""
 
     key: int
     name: str
@@ -102,16 +102,16 @@ class Api(NamedTuple):
     response: MessageSchema
 
     def has(self, version: int) -> bool:
-        """Whether there is such a version."""
+        """Return whether the API has such a version."""
         return self.first_version <= version <= self.last_version
 
     def is_flexible(self, version: int) -> bool:
-        """Whether the headers have tagged fields."""
+        """Return whether the headers of a version have tagged fields."""
         return version >= self.request.flexible_since
 
 
 class RequestHeader(NamedTuple):
-    """What every request begins with; `next_pos` is where its body does, as far as it is known."""
+    """The beginning of every request. `next_pos` is the position after the parsed fields."""
 
     api_key: int
     version: int
@@ -122,7 +122,7 @@ class RequestHeader(NamedTuple):
 
 @cache
 def apis() -> dict[int, Api]:
-    """Return all that clients may ask a broker, by number."""
+    """Return all APIs that a broker offers to clients, by number."""
     text = resources.files("eoctl.serve.protocol").joinpath("messages.json").read_text()
     tables = json.loads(text)
     found = {}
@@ -164,11 +164,11 @@ def _field(table: list[Any]) -> Field:
 
 
 def parse_header(buf: BytesLike) -> RequestHeader:
-    """Read the header of a request, but for its tagged fields.
+    """Read the header of a request, without its tagged fields.
 
     Raises:
-        TruncatedError: it is not whole.
-        UnicodeDecodeError: the client id is no text.
+        TruncatedError: the header is incomplete.
+        UnicodeDecodeError: the client id is not valid text.
     """
     needed = _HEADER.size + _TEXT.size
     if len(buf) >= needed:
@@ -195,10 +195,10 @@ def parse_header(buf: BytesLike) -> RequestHeader:
 
 
 def parse_body(api: Api, header: RequestHeader, buf: BytesLike) -> dict[str, Any]:
-    """Read what follows the header of a version that there is.
+    """Read the rest of a request, after its header, in a supported version.
 
     Raises:
-        FormatError: it cannot be right.
+        FormatError: it does not match the schema.
     """
     pos = header.next_pos
     if api.is_flexible(header.version):
@@ -209,12 +209,12 @@ def parse_body(api: Api, header: RequestHeader, buf: BytesLike) -> dict[str, Any
 def encode_response(
     api: Api, version: int, correlation_id: int, value: dict[str, Any]
 ) -> bytearray:
-    """Write a response, header and all, without the length in front of it.
+    """Write a response, including its header, without the length in front of it.
 
-    What a version has no name for is left out; what is not given has its default.
+    Fields that the version does not have are left out. Missing fields have their default.
     """
     out = bytearray(_CORRELATION_ID.pack(correlation_id))
-    # Clients that know less read the answer to this one, too (KIP-511).
+    # Clients that do not know the version must be able to read the ApiVersions response (KIP-511).
     if api.is_flexible(version) and api.key != API_VERSIONS:
         out.append(0)
     api.response.codec(version).write(out, value)

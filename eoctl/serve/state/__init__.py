@@ -1,4 +1,4 @@
-"""What the virtual broker is: what it serves, and the groups that form at it.
+"""The state of the virtual broker: what it serves, and the groups that form at it.
 
 From the entry down: broker, catalogue, members.
 """

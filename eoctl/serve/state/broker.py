@@ -1,4 +1,4 @@
-"""The virtual broker: what all answers stand on, and how a request looks to them."""
+"""The virtual broker: the state behind all answers, and a request as they see it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# What may be done with anything here, as bits of Kafka's AclOperation.
+# Allowed operations on every resource, as bits of Kafka's AclOperation.
 READ, DESCRIBE, DESCRIBE_CONFIGS = 1 << 3, 1 << 8, 1 << 10
 TOPIC_OPERATIONS = READ | DESCRIBE | DESCRIBE_CONFIGS
 GROUP_OPERATIONS = READ | DESCRIBE
@@ -27,12 +27,12 @@ NOT_ASKED_FOR = -INT32_MAX - 1
 
 
 class Client(NamedTuple):
-    """Who asks.
+    """The client that sends a request.
 
     Attributes:
-        name: its client id; "" if it has none.
-        address: where it is.
-        host, port: how it has reached us, which is where it is told that we are.
+        name: the client id, "" if there is none.
+        address: the client's address.
+        host, port: the address at which the client reached us, which the answers name as ours.
     """
 
     name: str
@@ -55,9 +55,9 @@ class VirtualBroker:
     """The virtual broker.
 
     Attributes:
-        catalogue: what is served.
-        members: of groups, in memory.
-        changed: set whenever there is more to be read; a new one each time.
+        catalogue: the topics and partitions that are served.
+        members: the groups, in memory.
+        changed: set when there is more to read. A new event each time.
     """
 
     def __init__(self, catalogue: Catalogue, members: Members, executor: Executor) -> None:
@@ -70,11 +70,11 @@ class VirtualBroker:
 
     @property
     def node_id(self) -> int:
-        """Its id."""
+        """The node id of the virtual broker."""
         return self.catalogue.node_id
 
     async def apart(self, call: Callable[..., Result], *values: Any) -> Result:
-        """Do what reads files, without keeping other clients waiting."""
+        """Run a function that reads files in another thread, so that other clients do not wait."""
         loop = asyncio.get_running_loop()
         self._asked_count += 1
         self._quiet.clear()
@@ -86,9 +86,9 @@ class VirtualBroker:
                 self._quiet.set()
 
     async def give_way(self, until_s: float) -> None:
-        """Wait while anything is done apart, but no longer than that, by the loop's clock.
+        """Wait for running reads (see `apart`), at most until a time of the loop's clock.
 
-        Threads that compute take the processor from each other, however many processors there are.
+        Computing threads slow each other down, however many processors there are.
         """
         left_s = until_s - asyncio.get_running_loop().time()
         if self._asked_count and left_s > 0:
@@ -97,6 +97,6 @@ class VirtualBroker:
                     await self._quiet.wait()
 
     def tell_changed(self) -> None:
-        """Wake whoever waits for more."""
+        """Wake all fetches that wait for more."""
         before, self.changed = self.changed, asyncio.Event()
         before.set()

@@ -1,6 +1,6 @@
-"""What is served: topics and partitions of one dead cluster, as one virtual broker has them.
+"""The topics and partitions of one dead cluster that the virtual broker serves.
 
-Each partition is served from one directory (`choice`), and opened when somebody asks for it.
+Each partition is served from one directory (see `choose`), and opened on first use.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from storage.file_names import TopicPartition
 
 
-# -- which of several copies of a partition is served, and up to where
+# -- choice among several replicas of a partition, and the offset up to which it is served
 #
-# Copies of which one continues the other are no conflict: the one that reaches furthest is served.
-# Where they part, by their leader epochs, none can be trusted to be the cluster's log: what all of
-# them agree on is served, and what lies above only on demand. Copies without leader epochs are
-# compared batch by batch.
+# Replicas that continue each other do not conflict. The replica that reaches furthest is served. If
+# replicas diverge, by their leader epochs, none can be trusted to be the cluster's log. Then the
+# offsets that all of them agree on are served, and higher offsets only on request. Replicas without
+# leader epochs are compared batch by batch.
 
 
 class Preferences(NamedTuple):
-    """Directories that decide; empty: none does.
+    """Directories that a user prefers, "" if there is none.
 
     Attributes:
-        prefer: its copies are served, up to where all agree.
-        diverged: its copies are served to their ends.
+        prefer: its replicas are served, up to the offset where all agree.
+        diverged: its replicas are served to their ends.
     """
 
     prefer: str = ""
@@ -59,13 +59,13 @@ class Preferences(NamedTuple):
 
 
 class ChosenCopy(NamedTuple):
-    """What is served.
+    """The replica that is served.
 
     Attributes:
-        selected: a directory.
-        end_offset: up to where; None: to its end.
-        notes: what is to be known.
-        is_lacking: something that the copies have is not given, and nobody has decided so.
+        selected: its directory.
+        end_offset: exclusive end of the served offsets, None for its own end.
+        notes: messages about the choice.
+        is_lacking: something in the replicas is not served, and no user has decided so.
     """
 
     selected: Selected
@@ -75,14 +75,14 @@ class ChosenCopy(NamedTuple):
 
 
 def lies_in(selected: Selected, directory: str) -> bool:
-    """Whether a partition directory is, or lies in, one that a user has named."""
+    """Return whether a partition directory is the named directory, or is directly in it."""
     wanted = Path(directory).resolve()
     own = Path(selected.partition.path).resolve()
     return wanted in (own, own.parent)
 
 
 def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy:
-    """Choose one of the copies of a partition.
+    """Choose one of the replicas of a partition.
 
     Raises:
         AccessError: none of them can be read.
@@ -126,7 +126,7 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
 
 
 def _told_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
-    """Say which copies have what the served one has not, and nothing by which they compare."""
+    """Yield messages about replicas without any offset in common with the served replica."""
     for _, each in read:
         if each is not best and _is_apart(each, best):
             yield (
@@ -137,7 +137,7 @@ def _told_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator
 
 
 def _told_behind(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
-    """Say which copies have more than the served one, behind damage or lost offsets."""
+    """Yield messages about replicas that reach further than the served replica, behind a gap."""
     for _, each in read:
         end_offset = each.log_end_offset or 0
         if each is not best and each.notes and end_offset > (best.log_end_offset or 0):
@@ -145,7 +145,7 @@ def _told_behind(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterato
 
 
 def _is_apart(one: LogCopy, other: LogCopy) -> bool:
-    """Whether both have something, and nothing of it in common."""
+    """Return whether both replicas have offsets, and none in common."""
     if one.is_empty or other.is_empty:
         return False
     return max(one.start_offset, other.start_offset) >= min(one.end_offset, other.end_offset)
@@ -158,7 +158,10 @@ def _log_dir_of(selected: Selected) -> str:
 def _rank(
     each: tuple[Selected, LogCopy], preferences: Preferences
 ) -> tuple[bool, bool, int, int, int]:
-    """Those that are asked for first; then as an election does: last epoch, then length."""
+    """Return the sort key of a replica: the user's preference, then last epoch and length.
+
+    An election compares last epoch and length, too.
+    """
     selected, copy = each
     return (
         bool(preferences.diverged) and lies_in(selected, preferences.diverged),
@@ -171,7 +174,7 @@ def _rank(
 def _of_one_topic(
     read: list[tuple[Selected, LogCopy]], notes: list[str]
 ) -> list[tuple[Selected, LogCopy]]:
-    """Leave out copies of another topic of that name, which was deleted and made anew."""
+    """Leave out replicas of a deleted topic that had the same name."""
     ids = {copy.topic_id for _, copy in read if copy.topic_id is not None}
     if len(ids) < 2:
         return read
@@ -187,7 +190,10 @@ def _of_one_topic(
 
 
 def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple[int, str] | None:
-    """Where the copies part first, and how that is said; None: nowhere."""
+    """Return the first offset at which replicas diverge, and a message.
+
+    None: they do not diverge.
+    """
     found: list[tuple[int, str]] = []
     for (_, one), (_, other) in combinations(read, 2):
         end = _parting(one, other, notes)
@@ -198,12 +204,12 @@ def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple
 
 
 def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
-    """Return the offset where two copies part; None: one continues the other."""
+    """Return the offset at which two replicas diverge. None: one continues the other."""
     from recovery.replicas.compare import Likeness, compare_replicas, read_replica
     from recovery.truncate.target import find_common_end
 
     if one.is_empty or other.is_empty or _is_apart(one, other):
-        return None  # retention may have removed what the one has from the other
+        return None  # retention may have removed the common offsets from the other replica
     if one.epochs and other.epochs:
         common = find_common_end(one.epochs, one.end_offset, other.epochs, other.end_offset)
         if common is None:
@@ -222,23 +228,23 @@ def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
 
 DEFAULT_NODE_ID = 0
 MAX_TOLD = 1000
-SOME_PROBLEMS = 3  # are told of many
+SOME_PROBLEMS = 3  # reported of many
 NEEDS_NO_GROUP = (
     "; kcat -C, and kafka-console-consumer.sh with --partition and --offset, use no group"
 )
-# Those that are not served unless they are asked for; clients count the first of them as internal.
+# Served only on request. Clients regard the coordinators' topics among them as internal.
 INTERNAL_TOPICS = COORDINATOR_TOPICS | {REMOTE_METADATA_TOPIC, PRODUCER_IDS_TOPIC}
 
 
 class ServeRules(NamedTuple):
-    """How it is served.
+    """The rules of serving.
 
     Attributes:
-        is_until_hw: nothing from the checkpointed high watermark on.
-        skips_damage: clients are given what follows it; else they meet an error.
-        is_committed_only: every client is treated as a read_committed one at least.
-        has_internal: internal topics, too.
-        topics: patterns; empty: all.
+        is_until_hw: offsets from the checkpointed high watermark on are not served.
+        skips_damage: clients get the batches after damage, else an error.
+        is_committed_only: every client is treated as a read_committed client at least.
+        has_internal: internal topics are served.
+        topics: patterns, empty for all topics.
     """
 
     is_until_hw: bool = False
@@ -249,7 +255,7 @@ class ServeRules(NamedTuple):
     preferences: Preferences = Preferences()
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is served. The metadata of a cluster never are."""
+        """Return whether a topic is served. The metadata log never is."""
         if topic == METADATA_TOPIC:
             return False
         if topic in INTERNAL_TOPICS and not self.has_internal:
@@ -261,20 +267,23 @@ class Topic:
     """A topic.
 
     Attributes:
-        partitions: all that it has; those that are not here are None.
+        partitions: all partitions of the topic. Partitions that are not on disk are None.
     """
 
     def __init__(
         self, name: str, partitions: dict[int, ServedPartition | None], known_id: bytes | None
     ) -> None:
-        """`known_id` is that of the metadata; None: they do not tell."""
+        """Make a topic. `known_id` is its id in the metadata, None without one."""
         self.name = name
         self.partitions = partitions
         self._id = known_id
 
     @property
     def topic_id(self) -> bytes:
-        """Its 16 bytes, all zeros if it has none; without metadata a log is opened for it."""
+        """The 16 bytes of its id, zeros if it has none.
+
+        Without metadata, a log is opened for it.
+        """
         if self._id is None:
             self._id = self._own_id()
         return self._id
@@ -289,12 +298,12 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is the brokers' own."""
+        """True if Kafka's clients regard it as internal."""
         return self.name in COORDINATOR_TOPICS
 
 
 class ServedPartition:
-    """A partition that is here; its log is opened when it is asked for."""
+    """A partition on disk. Its log is opened on first use."""
 
     def __init__(self, catalogue: Catalogue, copies: tuple[Selected, ...]) -> None:
         self.copies = copies
@@ -306,7 +315,7 @@ class ServedPartition:
 
     @property
     def log(self) -> ServedLog:
-        """What clients are given. Raises AccessError."""
+        """The log that clients read. Raises AccessError."""
         with self._lock:
             if self._log is None:
                 catalogue, rules = self._catalogue, self._catalogue.rules
@@ -326,23 +335,23 @@ class ServedPartition:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody has asked for it."""
+        """True if a client has opened it."""
         return self._log is not None
 
     @property
     def is_lacking(self) -> bool:
-        """Whether its copies have something that is not given; known once it is open."""
+        """True if its replicas have something that is not served. Known once it is open."""
         return self._is_lacking
 
     @property
     def image(self) -> PartitionImage | None:
-        """What the metadata say of it."""
+        """The partition in the metadata."""
         image = self._catalogue.image
         return None if image is None else image.partition(*self.key)
 
     @property
     def leader_epoch(self) -> int:
-        """The newest one that is known; -1: none is."""
+        """The newest known leader epoch, -1 if none is known."""
         known = [-1]
         with suppress(AccessError):
             known += [each.epoch for each in self.log.epochs()]
@@ -356,11 +365,11 @@ class Catalogue:
 
     Attributes:
         node_id: of the virtual broker.
-        image: what the metadata say; None: nothing does.
-        metadata: the copies of the metadata log.
+        image: the cluster's metadata, None if there are none.
+        metadata: the replicas of the metadata log.
         topics: by name.
-        tell: takes sentences for people, from any thread.
-        is_lacking: a part of what groups or coordinators knew could not be read.
+        `tell`: takes messages for people, from any thread.
+        is_lacking: a part of the state of groups or coordinators could not be read.
     """
 
     def __init__(
@@ -373,7 +382,7 @@ class Catalogue:
         rules: ServeRules,
         tell: Callable[[str], None],
     ) -> None:
-        """`metadata` are the copies of the metadata log."""
+        """Make a catalogue. `metadata` are the replicas of the metadata log."""
         self.image = image
         self.metadata = metadata
         self.log_dirs = log_dirs
@@ -385,7 +394,7 @@ class Catalogue:
         self.node_id = ids[0] if ids else DEFAULT_NODE_ID
         self.cluster_id = next((each.cluster_id for each in metas if each.cluster_id), None)
         self.topics: dict[str, Topic] = {}
-        self._by_id: dict[bytes, Topic] | None = None  # known once somebody asks
+        self._by_id: dict[bytes, Topic] | None = None  # set on first use
         self._lock = RLock()
         self._ids_lock = RLock()
         self._told: set[str] = set()
@@ -405,7 +414,7 @@ class Catalogue:
         self.topics[name] = Topic(name, partitions, None if known is None else known.topic_id)
 
     def tell_once(self, sentence: str) -> None:
-        """Tell people what they were not told yet."""
+        """Report a message to people, unless it was reported before."""
         with self._lock:
             if sentence in self._told or len(self._told) > MAX_TOLD:
                 return
@@ -421,19 +430,19 @@ class Catalogue:
             return self._by_id.get(topic_id)
 
     def partitions(self) -> Iterable[ServedPartition]:
-        """Give all that are here, by name."""
+        """Yield all partitions on disk, by name."""
         for topic in self.topics.values():
             for each in topic.partitions.values():
                 if each is not None:
                     yield each
 
     def find(self, topic: str, number: int) -> ServedPartition | None:
-        """Look up a partition that is here."""
+        """Look up a partition on disk."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(number)
 
     def groups(self) -> GroupLog:
-        """Return what the dead cluster's group coordinators knew; read when it is asked for."""
+        """Return the state of the dead cluster's group coordinators, read on first use."""
         with self._lock:
             if self._groups is None:
                 self._groups = GroupLog(self.log_dirs, self.image)
@@ -441,13 +450,13 @@ class Catalogue:
             return self._groups
 
     def _tell_lacking(self, what: str, problems: Sequence[Problem]) -> None:
-        """Say what clients cannot see: the answers are those of what could be read."""
+        """Report problems that keep clients from seeing the whole state."""
         self.is_lacking = self.is_lacking or bool(problems)
         for each in problems[:SOME_PROBLEMS]:
             self.tell_once(f"what is known of {what} is not whole: {each}")
 
     def coordinators(self) -> CoordinatorLog:
-        """Return what its transaction coordinators knew."""
+        """Return the state of the dead cluster's transaction coordinators."""
         with self._lock:
             if self._coordinators is None:
                 self._coordinators = CoordinatorLog(self.log_dirs, self.image)
@@ -455,18 +464,17 @@ class Catalogue:
             return self._coordinators
 
     def may_tell_of_group(self, name: str) -> bool:
-        """Whether clients are told what is known of a group, which may be nothing.
+        """Return whether clients may get the known state of a group, which may be empty.
 
-        A client that is told of no offset begins where its own settings say, and nobody notices:
-        where a part of what the coordinators knew is missing, that is an error instead, unless
-        damage is to be passed over. People are told. Where nothing at all is here of what they
-        knew, as on the only disk that is left, groups begin anew: no client could form one
-        otherwise.
+        A client that gets no offset silently begins where its own settings say. If a part of the
+        coordinators' state is missing, clients therefore get an error, unless damage is skipped.
+        People get a message. If no partition of the groups' topic is on disk, groups begin without
+        offsets, because no client could form a group otherwise.
         """
         return self._may_tell_of_groups(f"group {name!r}", self.groups().has_all_of(name))
 
     def may_list_groups(self) -> bool:
-        """The same of all groups together."""
+        """Return the same for the list of all groups."""
         return self._may_tell_of_groups("groups", self.groups().has_all)
 
     def _may_tell_of_groups(self, what: str, is_whole: bool) -> bool:
@@ -479,12 +487,15 @@ class Catalogue:
         return self._may_tell(what, GROUPS_TOPIC, is_whole, NEEDS_NO_GROUP)
 
     def may_tell_of_transactional_id(self, name: str) -> bool:
-        """The same of a transactional id: tools take transactions of an unknown one for hanging."""
+        """Return the same for a transactional id.
+
+        Tools take transactions of an unknown id for hanging transactions.
+        """
         is_whole = self.coordinators().has_all_of(name)
         return self._may_tell_of_transactions(f"transactional id {name!r}", is_whole)
 
     def may_list_transactional_ids(self) -> bool:
-        """The same of all of them."""
+        """Return the same for the list of all transactional ids."""
         return self._may_tell_of_transactions("transactional ids", self.coordinators().has_all)
 
     def _may_tell_of_transactions(self, what: str, is_whole: bool) -> bool:
@@ -493,11 +504,14 @@ class Catalogue:
         return self._may_tell(what, topic, is_whole and is_here)
 
     def _is_elsewhere(self, topic: str, partitions: Collection[int]) -> bool:
-        """Whether the cluster has such a topic, and no partition of it is here."""
+        """Return whether the cluster has this topic, but no partition of it is on disk."""
         return not partitions and self.image is not None and topic in self.image.topics
 
     def _may_tell(self, what: str, topic: str, is_whole: bool, without: str = "") -> bool:
-        """Say what is missing. `without`: what clients can do that do not ask for it."""
+        """Report what is missing, and return whether clients get the rest.
+
+        `without` names clients that work without it.
+        """
         if is_whole:
             return True
         self.is_lacking = True

@@ -1,10 +1,10 @@
-"""Consumer groups that clients form here: the classic protocol, in memory, and what they commit.
+"""Consumer groups that clients form here: the classic protocol, in memory, and their commits.
 
-A group begins with what the dead cluster's group of that name has committed. A round of joining is
-over when all members have asked to join, or their time to do so is up; then the leader's client
-assigns the partitions. Nothing outlives the program, but for what `journal` is told of commits.
+A group begins with the commits of the dead cluster's group of that name. A round of joining ends
+when all members have asked to join or its time is up. Then the leader's client assigns the
+partitions. Only commits that `journal` has received outlive the program.
 
-All of this happens in the thread of the event loop.
+All of this runs in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CommittedAt(NamedTuple):
 
 
 class PlacedCommit(NamedTuple):
-    """What is committed of one partition."""
+    """A committed offset of one partition."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ class PlacedCommit(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a member wants when it joins."""
+    """A member's request to join."""
 
     member_id: str
     instance_id: str | None
@@ -63,13 +63,13 @@ class Asked(NamedTuple):
     protocol_type: str
     protocols: Mapping[str, bytes]
     needs_known_id: bool
-    may_skip_assignment: bool = False  # the client knows how to lead without assigning anew
+    may_skip_assignment: bool = False  # the client can lead without assigning again
 
 
 class Joined(NamedTuple):
-    """What it is told when all have joined; `members` for the leader alone.
+    """The result of a round for a member. Only the leader gets `members`.
 
-    `skips_assignment`: it leads, and what was assigned stays.
+    `skips_assignment`: the member leads, and the assignment stays.
     """
 
     generation: int
@@ -83,7 +83,7 @@ class Joined(NamedTuple):
 
 @dataclass(slots=True)
 class LiveMember:
-    """A member; `joining` and `syncing` are what it waits for."""
+    """A member. `joining` and `syncing` are the responses that it waits for."""
 
     asked: Asked
     deadline_s: float
@@ -94,7 +94,7 @@ class LiveMember:
 
 @dataclass(slots=True)
 class Group:
-    """A group with members, or with what they have committed."""
+    """A group with members, or with its commits."""
 
     name: str
     generation: int = 0
@@ -103,16 +103,16 @@ class Group:
     protocol: str = ""
     leader: str = ""
     members: dict[str, LiveMember] = field(default_factory=dict)
-    pending: dict[str, float] = field(default_factory=dict)  # ids that were given out
+    pending: dict[str, float] = field(default_factory=dict)  # ids of clients to join again
     commits: dict[tuple[str, int], CommittedAt] = field(default_factory=dict)
     join_until_s: float = 0.0
-    # Of the members, so that nobody who joins is held against each of them:
+    # Indexes of the members, so that a join does not compare with every member:
     statics: dict[str, str] = field(default_factory=dict)  # static name -> id
-    offers: Counter[str] = field(default_factory=Counter)  # protocol -> how many know it
-    joining: set[str] = field(default_factory=set)  # those that wait for the others
+    offers: Counter[str] = field(default_factory=Counter)  # protocol -> how many members support it
+    joining: set[str] = field(default_factory=set)  # members that wait for the others
 
     def enter(self, asked: Asked) -> LiveMember:
-        """Take in a member, or what it asks for now."""
+        """Add a member, or update the request of a member."""
         member = self.members.get(asked.member_id)
         if member is None:
             member = self.members[asked.member_id] = LiveMember(asked, 0.0)
@@ -123,14 +123,14 @@ class Group:
         return member
 
     def drop(self, member_id: str) -> LiveMember:
-        """Take out a member."""
+        """Remove a member."""
         member = self.members.pop(member_id)
         self._uncount(member.asked)
         self.joining.discard(member_id)
         return member
 
     def replace(self, before: LiveMember, member: LiveMember) -> None:
-        """Give the place of a member to another one."""
+        """Replace a member by its successor."""
         self._uncount(before.asked)
         self.joining.discard(before.asked.member_id)
         del self.members[before.asked.member_id]
@@ -151,7 +151,7 @@ class Group:
             del self.statics[asked.instance_id]
 
     def has(self, member_id: str, generation: int, instance_id: str | None = None) -> LiveMember:
-        """Return a member. Raises RequestError: it is none, or of another generation."""
+        """Return a member. Raises RequestError: it is not a member, or of another generation."""
         member = self.members.get(member_id)
         if instance_id is not None:
             other = self.of_instance(instance_id)
@@ -164,14 +164,14 @@ class Group:
         return member
 
     def everyone(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Return what a leader assigns by: ids, static names, what each member has said."""
+        """Return ids, static names and metadata of all members, for the leader's assignment."""
         return tuple(
             (key, each.asked.instance_id, each.asked.protocols[self.protocol])
             for key, each in self.members.items()
         )
 
     def of_instance(self, instance_id: str) -> LiveMember | None:
-        """Return the static member of that name."""
+        """Return the static member with that name."""
         return self.members.get(self.statics.get(instance_id, ""))
 
 
@@ -181,7 +181,7 @@ class Members:
     def __init__(
         self, journal: Callable[[str, Sequence[PlacedCommit]], None] | None = None
     ) -> None:
-        """`journal` is told of all commits: the group, and what."""
+        """Make an empty set of groups. `journal` gets all commits, with the name of the group."""
         self.groups: dict[str, Group] = {}
         self._journal = journal
 
@@ -206,7 +206,7 @@ class Members:
     # --- joining
 
     async def join(self, name: str, asked: Asked) -> Joined:
-        """Join, and wait until all have. Raises RequestError."""
+        """Join, and wait until all members have joined. Raises RequestError."""
         if not MIN_SESSION_MS <= asked.session_ms <= MAX_SESSION_MS:
             raise RequestError(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self._group(name)
@@ -231,7 +231,7 @@ class Members:
         return await asyncio.shield(waiting)
 
     def _admitted(self, group: Group, asked: Asked) -> Asked:
-        """Give a member its id, or see that it has one."""
+        """Assign an id to a new member, or verify the id of a member."""
         if not asked.member_id:
             new_id = _new_id(asked)
             if asked.needs_known_id and asked.instance_id is None:
@@ -250,10 +250,10 @@ class Members:
 
     @staticmethod
     def _take_over(group: Group, before: LiveMember, asked: Asked) -> Joined | None:
-        """Give a static member that comes again its place, under a new id.
+        """Give a returning static member its old place, under a new id.
 
-        While the group is stable, and will be assigned in the same way, nobody else is told of it.
-        Returns None where it is to join a round.
+        While the group is stable and its protocol stays the same, no other member is informed.
+        Returns None if the member has to join a round.
         """
         old_id, new_id = before.asked.member_id, asked.member_id
         _end(before, ErrorCode.FENCED_INSTANCE_ID)
@@ -265,7 +265,7 @@ class Members:
             group.leader = new_id
         if group.state != "Stable":
             return None
-        if [*before.asked.protocols] != [*asked.protocols]:  # else they vote as they did
+        if [*before.asked.protocols] != [*asked.protocols]:  # otherwise the vote is the same
             offered = [each.asked.protocols for each in group.members.values()]
             if _voted(offered) != group.protocol:
                 return None
@@ -274,7 +274,7 @@ class Members:
             generation=group.generation,
             protocol_type=group.protocol_type,
             protocol=group.protocol,
-            # An older client that led would assign anew: to it another one leads.
+            # An older client would assign again if it led, so it gets its former id as the leader.
             leader=old_id if is_leader and not may_skip else group.leader,
             member_id=new_id,
             members=group.everyone() if may_skip else (),
@@ -287,13 +287,13 @@ class Members:
             raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if not group.members:
             return
-        one = next(iter(group.members.values())).asked  # all are of one type
+        one = next(iter(group.members.values())).asked  # all have the same type
         is_common = any(group.offers[each] == len(group.members) for each in asked.protocols)
         if one.protocol_type != asked.protocol_type or not is_common:
             raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _rebalance(self, group: Group) -> None:
-        """Begin a round of joining, unless one has begun; end it if all have joined."""
+        """Begin a round of joining unless it has begun. End it if all members have joined."""
         if group.state != "PreparingRebalance":
             group.state = "PreparingRebalance"
             longest = max((each.asked.rebalance_ms for each in group.members.values()), default=0)
@@ -306,7 +306,7 @@ class Members:
             self._complete(group)
 
     def _complete(self, group: Group) -> None:
-        """End a round: who has not joined is out."""
+        """End a round. Members that have not joined are removed."""
         for key in [key for key, each in group.members.items() if not _is_joining(each)]:
             group.drop(key)
         group.joining.clear()
@@ -347,7 +347,7 @@ class Members:
         instance_id: str | None,
         assignments: Mapping[str, bytes],
     ) -> tuple[Group, bytes]:
-        """Hand over the leader's assignments, or wait for one's own. Raises RequestError."""
+        """Store the leader's assignments, or wait for the own assignment. Raises RequestError."""
         group = self._known(name)
         member = group.has(member_id, generation, instance_id)
         _touch(member)
@@ -368,14 +368,14 @@ class Members:
     def heartbeat(
         self, name: str, member_id: str, generation: int, instance_id: str | None
     ) -> None:
-        """Keep a member. Raises RequestError: it must do something else."""
+        """Keep a member alive. Raises RequestError: it must do something else."""
         group = self._known(name)
         _touch(group.has(member_id, generation, instance_id))
         if group.state == "PreparingRebalance":
             raise RequestError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, name: str, member_id: str, instance_id: str | None) -> None:
-        """Take a member out. Raises RequestError: it is none."""
+        """Remove a member. Raises RequestError: it is not a member."""
         group = self._known(name)
         if not member_id and instance_id is not None:
             static = group.of_instance(instance_id)
@@ -396,7 +396,7 @@ class Members:
         _end(group.drop(member_id), code)
 
     def expire(self) -> None:
-        """Take out who was silent too long, and end rounds that take too long."""
+        """Remove members that were silent too long, and end rounds that take too long."""
         now_s = time.monotonic()
         for group in self.groups.values():
             for key in [key for key, until_s in group.pending.items() if until_s < now_s]:
@@ -418,7 +418,7 @@ class Members:
     def require_may_commit(
         self, name: str, member_id: str, generation: int, instance_id: str | None
     ) -> Group:
-        """See that offsets may be committed. Raises RequestError."""
+        """Require that a member may commit offsets. Raises RequestError."""
         group = self._group(name)
         if generation < 0 and not member_id:
             if group.members:
@@ -441,11 +441,11 @@ def _new_id(asked: Asked) -> str:
 
 
 def _end(member: LiveMember, code: ErrorCode) -> None:
-    """Tell a member that waits that it is none any more."""
+    """End the waiting requests of a removed member with an error."""
     for each in (member.joining, member.syncing):
         if each is not None and not each.done():
             each.set_exception(RequestError(code))
-            each.exception()  # nobody may be waiting any more
+            each.exception()  # mark it as retrieved, as nobody may wait for it
 
 
 def _touch(member: LiveMember) -> None:
@@ -457,23 +457,23 @@ def _is_joining(member: LiveMember) -> bool:
 
 
 def _voted(offered: Sequence[Mapping[str, bytes]]) -> str:
-    """Choose the protocol that most members like best, of those that all know."""
+    """Choose the protocol that most members prefer among the protocols that all support."""
     common = set.intersection(*map(set, offered))
     votes = Counter(next(name for name in each if name in common) for each in offered)
     return votes.most_common(1)[0][0]
 
 
-# -- what groups commit while they are served, as JSON Lines: one object a commit, in its order
+# -- commits of groups while they are served, as JSON Lines: one object per commit, in order
 
 
 class CommitFile:
-    """A file that is appended to, and made if it is not there."""
+    """A file that commits are appended to. It is created if it does not exist."""
 
     def __init__(self, path: str) -> None:
-        """Open it.
+        """Open the file.
 
         Raises:
-            RefusedError: it lies in a log dir.
+            RefusedError: it is inside a log dir.
             AccessError: it cannot be written.
         """
         require_outside_log_dirs(path, "name a file elsewhere")
@@ -485,7 +485,7 @@ class CommitFile:
             self._file = opened(path)
 
     def add(self, group: str, commits: Sequence[PlacedCommit]) -> None:
-        """Write what a group commits, in one piece. Raises AccessError."""
+        """Write the commits of a group, in one write. Raises AccessError."""
         rows = (
             {
                 "group": group,
@@ -503,7 +503,7 @@ class CommitFile:
             self._fs.write(self._file, data)
 
     def close(self) -> None:
-        """Make it durable, and close it. Raises AccessError."""
+        """Make the file durable and close it. Raises AccessError."""
         with os_errors(self._path):
             self._fs.fsync(self._file)
             self._fs.close(self._file)

@@ -76,7 +76,7 @@ def bring_summaries(
     try:
         found = _brought(session, kept, directories, shelf)
     except BaseException:
-        with suppress(Exception):  # Spark may be gone, which is what ends this
+        with suppress(Exception):  # Spark may be gone, which raised the error
             kept.unpersist()
         raise
     with suppress(Exception):  # all rows are fetched
@@ -258,7 +258,7 @@ def one_group_at_a_time(session: SparkSession, *, is_needed: bool) -> Iterator[N
     try:
         yield
     finally:
-        with suppress(Exception):  # Spark may be gone, which is what ends this
+        with suppress(Exception):  # Spark may be gone, which raised the error
             session.conf.set(UDF_ROWS, str(known))
 
 

@@ -171,26 +171,26 @@ class SplitsReader(DataSourceReader):
         return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a task."""
+        """Yield the rows of a task."""
         if isinstance(partition, SplitsInput):
             yield from self.read_task(partition)
         keep_modules()
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the rows of the splits of a task."""
+        """Yield the rows of the splits of a task."""
         for split in task.splits:
             yield from self.read_split(split)
 
     @abstractmethod
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a split."""
+        """Yield the rows of a split."""
 
 
 class BatchesReader(SplitsReader):
     """Reader of the headers of batches."""
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give a row per batch."""
+        """Yield a row per batch."""
         rows = partial(batch_header_rows, needed=self.needed)
         yield from read_piece(split, self.bounds(), rows, needed=self.needed)
 
@@ -210,7 +210,7 @@ class RecordsReader(SplitsReader):
         ]
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the records of a task."""
+        """Yield the records of a task."""
         for split, read in zip(task.splits, task.reads, strict=True):
             rows = partial(record_rows, self.options, read=read, needed=self.needed)
             yield from read_piece(split, read.bounds, rows, needed=self.needed)
@@ -225,7 +225,7 @@ class SegmentsReader(RecordsReader):
     """Reader that counts the records of each piece in the task, one row per piece."""
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the counts of a task."""
+        """Yield the counts of a task."""
         for split, read in zip(task.splits, task.reads, strict=True):
             rows = partial(count_rows, self.options, read=read, needed=self.needed)
             yield from read_piece(
@@ -278,7 +278,7 @@ class FindingsReader(SplitsReader):
         return tasks
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the findings of a task."""
+        """Yield the findings of a task."""
         from recovery.summaries.partition import ReadPiece, absent_from, absent_in
         from recovery.summaries.segment import read_split
         from recovery.summaries.summary import Summary
@@ -373,7 +373,7 @@ class AuditReader(SplitsReader):
         ]
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a task."""
+        """Yield the rows of a task."""
         for split, number in zip(task.splits, task.segments, strict=True):
             yield from self.read_segment(split, number)
 

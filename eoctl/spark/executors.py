@@ -262,7 +262,7 @@ def kernels_of(session: Any) -> dict[str, str]:
 
 
 def kernel_here(_: int) -> tuple[str, str]:
-    """Return host, Python and kernel of this process. Raises KernelError if a kernel is missing."""
+    """Return host, Python and kernel of this process. Raises KernelError without the set kernel."""
     from storage.kernels.select import select_kernel
 
     return f"{socket.gethostname()}: {sys.executable}", select_kernel()

@@ -1,6 +1,6 @@
 """Broker of a simulated cluster: a real log dir under Kafka's replication rules.
 
-- REPL-1: a leader appends the batches of producers, and its log end offset is the end of its log.
+- REPL-1: a leader appends the batches of producers, and so moves its log end offset.
 - REPL-2: a follower's fetch waits until there is enough data, or until its time is over.
 - REPL-7: consumers get records below the high watermark, with read_committed below the last stable
   offset. Followers get all records.

@@ -236,7 +236,7 @@ class GuaranteeRow(NamedTuple):
 
 
 class CellGroupRow(NamedTuple):
-    """Cells that come to the same."""
+    """Cells with the same result."""
 
     settings: str
     faults: str

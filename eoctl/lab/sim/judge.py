@@ -61,7 +61,7 @@ class ClusterToCheck(NamedTuple):
     """Input of a judgement.
 
     Attributes:
-        what: in words.
+        what: the input, in words.
         again: the command that repeats the judgement.
         replicas: for each partition, names and directories of replicas, None without directories.
         ended_count: number of histories, from the first on, that are known to have ended.

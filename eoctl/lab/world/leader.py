@@ -1,4 +1,4 @@
-"""A leader's knowledge of its followers, and what is committed."""
+"""A leader's knowledge of its followers and of committed records."""
 
 from __future__ import annotations
 

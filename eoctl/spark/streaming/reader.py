@@ -431,7 +431,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a task."""
+        """Yield the rows of a task."""
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
                 rows = partial(self.rows, read=read)
@@ -446,14 +446,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @abstractmethod
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a split."""
+        """Yield the rows of a split."""
 
 
 class RecordStreamReader(LogStreamReader):
     """Stream of records."""
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the records of a split."""
+        """Yield the records of a split."""
         yield from record_rows(self.options, split, read, needed=self.needed)
 
 
@@ -461,7 +461,7 @@ class BatchStreamReader(LogStreamReader):
     """Stream of batch headers, each by its base offset."""
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the batches of a split that begin within the bounds."""
+        """Yield the batches of a split that begin within the bounds."""
         yield from batch_header_rows(split, read.bounds, needed=self.needed)
 
 

@@ -269,7 +269,7 @@ def _runs_count(segments_count: int) -> int:
 def _joined(rows: DataFrame, names: list[str], join: Any, tasks_count: int) -> DataFrame:
     """Join the rows of each directory and number.
 
-    Persisted rows keep their number of tasks: Spark does not leave out empty tasks.
+    Persisted rows keep their number of tasks, because Spark does not leave out empty tasks.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

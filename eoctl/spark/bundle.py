@@ -1,8 +1,8 @@
 """Bundle of eoctl's packages for executors without them: `python -m eoctl.spark.bundle`.
 
 It has only the three packages, for `spark-submit --py-files` or `addPyFile`. Their libraries must
-exist there. The same sources give the same bytes everywhere: names are sorted, and times and modes
-are fixed. Nothing is compressed, because zlib versions differ.
+exist there. The same sources give the same bytes everywhere, because names are sorted, and times
+and modes are fixed. Nothing is compressed, because zlib versions differ.
 """
 
 from __future__ import annotations

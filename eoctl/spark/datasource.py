@@ -36,10 +36,10 @@ Options:
 
 An unknown option is an error, because it may have been meant to leave data out.
 
-The reader returns rows as Arrow batches. No content of a file fails a job: damaged data has no
-rows, but a row of kafka-log-findings. A path that cannot be listed or opened fails the job, unless
-failOnDataLoss is false. A change during the job also fails it: of a segment that several tasks read
-(`storage.places.splits`), or by the loss of a planned segment. Every executor must reach the
+The reader returns rows as Arrow batches. No content of a file fails a job. Damaged data has no
+rows, but is a row of kafka-log-findings. A path that cannot be listed or opened fails the job,
+unless failOnDataLoss is false. A job also fails if a segment changes that several tasks read
+(`storage.places.splits`), or if a planned segment is missing. Every executor must reach the
 directories under the same path.
 """
 
@@ -216,7 +216,7 @@ class RecordsReader(SplitsReader):
             yield from read_piece(split, read.bounds, rows, needed=self.needed)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Yield no rows: `read_task` has the options of each split."""
+        """Yield no rows, because `read_task` has the options of each split."""
         del split
         yield from ()
 
@@ -303,7 +303,7 @@ class FindingsReader(SplitsReader):
             yield rows_of(FINDING_COLUMNS, task.problems)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Yield no rows: `read_task` has the context of each split."""
+        """Yield no rows, because `read_task` has the context of each split."""
         del split
         yield from ()
 

@@ -155,7 +155,7 @@ def figures_of(packed: Any) -> tuple[int | None, ...]:
 
 
 def forget(session: SparkSession, path: str) -> None:
-    """Remove a state that is not needed: Spark repeats one micro-batch, but not two."""
+    """Remove a state that is not needed, because Spark repeats at most one micro-batch."""
     jvm: Any = session._jvm  # noqa: SLF001 - there is no other way to the file system
     target = jvm.org.apache.hadoop.fs.Path(path)
     configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001

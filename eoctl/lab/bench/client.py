@@ -77,7 +77,7 @@ class Cluster(ABC):
 
         The controller begins with all replicas in sync, so they are in sync when the first broker
         knows the topic. A leader that does not know the topic yet refuses records. With acks=0 no
-        client learns of this: the leader closes the connection, and its records are lost.
+        client learns of this. The leader closes the connection, and its records are lost.
 
         Raises:
             RefusedError: the brokers refuse the topic, or do not reach this state.

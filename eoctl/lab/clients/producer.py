@@ -332,7 +332,7 @@ class Producer:
         self._answered(batch, attempt, REQUEST_TIMED_OUT, -1, -1)
 
     def ended(self, number: int) -> None:
-        """Handle the reset of the connection to a broker: its requests have no answer."""
+        """Handle the reset of a broker's connection, whose requests have no answer."""
         for batches in self._flying.values():
             for each in [*batches]:
                 if each.leader == number and each.is_sent and not each.is_done:
@@ -605,7 +605,7 @@ class TransactionalProducer(Producer):
             super()._lingered(key)
 
     def _settle(self) -> None:
-        """Update `is_done`: all records have their answers, and no transaction is open."""
+        """Update `is_done`, which requires all answers, and no open transaction."""
         self.is_done = False
         if not (self._is_open or self._is_ending):
             super()._settle()

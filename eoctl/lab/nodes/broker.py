@@ -214,7 +214,7 @@ class Broker(BrokerFollower):
         return self._diverging(key, part) is None
 
     def _is_enough(self, parts: Mapping[TopicPartition, FetchPart]) -> bool:
-        """Return whether to answer a fetch: it has an error, or replica.fetch.min.bytes."""
+        """Return whether a fetch has an error, or replica.fetch.min.bytes of data."""
         lacking = self._settings.fetch_min_bytes
         for key, part in parts.items():
             core = self.leading.get(key)
@@ -466,7 +466,7 @@ class Broker(BrokerFollower):
         if core is None:
             return ConsumerAnswer(error=NOT_LEADER, batches=[], high_watermark=-1, aborted=[])
         log, high_watermark = self.log(key), core.high_watermark
-        # Up to the log end offset no error: a new leader learns late which records are committed.
+        # No error up to the log end offset: the high watermark of a new leader is late.
         if offset > core.end_offset:
             return ConsumerAnswer(
                 error=OFFSET_OUT_OF_RANGE, batches=[], high_watermark=high_watermark, aborted=[]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FENCED_LEADER_EPOCH = "FENCED_LEADER_EPOCH"
 INVALID_UPDATE_VERSION = "INVALID_UPDATE_VERSION"
 INELIGIBLE_REPLICA = "INELIGIBLE_REPLICA"
-CONTROLLER_EPOCH = 1  # constant: no other controller is elected
+CONTROLLER_EPOCH = 1  # constant, as no other controller is elected
 
 
 class _Registration:

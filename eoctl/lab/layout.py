@@ -1,11 +1,11 @@
-"""The directories of a simulated cluster: made, marked, found again.
+"""Directories of a simulated cluster: create, mark and open them.
 
-cluster.json                      what makes it one; without it nothing is touched
-node-0, node-1, ...               a log dir each, as a broker's
-controller/__cluster_metadata-0   the decisions of the controller
-history-1.jsonl                   of the first run, and so on
-real-controller                   after a run: what a real controller begins with, to serve the
-                                  log dirs of the nodes with real brokers
+- `cluster.json`: marker. Without it, eoctl touches no directory.
+- `node-0`, `node-1`, ...: log dirs, one per broker.
+- `controller/__cluster_metadata-0`: decisions of the controller.
+- `history-1.jsonl`: history of the first run, and so on.
+- `real-controller`: after a run, the bootstrap files of a real controller, which serves the nodes'
+  log dirs with real brokers.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ REAL_CONTROLLER_NAME = "real-controller"
 
 
 class PlayedCluster(NamedTuple):
-    """A simulated cluster on the disk.
+    """A simulated cluster on disk.
 
     Attributes:
         root: its real path.
         cluster: cluster.id.
-        runs_count: so many runs were begun.
-        ended_count: so many of them came to their end.
-        end_us: the clock at the end of the last one that did.
+        runs_count: number of runs begun.
+        ended_count: number of runs that ended.
+        end_us: the clock at the end of the last run that ended.
     """
 
     root: str
@@ -70,21 +70,21 @@ class PlayedCluster(NamedTuple):
     end_us: int = 0
 
     def history_path(self, number: int) -> str:
-        """The history of a run."""
+        """Return the path of a run's history."""
         return str(Path(self.root, f"history-{number}.jsonl"))
 
     def node_path(self, number: int) -> str:
-        """The log dir of a node."""
+        """Return the log dir of a node."""
         return str(Path(self.root, f"node-{number}"))
 
 
 def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None) -> PlayedCluster:
-    """Make the directories; the marker comes last.
+    """Make the directories, and write the marker last.
 
     Raises:
-        RefusedError: there is something already, or no place for it.
-        UsageError: no name is given.
-        AccessError: they cannot be made.
+        RefusedError: the path exists already, or its parent directory does not.
+        UsageError: the path is empty.
+        AccessError: the directories cannot be made.
     """
     fs = fs or FileSystem()
     root = Path(path).absolute()
@@ -137,7 +137,7 @@ def make_cluster(path: str, settings: PlaySettings, fs: FileSystem | None = None
 
 
 def _quorum_state() -> bytes:
-    """Of a controller that has voted for itself, and is the only voter."""
+    """Return the quorum state of a controller that is the only voter and leader."""
     state = QuorumState(
         data_version=0,
         leader_id=CONTROLLER_ID,
@@ -149,7 +149,7 @@ def _quorum_state() -> bytes:
 
 
 def _require_name(path: str) -> None:
-    """Raises UsageError: it would be the directory that one is in."""
+    """Refuse an empty path, which would mean the working directory. Raises UsageError."""
     if not path:
         raise UsageError(
             "the name of the directory is empty",
@@ -197,9 +197,9 @@ def open_cluster(path: str) -> PlayedCluster:
     """Read the marker.
 
     Raises:
-        RefusedError: this is no simulated cluster: nothing there may be touched.
-        UsageError: no name is given.
-        AccessError: it cannot be read.
+        RefusedError: the directory is no simulated cluster, and eoctl touches nothing in it.
+        UsageError: the path is empty.
+        AccessError: the marker cannot be read.
     """
     _require_name(path)
     root = Path(path).resolve()
@@ -237,9 +237,9 @@ def _no_cluster(path: str, root: Path) -> RefusedError:
 
 
 def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
-    """See that all directories are there, before any is touched. Raises RefusedError.
+    """Check that all directories exist, before any is touched. Raises RefusedError.
 
-    Without its `__transaction_state` a cluster would look like one that never had transactions.
+    Without its `__transaction_state` a cluster would look like a cluster without transactions.
     """
     root = Path(cluster.root)
     topic, settings = cluster.settings.topic, cluster.settings
@@ -263,9 +263,9 @@ def require_whole(cluster: PlayedCluster, *, with_controller: bool) -> None:
 
 
 def _had_transactions(cluster: PlayedCluster) -> bool:
-    """Whether one of its runs had them, as the first lines of the histories say.
+    """Return whether a run had transactions, as the first lines of the histories say.
 
-    A history that cannot be read says nothing here; who needs it tells that.
+    This skips unreadable histories: the reader of a history reports them.
     """
     for number in range(1, cluster.runs_count + 1):
         with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -277,7 +277,7 @@ def _had_transactions(cluster: PlayedCluster) -> bool:
 
 
 def _parse(value: Any, root: str) -> PlayedCluster:
-    """Read the marker's content; ValueError, KeyError, TypeError, AttributeError: it is not."""
+    """Parse the marker. Raises ValueError, KeyError, TypeError, AttributeError if malformed."""
     if value["eoctl_played_cluster"] != LAYOUT_VERSION:
         raise ValueError
     known = PlaySettings._fields
@@ -296,16 +296,16 @@ def _parse(value: Any, root: str) -> PlayedCluster:
 
 
 def _like(name: str, value: Any) -> Any:
-    """A value of the type that it has by default."""
+    """Return a value if it has the type of its default. Raises TypeError."""
     if type(value) is not type(PlaySettings._field_defaults[name]):
         raise TypeError
     return value
 
 
 def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) -> None:
-    """Write what a real controller begins with. Raises AccessError.
+    """Write the bootstrap files of a real controller. Raises AccessError.
 
-    The producers of the runs had their numbers as producer ids: a real controller gives others.
+    The simulated producers used run numbers as producer ids, so the real controller starts above.
     """
     fs = FileSystem()
     path = Path(cluster.root, REAL_CONTROLLER_NAME)
@@ -320,5 +320,5 @@ def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) ->
 
 
 def node_paths(cluster: PlayedCluster) -> Iterator[str]:
-    """The log dirs of all nodes."""
+    """Return the log dirs of all nodes."""
     return (cluster.node_path(number) for number in range(cluster.settings.nodes))

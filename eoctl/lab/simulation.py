@@ -1,7 +1,7 @@
-"""Who inflicts faults on a simulated cluster, waits for their moments, and asks what still serves.
+"""Runs of a simulated cluster: its nodes, its clients and the faults inflicted on it.
 
-`quiet` is not before what follows from a fault has been seen: a session that ends, a change of the
-ISR. `ahead` and `isr-change` last for less than a millisecond; they are looked for after every
+The state `quiet` begins after the effects of a fault: an expired session, an ISR change. The states
+`ahead` and `isr-change` last less than a millisecond. The scheduler looks for them after every
 message.
 """
 
@@ -42,14 +42,14 @@ _WORDS = {
 
 
 class Serving(NamedTuple):
-    """What the first partition still serves.
+    """Service of the first partition at one moment.
 
     Attributes:
-        after: what was done since it was asked before.
-        leader: None: nobody leads.
-        is_read: a consumer is answered.
-        records_count: that it is given.
-        write_error: of a record with acks=all; "" it is acknowledged.
+        after: faults since the previous probe.
+        leader: None if no broker leads.
+        is_read: a consumer gets an answer.
+        records_count: records in that answer.
+        write_error: error of a record with acks=all, "" if it is acknowledged.
     """
 
     time_us: int
@@ -62,7 +62,7 @@ class Serving(NamedTuple):
 
     @property
     def words(self) -> str:
-        """It in a line."""
+        """The service in one line."""
         read = "no"
         if self.is_read:
             noun = "record" if self.records_count == 1 else "records"
@@ -74,11 +74,11 @@ class Serving(NamedTuple):
 
 
 class Nemesis:
-    """Faults, on the brokers of one run.
+    """Injector of faults into the brokers and clients of one run.
 
     Attributes:
-        servings: what `ask` found out.
-        consumer, producer: that can be killed, too; None: there is none.
+        servings: results of the `ask` actions.
+        consumer, producer: clients that faults can stop, None without such a client.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Nemesis:
     # -- moments
 
     def await_state(self, kind: WhenKind) -> None:
-        """Wait for a state of the cluster; it does not come for ever."""
+        """Wait for a state of the cluster, up to a limit."""
         if kind is WhenKind.QUIET:
             self._until(lambda: False, AFTER_FAULT_US)
             self._until(self._is_settled, QUIET_LIMIT_US)
@@ -120,30 +120,30 @@ class Nemesis:
                 lambda: self._is_leader(lambda core: core.high_watermark < core.end_offset),
                 STATE_LIMIT_US,
             )
-            # Not always before anybody knows of it: an answer may be there, a follower have it.
+            # A random delay: an answer may have arrived, a follower may have the record.
             self._until(lambda: False, self._scheduler.draw(1000))
         elif kind is WhenKind.HANDLING:
             consumer = self.consumer
             if consumer is not None and self._until(lambda: bool(consumer.left_us), STATE_LIMIT_US):
-                # Before any of the records, or all.
+                # A random moment: before any of the records is handled, or after all.
                 self._until(lambda: False, self._scheduler.draw(consumer.left_us))
         else:
             self._until(
                 lambda: self._is_leader(lambda core: core.pending is not None), STATE_LIMIT_US
             )
-            # On its way, made, or told.
+            # The ISR change may be in flight, applied, or reported.
             spread_us = 3 * self._network.delay_us or 3000
             self._until(lambda: False, self._scheduler.draw(spread_us))
 
     def _is_leader(self, is_so: Callable[[LeaderReplica], bool]) -> bool:
-        """Whether the first partition is led by one who runs, and of whom something holds."""
+        """Return whether the leader of the first partition runs and meets a condition."""
         key = self._keys[0]
         leader = self._brokers.get(self._controller.leader(key))
         core = leader.leading.get(key) if leader is not None and leader.is_running else None
         return core is not None and is_so(core)
 
     def _is_settled(self) -> bool:
-        """As quiet as it can be: all who run and are led have what their leader has."""
+        """Return whether running replicas match their leaders, and no ISR change is pending."""
         for key in self._keys:
             leader = self._brokers.get(self._controller.leader(key))
             if leader is None or not leader.is_running:
@@ -160,7 +160,7 @@ class Nemesis:
     # -- faults
 
     def inflict(self, fault: Fault, run_number: int) -> None:
-        """Have it happen now."""
+        """Inflict a fault now."""
         targets = self._targets(fault)
         self._count += 1
         words = f"{fault.action} {', '.join(f'broker {each}' for each in targets)}".strip()
@@ -264,7 +264,7 @@ class Nemesis:
         return [among[self._scheduler.draw(len(among))]] if among else []
 
     def heal(self) -> None:
-        """Start all, and cut nobody off any more."""
+        """Heal the network, and start every broker and client that is down."""
         self._network.heal()
         self._trace.tell("fault", "all is healed: every broker that is down is started")
         self._history.note("info", "nemesis", self._count + 1, self._scheduler.now_us, "heal")
@@ -277,7 +277,7 @@ class Nemesis:
         if self.producer is not None and not self.producer.is_running:
             self.producer.restart()
 
-    # -- questions
+    # -- probes
 
     def _ask(self, run_number: int) -> None:
         probe = Probe(
@@ -300,25 +300,26 @@ class Nemesis:
         self._trace.tell("serves", serving.words, serving.leader, key=self._keys[0])
 
 
-# -- a run of a simulated cluster: nodes, clients, faults, and the end, when all is healed and quiet
+# -- a run of a simulated cluster: nodes, clients, faults, and the healed and quiet end
 
 
-STILL_US = 3600 * SECOND_US  # no record was given or answered for so long: none will be
-# The same of transactions, beside transaction.timeout.ms: they wait for each other, so that mostly
-# nothing is given any more as soon as nothing is answered.
+STILL_US = 3600 * SECOND_US  # no record was given or answered for this long, so none will be
+# For transactions, in addition to transaction.timeout.ms. Transactions wait for each other, so
+# usually nothing is given once nothing is answered.
 TRANSACTIONS_STILL_US = 300 * SECOND_US
 
 
 class RunResult(NamedTuple):
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         digest: of the history.
-        is_quiet: at the end all replicas were in sync and had all, and all transactions had ended.
-        is_read: the final consumer has read all, and one that commits has handled all.
-        is_answered: each record was given to the producer, and has what it is ever told of it.
-        servings: what was answered to `ask`.
-        dropped_count: records that the producer's buffer had no room for; they have failed.
+        is_quiet: at the end all replicas are in sync and complete, and no transaction is open.
+        is_read: the final consumer has read everything, and a committing consumer has handled
+            everything.
+        is_answered: the producer got every record, and every record has its final answer.
+        servings: results of the `ask` actions.
+        dropped_count: records that failed because the producer's buffer was full.
         forgotten_count: records in the memory of a killed producer, which have no answer.
         unsent_count: of these, the records that were never sent.
     """
@@ -399,7 +400,7 @@ class Simulation:
 
     @property
     def _isolation(self) -> str:
-        """Where nothing was ever sent in a transaction, there is no difference."""
+        """The isolation level of the consumers. Without transactions both levels read the same."""
         return READ_UNCOMMITTED if self.coordinator is None else self._run.isolation
 
     def _producer(self, run_number: int) -> Producer:
@@ -412,10 +413,10 @@ class Simulation:
         assert self.coordinator is not None
         return TransactionalProducer(*parts, self.coordinator)
 
-    # -- the course of a run
+    # -- steps of a run
 
     def run(self) -> RunResult:
-        """Run it to its end."""
+        """Simulate the run to its end."""
         with _collector_paused():
             return self._play()
 
@@ -481,7 +482,7 @@ class Simulation:
         return consumer
 
     def _end_consumer(self, consumer: PlayedConsumer) -> bool:
-        """End it; whether one that commits has handled all."""
+        """End a consumer, and return whether a committing consumer has handled everything."""
         is_handled = True
         if isinstance(consumer, CommittingConsumer):
             is_handled = self._until(lambda: consumer.is_at_end, QUIET_LIMIT_US)
@@ -500,7 +501,7 @@ class Simulation:
         return self.scheduler.run(holds, self.scheduler.now_us + limit_us)
 
     def _while_records_go_on(self, holds: Callable[[], bool]) -> None:
-        """Run until something holds, however many records there are; at last nothing moves."""
+        """Run until a condition is met, or until no record is given or answered for a time."""
         still_us = STILL_US
         if self._run.is_transactional:
             still_us = TRANSACTIONS_STILL_US + self._run.transaction_timeout_ms * MS_US
@@ -509,7 +510,7 @@ class Simulation:
             is_reached, before = self._until(holds, still_us), now
 
     def is_quiet(self) -> bool:
-        """All replicas are in sync, and have all, and know that it is committed."""
+        """Return whether all replicas are in sync and know that every record is committed."""
         for key in self._keys:
             leader = self.brokers.get(self.controller.leader(key))
             if leader is None or not leader.is_running or key not in leader.leading:
@@ -526,7 +527,7 @@ class Simulation:
         return True
 
     def _is_over(self) -> bool:
-        """It is quiet, and no transaction is open or waits for a marker."""
+        """Return whether the cluster is quiet, with no transaction open or waiting for a marker."""
         coordinator = self.coordinator
         return (coordinator is None or coordinator.is_idle) and self.is_quiet()
 
@@ -537,7 +538,7 @@ class Simulation:
         elif fault.kind is WhenKind.RECORDS:
             count = fault.when * self._run.records
             self._while_records_go_on(lambda: self.producer.given_count >= count)
-            # Not always as the record is given: it may be on its way, appended, half replicated.
+            # A random delay: the record may be in flight, appended, or half replicated.
             delay_us = self.scheduler.draw(5000)
             self.scheduler.run(lambda: False, self.scheduler.now_us + delay_us)
         else:
@@ -554,9 +555,9 @@ class Simulation:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Let no garbage be looked for: a run makes next to no cycles (33 objects in 60,000 records).
+    """Pause the garbage collector, because a run makes few cycles (33 objects in 60,000 records).
 
-    The collector walks through all that is kept again and again: a tenth of the time of a run.
+    The collector walks through all live objects repeatedly, which takes a tenth of a run's time.
     """
     is_on = gc.isenabled()
     gc.disable()

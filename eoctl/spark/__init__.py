@@ -1,4 +1,4 @@
-"""A data source for Spark over log dirs, and jobs on it. Imported by their commands only.
+"""A Spark data source over log dirs, and jobs that use it. Only their commands import it.
 
 From the entry down: audit, running_audit, mapping, tables, datasource, session, executors, bundle,
 own_packages.
@@ -6,7 +6,7 @@ own_packages.
 
 from pathlib import Path
 
-OWN_PACKAGES = ("eoctl", "recovery", "storage")  # that an executor imports our code from
+OWN_PACKAGES = ("eoctl", "recovery", "storage")  # packages that executors import
 
 
 def packages_root() -> Path:

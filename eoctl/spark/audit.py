@@ -1,10 +1,10 @@
-"""The audit on Spark: a task summarizes splits, then tasks join them in a tree.
+"""Audit on Spark: tasks summarize splits, then tasks join the summaries in a tree.
 
 Only packed summaries cross to the JVM. A task joins RUN_SEGMENTS neighbouring segments of one
-directory, the next stage as many of those runs, until a directory is one: nothing holds all
-pieces of a large partition at once. They come to the driver some at a time
-(`eoctl.spark.audit`). Where a seam cannot be resolved without its batches, the joining task
-reads segments again (see `recovery.summaries.partition`).
+directory. The next stage joins as many of those runs, until each directory is one run. No process
+has all pieces of a large partition at once. The summaries come to the driver in portions. If a seam
+needs the batches of its segments, the joining task reads the segments again (see
+`recovery.summaries.partition`).
 """
 
 from __future__ import annotations
@@ -37,21 +37,20 @@ if TYPE_CHECKING:
     from storage.places.splits import Split
 
 
-# -- bring the packed summaries of directories to the driver, some bytes at a time
+# -- fetch the packed summaries of directories to the driver, in portions.
 #
-# The rows stay where they were joined, persisted. One job asks all of them for their sizes, and
-# brings the small ones; then come, job by job, as many of the others as have AT_ONCE_BYTES, and of
-# one that is larger a slice at a time. So neither Spark's `maxResultSize` nor the driver's memory
-# has to be as large as all summaries together, or as the largest.
+# The rows stay where they were joined, persisted. One job reads all sizes, and fetches the small
+# rows. Further jobs fetch up to AT_ONCE_BYTES of the other rows, and a larger row in slices. So
+# Spark's `maxResultSize` and the driver's memory need less room than all summaries, or the largest.
 
 
 AT_ONCE_BYTES = 64 << 20
-TRIES = 4  # of a summary that was made anew between its slices
+TRIES = 4  # for a summary that was computed again between its slices
 DIRECTORY, WHOLE = "directory", "whole"
 
 
 class _FarSummary(NamedTuple):
-    """A summary that is still with an executor."""
+    """A summary that is still on an executor."""
 
     directory: str
     size_bytes: int
@@ -63,24 +62,24 @@ def bring_summaries(
     """Put the packed summaries of directories on a shelf.
 
     Args:
-        session: whose rows they are.
+        session: owner of the rows.
         rows: the columns `directory` and `whole`, one row for each directory.
-        directories: that there are rows of.
-        shelf: where they go.
+        directories: directories that have rows.
+        shelf: target of the summaries.
 
     Raises:
-        SparkJobError: Spark gave a job up, or the rows are not of these directories.
-        AccessError: of the shelf.
+        SparkJobError: Spark gave a job up, or the rows have other directories.
+        AccessError: from the shelf.
     """
     with job_errors():
         kept = rows.persist()
     try:
         found = _brought(session, kept, directories, shelf)
     except BaseException:
-        with suppress(Exception):  # Spark may be gone, which is what ends this
+        with suppress(Exception):  # Spark may be gone, which raised the error
             kept.unpersist()
         raise
-    with suppress(Exception):  # all is here
+    with suppress(Exception):  # all rows are fetched
         kept.unpersist()
     return found
 
@@ -116,7 +115,7 @@ def _brought(
 
 
 def _waves(waiting: Iterable[_FarSummary]) -> Iterator[list[_FarSummary]]:
-    """Give as many at a time as have AT_ONCE_BYTES; one at least."""
+    """Yield as many summaries at a time as fit into AT_ONCE_BYTES, at least one."""
     wave: list[_FarSummary] = []
     for each in waiting:
         if wave and sum(one.size_bytes for one in wave) + each.size_bytes > AT_ONCE_BYTES:
@@ -128,10 +127,10 @@ def _waves(waiting: Iterable[_FarSummary]) -> Iterator[list[_FarSummary]]:
 
 
 def _in_slices(session: SparkSession, rows: DataFrame, directory: str) -> bytearray:
-    """Bring a large one.
+    """Fetch a large summary in slices.
 
-    Where an executor is lost Spark makes its rows anew, from files that may have changed: slices
-    are those of one summary only if it has the same length and checksum each time.
+    If an executor is lost, Spark computes its rows again, from files that may have changed. Slices
+    belong to one summary only if it has the same length and checksum each time.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -163,7 +162,7 @@ def _collected(session: SparkSession, rows: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _require(wanted: Collection[str], came: Collection[str]) -> None:
-    """See that each directory has one row: one without would count as empty."""
+    """Check that each directory has one row, because a missing row would count as empty."""
     if sorted(wanted) == sorted(came):
         return
     differing = sorted({*wanted} ^ {*came}) or sorted(came)
@@ -176,10 +175,10 @@ def _require(wanted: Collection[str], came: Collection[str]) -> None:
 # -- audit
 
 
-RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins
-# To each group that is joined: where a hash puts them, several may meet in one task.
+RUN_SEGMENTS = 16  # segments of a directory, and then runs, that one task joins
+# Per joined group, because a hash may put several groups into one task.
 TASKS_PER_GROUP = 4
-MOST_TASKS = 200  # where Spark is told to choose: some have "auto"
+MOST_TASKS = 200  # if Spark chooses the number, as with "auto"
 UDF_ROWS = "spark.sql.execution.python.udf.maxRecordsPerBatch"
 
 
@@ -187,7 +186,7 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
     """Summarize splits, in any order.
 
     Raises:
-        SparkJobError: Spark gave the job up; nothing in the files makes it do so.
+        SparkJobError: Spark gave the job up. No content of a file causes this.
     """
     with job_errors(), stages_told(context_of(session)):
         rows = [tuple(row) for row in _pieces(session, splits).select("split", "piece").collect()]
@@ -198,12 +197,12 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
 def summarize_directories(
     session: SparkSession, splits: Sequence[Split], shelf: Shelf
 ) -> dict[str, HeldSummary]:
-    """Summarize the directories that the splits are of, joined where Spark likes.
+    """Summarize the directories of the splits, joined on any executor.
 
     Args:
-        session: that does it.
-        splits: all of each segment.
-        shelf: where the summaries are held.
+        session: the session that does it.
+        splits: all splits of each segment.
+        shelf: target of the summaries.
 
     Raises:
         SparkJobError: as above.
@@ -241,14 +240,14 @@ def summarize_directories(
 
 @contextmanager
 def one_group_at_a_time(session: SparkSession, *, is_needed: bool) -> Iterator[None]:
-    """Have Spark hand rows to functions in Python one by one, not 100 at once.
+    """Make Spark pass rows to Python functions one by one, instead of 100 at once.
 
-    Each row is a group of packed summaries, so a task of many groups would hold 100 of them. Where
-    a task has one or so it is not needed, and would cost: workers are kept by their environment,
-    which has this number, so that those that have read would not be those that join.
+    Each row is a group of packed summaries, so a task with many groups would have 100 of them in
+    memory. With about one group per task this is not needed, and costs time. Spark keeps workers by
+    their environment, which has this number, so the workers that have read could not join.
 
     Args:
-        session: whose setting it is; it has its own again afterwards.
+        session: its setting is restored afterwards.
         is_needed: a task has several groups.
     """
     if not is_needed:
@@ -259,7 +258,7 @@ def one_group_at_a_time(session: SparkSession, *, is_needed: bool) -> Iterator[N
     try:
         yield
     finally:
-        with suppress(Exception):  # Spark may be gone, which is what ends this
+        with suppress(Exception):  # Spark may be gone, which raised the error
             session.conf.set(UDF_ROWS, str(known))
 
 
@@ -268,9 +267,9 @@ def _runs_count(segments_count: int) -> int:
 
 
 def _joined(rows: DataFrame, names: list[str], join: Any, tasks_count: int) -> DataFrame:
-    """Join the rows of each directory that have one number.
+    """Join the rows of each directory and number.
 
-    What is persisted keeps the tasks that it is given: Spark leaves no empty ones of them out.
+    Persisted rows keep their number of tasks, because Spark does not leave out empty tasks.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -282,7 +281,7 @@ def _joined(rows: DataFrame, names: list[str], join: Any, tasks_count: int) -> D
 
 
 def join_rows(rows: Iterable[Any]) -> bytes:
-    """Join the rows of some segments of one directory; runs in a task."""
+    """Join the rows of some segments of one directory, in a task."""
     pieces = [
         ReadPiece(unpack_split(bytes(row["split"])), unpack_piece(bytes(row["piece"])))
         for row in rows
@@ -293,13 +292,13 @@ def join_rows(rows: Iterable[Any]) -> bytes:
 
 
 def join_joined(rows: Iterable[Any]) -> bytes:
-    """Join what `join_rows` has joined; runs in a task."""
+    """Join the results of `join_rows`, in a task."""
     ordered = sorted(rows, key=lambda row: int(row["place"]))
     return pack_run(join_runs(unpack_run(bytes(row["whole"])) for row in ordered))
 
 
 def finish_run(run: Any) -> bytes:
-    """Return what is sent to the driver of a directory."""
+    """Return the packed summary of a directory for the driver."""
     return pack_partition(partition_of(unpack_run(bytes(run))))
 
 

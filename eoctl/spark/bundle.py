@@ -1,8 +1,8 @@
-"""One file with our packages, for executors that do not have them: `python -m eoctl.spark.bundle`.
+"""Bundle of eoctl's packages for executors without them: `python -m eoctl.spark.bundle`.
 
-It holds the three packages and nothing else, for `spark-submit --py-files` or `addPyFile`; the
-libraries that they need must be there. The same sources give the same bytes everywhere: names are
-sorted, times and modes are fixed, and nothing is compressed, which zlibs do differently.
+It has only the three packages, for `spark-submit --py-files` or `addPyFile`. Their libraries must
+exist there. The same sources give the same bytes everywhere, because names are sorted, and times
+and modes are fixed. Nothing is compressed, because zlib versions differ.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 BUNDLE_NAME = f"eoctl-spark-{__version__}.zip"
 DEFAULT_DIR = "dist"
-FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the oldest that a zip can tell
+FIRST_DATE = (1980, 1, 1, 0, 0, 0)  # the oldest date of a zip file
 FILE_MODE = 0o100644 << 16
 UNIX = 3
 SUFFIXES = frozenset({".py", ".typed"})
 
 
 def bundle_bytes() -> bytes:
-    """Return the bundle; if our packages are imported from one, that.
+    """Return the bundle, or the existing bundle if eoctl is imported from it.
 
     Raises:
         AccessError: a source file cannot be read.
@@ -53,11 +53,11 @@ def bundle_bytes() -> bytes:
 
 
 def write_bundle(directory: str | Path = DEFAULT_DIR) -> Path:
-    """Write the bundle into a directory, which is made if it is not there; return its path.
+    """Write the bundle into a directory, which is made if necessary, and return its path.
 
     Raises:
         AccessError: a source file cannot be read, or the bundle cannot be written.
-        RefusedError: the directory lies in a log dir.
+        RefusedError: the directory is in a log dir.
     """
     target = Path(directory, BUNDLE_NAME)
     require_outside_log_dirs(directory, "name a directory elsewhere", place=target)
@@ -72,7 +72,7 @@ def write_bundle(directory: str | Path = DEFAULT_DIR) -> Path:
 
 
 def _names(root: Path) -> Iterator[str]:
-    """Give the files of our packages in a fixed order."""
+    """Yield the files of eoctl's packages in a fixed order."""
     for package in OWN_PACKAGES:
         for path in sorted((root / package).rglob("*")):
             if path.suffix in SUFFIXES:
@@ -80,7 +80,7 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def main() -> NoReturn:
-    """Write the bundle into the directory that is named, by default `dist`."""
+    """Write the bundle into the given directory, by default `dist`."""
     from eoctl.outcome import exit_status_of
     from eoctl.output import line
 

@@ -1,46 +1,46 @@
 """Python data sources over log directories.
 
-  kafka-log-batches   the headers of all batches, whatever their checksum (`crc_ok` tells)
-  kafka-log-records   records with key, value, headers and the outcome of their transaction
-  kafka-log-segments  a row for each segment, or piece of one: how many batches and records it has
-  kafka-log-findings  stretches that are corrupt or cannot be read, directories that cannot be
-                      listed, and offsets that no batch has
-  kafka-log-audit     a row per split with its packed summary; `eoctl.spark.audit` joins them
-  kafka-log-audit-stream  the same of a stream; `eoctl.spark.running_audit` joins them
+- `kafka-log-batches`: headers of all batches, with any checksum (`crc_ok` has the result).
+- `kafka-log-records`: records with key, value, headers and the outcome of their transaction.
+- `kafka-log-segments`: a row for each segment or piece, with its numbers of batches and records.
+- `kafka-log-findings`: stretches that are corrupt or unreadable, directories that cannot be listed,
+  and offsets without a batch.
+- `kafka-log-audit`: a row per split with its packed summary. `eoctl.spark.audit` joins them.
+- `kafka-log-audit-stream`: the same rows in a stream. `eoctl.spark.running_audit` joins them.
 
-Options
-  path, paths              what load() is given: log dirs, partition directories or files in them,
-                           local or URIs, wildcards too; several as a JSON list. Relative
-                           ones start from where Spark plans, which may be anywhere
-  split_bytes              large segments are cut into pieces of about this size, where tasks prove
-                           batches to begin (default: 128 MiB to 1 GiB, for 20,000 pieces in all)
-  task_bytes               small pieces share a task up to this size (default 32 MiB)
-  failOnDataLoss           true (default): a segment that is gone since planning fails the query, as
-                           does what cannot be listed or opened; false: it has no rows, a warning
-                           in the log of the process that met it tells so
-  isolation                read_uncommitted (default) or read_committed, of records; the second
-                           begins at the log start offset, unless from_offset is given
-  until                    of records: log-end (default), or hw: the high watermark as the log dir's
-                           checkpoint has it; where it is not known (behind URIs), the log end
-  columns                  of records: those that are decoded, with commas (default: all)
-  from_offset, to_offset   bounds of records, the second excluded; of batches, what is read at all
-  from_time_ms, to_time_ms the same for timestamps
+Options:
 
-  schema                   of records: log (default) or kafka: the columns of Spark's Kafka source
-  startingOffsets and others in Kafka's words, of records: see `eoctl.spark.rows.kafka_options`
+- `path`, `paths`: the argument of load(): log dirs, partition directories or files in them. Paths
+  are local or URIs, with wildcards, and several paths are a JSON list. A relative path starts at
+  the working directory of Spark's planning, which may be anywhere.
+- `split_bytes`: size of the pieces of large segments. Tasks prove that a batch begins at each piece
+  (default: 128 MiB to 1 GiB, for 20,000 pieces in all).
+- `task_bytes`: small pieces share a task up to this size (default 32 MiB).
+- `failOnDataLoss`: `true` (default) fails the query if a planned segment is missing, or if a path
+  cannot be listed or opened. `false` gives no rows for it, and a warning in the log of the process.
+- `isolation`: read_uncommitted (default) or read_committed, for records. read_committed begins at
+  the log start offset, unless from_offset is given.
+- `until`: for records: log-end (default), or hw, the high watermark in the log dir's checkpoint. If
+  it is unknown (behind URIs), the log end.
+- `columns`: for records: the decoded columns, with commas (default: all).
+- `from_offset`, `to_offset`: bounds of records, the second excluded. For batches, bounds of the
+  data that is read.
+- `from_time_ms`, `to_time_ms`: the same for timestamps.
+- `schema`: for records: log (default) or kafka, the columns of Spark's Kafka source.
+- `startingOffsets` and others, for records, with Kafka's names: see
+  `eoctl.spark.rows.kafka_options`.
+- `push_filters`: true uses filters of the query to choose files, and parts of files (batches and
+  records). The filters are on broker, topic, partition, directory, path, offsets and timestamp_ms.
+  Spark 4.1 or later does it if spark.sql.python.filterPushdown.enabled is true, and fails
+  otherwise.
 
-  push_filters             true: filters of the query on broker, topic, partition, directory, path,
-                           offsets and timestamp_ms choose the files and the parts of them that are
-                           read (batches and records). Spark 4.1 or later does it if the setting
-                           spark.sql.python.filterPushdown.enabled is true, and fails if it is not
+An unknown option is an error, because it may have been meant to leave data out.
 
-An option that a source does not have is an error: it may have been meant to leave something out.
-
-Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what is damaged
-has no rows, and is a row of kafka-log-findings. What cannot be listed or opened does (unless
-failOnDataLoss is false), and what changes meanwhile: a segment that several tasks read parts of
-(`storage.places.splits`), and one that is gone since the query was planned. The directories
-must be reachable under the same path on every executor.
+The reader returns rows as Arrow batches. No content of a file fails a job. Damaged data has no
+rows, but is a row of kafka-log-findings. A path that cannot be listed or opened fails the job,
+unless failOnDataLoss is false. A job also fails if a segment changes that several tasks read
+(`storage.places.splits`), or if a planned segment is missing. Every executor must reach the
+directories under the same path.
 """
 
 from __future__ import annotations
@@ -135,26 +135,26 @@ _IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
 
 
 class SplitsReader(DataSourceReader):
-    """Plans tasks over splits; what a task gives is up to the class."""
+    """Reader that plans tasks over splits. Subclasses define the rows of a task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = parse_options(options)
         self.wanted = Wanted()
 
     def bounds(self) -> ReadBounds:
-        """Return what the options and the filters ask for."""
+        """Return the bounds of the options and the filters."""
         return self.options.bounds.narrowed(self.wanted.bounds)
 
     @property
     def needed(self) -> Needed:
-        """Whether a segment that is gone, or cannot be opened, fails the query."""
+        """The effect of a missing or unreadable segment on the query."""
         return needed_by_query(self.options.kafka)
 
     def listed(self) -> tuple[list[Split], Listing | None]:
-        """List what is asked for.
+        """List the chosen segments.
 
         Raises:
-            UnopenedError: a part of it cannot be listed, and failOnDataLoss is not false.
+            UnopenedError: a part cannot be listed, and failOnDataLoss is not false.
         """
         splits, listing = read_splits(self.options, self.wanted)
         if listing is not None:
@@ -162,44 +162,44 @@ class SplitsReader(DataSourceReader):
         return splits, listing
 
     def partitions(self) -> Sequence[InputPartition]:
-        """List the directories; a task for each large piece, or for several small ones."""
+        """List the directories, and plan a task per large piece or for several small pieces."""
         splits, listing = self.listed()
         splits = prune_whole(splits, self.bounds(), len(splits))
         splits = cut_in_tasks(self.options, splits, listing)
-        # This object goes to each task: what only planning needs stays here.
+        # This object goes to each task, so data for planning alone is removed.
         self.options = self.options._replace(splits=None)
         return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a task."""
+        """Yield the rows of a task."""
         if isinstance(partition, SplitsInput):
             yield from self.read_task(partition)
         keep_modules()
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the rows of the splits of a task."""
+        """Yield the rows of the splits of a task."""
         for split in task.splits:
             yield from self.read_split(split)
 
     @abstractmethod
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a split."""
+        """Yield the rows of a split."""
 
 
 class BatchesReader(SplitsReader):
-    """Reads the headers of batches."""
+    """Reader of the headers of batches."""
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give a row per batch."""
+        """Yield a row per batch."""
         rows = partial(batch_header_rows, needed=self.needed)
         yield from read_piece(split, self.bounds(), rows, needed=self.needed)
 
 
 class RecordsReader(SplitsReader):
-    """Reads records."""
+    """Reader of records."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan as for batches; read_committed looks for each partition's last stable offset."""
+        """Plan as for batches. read_committed also finds each partition's last stable offset."""
         splits, listing = self.listed()
         reads = plan_records(self.options, self.bounds(), splits, listing)
         splits = cut_in_tasks(self.options, pruned(splits, reads), listing)
@@ -210,22 +210,22 @@ class RecordsReader(SplitsReader):
         ]
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the records of a task."""
+        """Yield the records of a task."""
         for split, read in zip(task.splits, task.reads, strict=True):
             rows = partial(record_rows, self.options, read=read, needed=self.needed)
             yield from read_piece(split, read.bounds, rows, needed=self.needed)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give nothing: `read_task` knows more of a split."""
+        """Yield no rows, because `read_task` has the options of each split."""
         del split
         yield from ()
 
 
 class SegmentsReader(RecordsReader):
-    """Counts records where they are read: a row for each piece."""
+    """Reader that counts the records of each piece in the task, one row per piece."""
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the counts of a task."""
+        """Yield the counts of a task."""
         for split, read in zip(task.splits, task.reads, strict=True):
             rows = partial(count_rows, self.options, read=read, needed=self.needed)
             yield from read_piece(
@@ -234,38 +234,38 @@ class SegmentsReader(RecordsReader):
 
 
 class _Pushing(SplitsReader):
-    """A reader that Spark tells the filters of the query; it fails where that is switched off."""
+    """Reader that gets the query's filters from Spark. It fails if the pushdown is switched off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters as hints; Spark applies all of them to the rows."""
+        """Take the filters as hints. Spark applies all of them to the rows."""
         self.wanted.take(filters)
         return filters
 
 
 class PushedBatchesReader(_Pushing, BatchesReader):
-    """Reads the headers of batches that filters ask for."""
+    """Reader of the headers of batches that match the filters."""
 
 
 class PushedRecordsReader(_Pushing, RecordsReader):
-    """Reads records that filters ask for."""
+    """Reader of records that match the filters."""
 
 
 class PushedSegmentsReader(_Pushing, SegmentsReader):
-    """Counts in segments that filters ask for."""
+    """Reader of counts in segments that match the filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take those on places: a filter on what was counted must not change the counts."""
+        """Take only filters on places. A filter on counts must not change the counts."""
         self.wanted.take(by_place(filters))
         return filters
 
 
 class FindingsReader(SplitsReader):
-    """Reads segments for what is bad in them."""
+    """Reader that searches segments for damage."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Take segments whole, for damage is judged by what is around it.
+        """Plan whole segments, because damage is judged with its surroundings.
 
-        Of a topic that may be compacted, one task reads the whole directory: any of its batches may
+        One task reads the whole directory of a topic that may be compacted, because any batch may
         explain absent offsets. Another task has directories that cannot be listed or are empty.
         """
         splits, listing = read_splits(self.options, self.wanted)
@@ -278,7 +278,7 @@ class FindingsReader(SplitsReader):
         return tasks
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the findings of a task."""
+        """Yield the findings of a task."""
         from recovery.summaries.partition import ReadPiece, absent_from, absent_in
         from recovery.summaries.segment import read_split
         from recovery.summaries.summary import Summary
@@ -303,7 +303,7 @@ class FindingsReader(SplitsReader):
             yield rows_of(FINDING_COLUMNS, task.problems)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give nothing: `read_task` knows more of a split."""
+        """Yield no rows, because `read_task` has the context of each split."""
         del split
         yield from ()
 
@@ -311,12 +311,12 @@ class FindingsReader(SplitsReader):
 def _findings_tasks(
     splits: Iterable[Split], listing: Listing, task_bytes: int
 ) -> Iterator[SplitsInput]:
-    """Put segments into tasks; those of a directory together, if it may be compacted."""
+    """Put segments into tasks, and keep a directory that may be compacted in one task."""
     from storage.dirs.partition import cleanup_of
 
     apart: list[Split] = []
     together: list[Split] = []
-    size = 0  # of those together
+    size = 0  # of `together`
 
     def task_of(splits: Iterable[Split], *, is_by_directory: bool) -> SplitsInput:
         task = tuple(splits)
@@ -341,7 +341,7 @@ def _findings_tasks(
 
 
 def _unlisted(split: Split, piece: PieceSummary) -> Iterator[ReadFinding]:
-    """Say that there are more bad stretches than are listed."""
+    """Yield a finding for bad stretches that are not listed."""
     from storage.places.log_reader import ReadFinding
 
     findings = piece.findings
@@ -357,10 +357,10 @@ def _unlisted(split: Split, piece: PieceSummary) -> Iterator[ReadFinding]:
 
 
 class AuditReader(SplitsReader):
-    """Summarizes splits where they are read: only summaries leave the task."""
+    """Reader that summarizes splits in the task, so that only summaries leave it."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Cut by sizes alone: each task proves its cuts, and who joins sees that they meet."""
+        """Split by sizes alone. Tasks prove their boundaries, and the join checks them."""
         splits, listing = read_splits(self.options, self.wanted)
         if listing is not None:
             places = [each.place for each in splits]
@@ -373,16 +373,16 @@ class AuditReader(SplitsReader):
         ]
 
     def read_task(self, task: SplitsInput) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a task."""
+        """Yield the rows of a task."""
         for split, number in zip(task.splits, task.segments, strict=True):
             yield from self.read_segment(split, number)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give the row of a split that is alone."""
+        """Yield the row of a single split."""
         yield from self.read_segment(split, 0)
 
     def read_segment(self, split: Split, number: int) -> Iterator[pa.RecordBatch]:
-        """Give the row of a split of a segment; nothing of a part that is empty."""
+        """Yield the row of a split of a segment, nothing for an empty part."""
         from recovery.summaries.codec import pack_piece, pack_split
         from recovery.summaries.segment import read_split
 
@@ -396,7 +396,7 @@ class AuditReader(SplitsReader):
 
 
 class _Source(DataSource):
-    """What our data sources have in common."""
+    """Common parts of eoctl's data sources."""
 
     format_name: ClassVar[str]
     columns: ClassVar[Mapping[str, str]]
@@ -427,7 +427,8 @@ class _Source(DataSource):
         """Return the reader of a stream.
 
         Raises:
-            UsageError: this source has none, Spark is too old, or an option is no stream's.
+            UsageError: this source has no stream, Spark is too old, or an option is not for
+                streams.
         """
         del schema
         options = self.parsed()
@@ -447,14 +448,14 @@ class _Source(DataSource):
 
     @staticmethod
     def stream_class() -> type[LogStreamReader]:
-        """The class of its readers of streams; Spark before 4.2 cannot import it."""
+        """Return the class of its stream readers. Spark before 4.2 cannot import it."""
         from eoctl.spark.streaming.reader import BatchStreamReader
 
         return BatchStreamReader
 
     def parsed(self) -> SourceOptions:
-        """Read the options. Raises UsageError: one is wrong, or this source does not take it."""
-        # Spark asks for the schema first, and does not say whether a stream is wanted.
+        """Parse the options. Raises UsageError for a wrong or unknown option."""
+        # Spark requests the schema first, without saying whether it wants a stream.
         known = self.known_options | (STREAM_OPTIONS if self.is_streamed else frozenset())
         return parse_options(self.options, known, self.format_name)
 
@@ -478,13 +479,13 @@ class KafkaLogRecords(_Source):
 
     @staticmethod
     def stream_class() -> type[LogStreamReader]:
-        """The class of its readers of streams."""
+        """Return the class of its stream readers."""
         from eoctl.spark.streaming.reader import RecordStreamReader
 
         return RecordStreamReader
 
     def schema(self) -> str:
-        """Return the columns that the options ask for."""
+        """Return the columns that the options choose."""
         options = self.parsed()
         if options.table is TableKind.KAFKA:
             return ddl_of(kafka_columns(has_headers=options.kafka.has_headers))
@@ -492,7 +493,7 @@ class KafkaLogRecords(_Source):
 
 
 class KafkaLogSegments(_Source):
-    """How many batches and records segments have."""
+    """Numbers of batches and records in segments."""
 
     format_name = "kafka-log-segments"
     columns = SEGMENT_COLUMNS
@@ -503,7 +504,7 @@ class KafkaLogSegments(_Source):
 
 
 class KafkaLogFindings(_Source):
-    """What is bad in the files."""
+    """Damage in the files."""
 
     format_name = "kafka-log-findings"
     columns = FINDING_COLUMNS
@@ -513,7 +514,7 @@ class KafkaLogFindings(_Source):
 
 
 class KafkaLogAudit(_Source):
-    """A row per split with its summary, packed."""
+    """A row per split with its packed summary."""
 
     format_name = "kafka-log-audit"
     columns = AUDIT_COLUMNS
@@ -523,7 +524,7 @@ class KafkaLogAudit(_Source):
 
 
 class KafkaLogAuditStream(_Source):
-    """Packed summaries of what has come, of streams only; `running_audit` joins them."""
+    """Packed summaries of new data, for streams only. `running_audit` joins them."""
 
     format_name = "kafka-log-audit-stream"
     columns = AUDIT_STREAM_COLUMNS
@@ -531,7 +532,7 @@ class KafkaLogAuditStream(_Source):
     known_options = AUDIT_STREAM_OPTIONS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Refuse. Raises UsageError."""
+        """Refuse to read without a stream. Raises UsageError."""
         del schema
         raise UsageError(
             f"{self.format_name} is read as a stream only", next_step="eoctl spark-audit PATH..."
@@ -539,7 +540,7 @@ class KafkaLogAuditStream(_Source):
 
     @staticmethod
     def stream_class() -> type[LogStreamReader]:
-        """The class of its readers of streams."""
+        """Return the class of its stream readers."""
         from eoctl.spark.streaming.reader import AuditStreamReader
 
         return AuditStreamReader
@@ -556,12 +557,13 @@ SOURCES = (
 
 
 def register(session: Any) -> None:
-    """Make the formats known to a Spark session.
+    """Register the formats in a Spark session.
 
-    On a cluster our packages are sent to the executors, and these are looked at, once.
+    On a cluster this also sends eoctl's packages to the executors, and checks the executors, once.
 
     Raises:
-        SparkUnavailableError: an executor cannot run our tasks: host, what it lacks, what to do.
+        SparkUnavailableError: an executor cannot run the tasks, with host, missing parts and next
+            step.
     """
     make_ready(session)
     for source in SOURCES:

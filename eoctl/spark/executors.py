@@ -1,7 +1,7 @@
-"""Get the executors of a session ready for our tasks: our packages sent, libraries looked for.
+"""Preparation of a session's executors: send eoctl's packages, and check the libraries.
 
-That is done once for a session, before its first job: by the commands, and by `register` for a
-script that has made the session itself.
+This happens once per session, before its first job. The commands do it, and `register` does it for
+a script with its own session.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
-# -- why a job on Spark cannot run, or failed, in one line
+# -- one-line reasons why a Spark job cannot run, or failed
 
 
-# The last line of a traceback: a class, with its module or without, and what it says.
+# The last line of a traceback: a class, with its module or without, and its message.
 PYTHON_ERROR = re.compile(r"(?:[a-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Interrupt)\b")
 
 
 def first_line(exc: Exception) -> str:
-    """Return what a user can act on: the end of a Python traceback, if there is one."""
+    """Return the line that helps a user: the end of a Python traceback, if there is one."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     ours = [line for line in lines if PYTHON_ERROR.match(line)]
     return next(iter(ours[-1:] or lines), type(exc).__name__)
 
 
 class SparkUnavailableError(EoctlError):
-    """Spark cannot run here: something is not installed, or does not start."""
+    """Error: Spark cannot run here, because a part is not installed or does not start."""
 
     exit_status = EXIT_ACCESS
 
 
 class SparkJobError(EoctlError):
-    """Spark gave a job up."""
+    """Error: Spark gave a job up."""
 
     exit_status = EXIT_ACCESS
 
 
-# -- what a JVM prints goes to neither stream of ours (EOCTL_DEBUG=1 lets it through)
+# -- hidden output of the JVM (EOCTL_DEBUG=1 shows it)
 
 
 MAX_TOLD_BYTES = 4096
@@ -60,9 +60,11 @@ MAX_TOLD_BYTES = 4096
 
 @contextmanager
 def hidden_output() -> Iterator[Callable[[], str]]:
-    """Keep what this process and its new children print; gives a function that returns the end.
+    """Capture the output of this process and its new children.
 
-    The JVM inherits the descriptors and keeps them as long as it lives.
+    Yields a function that returns the end of the output.
+
+    The JVM inherits the descriptors, and keeps them while it lives.
     """
     if os.environ.get("EOCTL_DEBUG") or not hasattr(os, "memfd_create"):
         yield str
@@ -90,14 +92,14 @@ def hidden_output() -> Iterator[Callable[[], str]]:
         os.close(kept)
 
 
-# -- a cheap look at the executors before a job: what is missing there is named at once
+# -- a quick check of the executors before a job, which reports missing modules early.
 #
-# Without it a job would fail late, task by task and each of them several times, with the words of
-# whatever import came first. The function that is sent to the executors is sent by its code, for
-# our packages may be what is missing.
+# Without it a job would fail late, task by task, several times each, with the message of the first
+# failed import. The function for the executors is sent by its code, because eoctl's packages may be
+# missing there.
 
 
-# Host, Python, modules that it lacks, and directories.
+# Host, Python, missing modules, and missing directories.
 Seen = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 
 BUNDLED = "spark.submit.pyFiles must have what python -m eoctl.spark.bundle writes, or be unset"
@@ -110,16 +112,16 @@ _FAILURE = re.compile(r"most recent failure: .*?\((?P<host>[^() ]+) executor [^(
 def require_executors(
     context: Any, own: Sequence[str], libraries: Sequence[str], paths: Sequence[str] = ()
 ) -> None:
-    """See that the Python of the executors that are there can run our tasks.
+    """Check that the Python of the current executors can run the tasks.
 
     Args:
         context: the SparkContext.
-        own: our packages.
-        libraries: modules that our tasks import.
-        paths: that are read, as they are written where Spark plans.
+        own: eoctl's packages.
+        libraries: modules that the tasks import.
+        paths: input paths, as written at Spark's planning.
 
     Raises:
-        SparkUnavailableError: with host, Python, modules or path, and what to do.
+        SparkUnavailableError: with host, Python, modules or path, and the next step.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import cloudpickle
@@ -156,7 +158,7 @@ def require_executors(
 
 
 def look_around(modules: Sequence[str], paths: Sequence[str], _: Iterable[int]) -> Iterator[Seen]:
-    """Tell of the process that this runs in; nothing of ours is imported."""
+    """Yield host, Python and missing parts of this process, without an import of eoctl."""
     import importlib.util
     import os
     import socket
@@ -168,7 +170,7 @@ def look_around(modules: Sequence[str], paths: Sequence[str], _: Iterable[int]) 
 
 
 def _failed(exc: Exception) -> SparkUnavailableError:
-    """Say which executor's Python does not even run: it is missing, or another version."""
+    """Return the error of an executor whose Python does not run: missing, or another version."""
     text = str(exc)
     found = _FAILURE.search(text)
     if found is None:
@@ -188,18 +190,18 @@ _ready: set[str] = set()  # ids of applications, and of sessions of Spark Connec
 
 
 def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
-    """Send our packages to the executors, unless `spark.submit.pyFiles` says what they get.
+    """Send eoctl's packages to the executors, unless `spark.submit.pyFiles` sets their packages.
 
-    The native kernel, where this process reads with it, goes as a file beside them, for Python
-    loads no compiled module from a zip file; over Spark Connect it does not go. Nothing is to be
-    done where everything runs on this machine.
+    If this process reads with the native kernel, the kernel goes as a separate file, because Python
+    loads no compiled module from a zip file. Spark Connect does not get the kernel. A session on
+    this machine needs nothing.
 
     Args:
-        session: a SparkSession; of Spark Connect it is its server that gets the packages.
-        paths: local ones that every executor has to have.
+        session: a SparkSession. With Spark Connect, its server gets the packages.
+        paths: local paths that every executor needs.
 
     Raises:
-        SparkUnavailableError: an executor cannot run our tasks, or has not a path.
+        SparkUnavailableError: an executor cannot run the tasks, or does not have a path.
     """
     if is_remote(session):
         if _is_first(session.session_id):
@@ -226,12 +228,12 @@ def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
 
 
 def context_of(session: Any) -> Any:
-    """Return the SparkContext of a session; None of Spark Connect, whose client has none."""
+    """Return the SparkContext of a session, None for Spark Connect, whose client has none."""
     return None if is_remote(session) else session.sparkContext
 
 
 def cores_of(session: Any) -> int:
-    """Return how many tasks Spark makes by default: one for each core that it has."""
+    """Return Spark's default number of tasks: one for each of its cores."""
     if not is_remote(session):
         return int(session.sparkContext.defaultParallelism)
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -240,13 +242,13 @@ def cores_of(session: Any) -> int:
 
 
 def kernels_of(session: Any) -> dict[str, str]:
-    """Ask the Pythons of the executors that are there which kernel they read with.
+    """Return the kernel that the Python of each current executor reads with.
 
     Returns:
         The kernel (`storage.kernels.select`) by "HOST: PYTHON".
 
     Raises:
-        SparkUnavailableError: the session is one of Spark Connect, or an executor cannot run tasks.
+        SparkUnavailableError: the session is of Spark Connect, or an executor cannot run tasks.
     """
     if is_remote(session):
         raise SparkUnavailableError(
@@ -260,19 +262,19 @@ def kernels_of(session: Any) -> dict[str, str]:
 
 
 def kernel_here(_: int) -> tuple[str, str]:
-    """Tell of the process that this runs in. Raises KernelError: the one demanded is not there."""
+    """Return host, Python and kernel of this process. Raises KernelError without the set kernel."""
     from storage.kernels.select import select_kernel
 
     return f"{socket.gethostname()}: {sys.executable}", select_kernel()
 
 
 def is_local(master: str) -> bool:
-    """Does everything run in this machine's one JVM?"""
+    """Return whether everything runs in this machine's single JVM."""
     return master == "local" or master.startswith("local[")
 
 
 def is_remote(session: Any) -> bool:
-    """Is it a session of Spark Connect, whose process has no JVM?"""
+    """Return whether this is a session of Spark Connect, whose process has no JVM."""
     return "connect" in type(session).__module__.split(".")
 
 
@@ -284,7 +286,7 @@ def _is_first(name: str) -> bool:
 
 
 def _kept(context: Any, name: str, source: Path) -> str:
-    """Copy a file under a name to where executors that start late still find it: its path."""
+    """Copy a file to a path that later executors also find, and return the path."""
     target = Path(context._temp_dir, name)  # noqa: SLF001 - pyspark's own for what it sends
     try:
         data = source.read_bytes()
@@ -295,9 +297,10 @@ def _kept(context: Any, name: str, source: Path) -> str:
 
 
 def packages_for(context: Any) -> str:
-    """Write our packages where executors that start late still find them; return the path.
+    """Write eoctl's packages to a path that later executors also find, and return the path.
 
-    That is a directory of Spark's own, which its JVM removes at its end, however this process ends.
+    The path is in a directory of Spark, which its JVM removes at its end, however this process
+    ends.
     """
     from eoctl.spark.bundle import write_bundle
 

@@ -1,4 +1,4 @@
-"""Call a function for many values in Spark's tasks, one for each."""
+"""Calls of a function for many values in Spark's tasks, one task per value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Results come back after each wave: what is finished then stays so, whatever happens later.
+# Results return after each wave, so finished results survive later failures.
 TASKS_PER_CORE = 4
 _IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
 
@@ -29,12 +29,12 @@ _IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
 def map_on_spark(
     session: SparkSession, function: Callable[[T], R], values: Sequence[T]
 ) -> Iterator[tuple[int, R]]:
-    """Give (index, result) for each value.
+    """Yield (index, result) for each value.
 
     Raises:
-        EoctlError: the function did.
+        EoctlError: the function raised it.
         SparkJobError: Spark gave the job up.
-        SparkUnavailableError: the session is one of Spark Connect.
+        SparkUnavailableError: the session is of Spark Connect.
     """
     require_functions(session)
     context = session.sparkContext
@@ -51,10 +51,10 @@ def map_on_spark(
 
 
 def require_functions(session: SparkSession) -> None:
-    """See that the session takes functions.
+    """Check that the session takes functions.
 
     Raises:
-        SparkUnavailableError: it is one of Spark Connect.
+        SparkUnavailableError: the session is of Spark Connect.
     """
     if is_remote(session):
         raise SparkUnavailableError(
@@ -64,7 +64,7 @@ def require_functions(session: SparkSession) -> None:
 
 
 def _call(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, Any]:
-    """Run in a task: an error of ours is a result, which Spark does not try again."""
+    """Run in a task. An error of eoctl is a result, so Spark does not retry it."""
     number, value = numbered
     try:
         return number, function(value)

@@ -1,7 +1,8 @@
-"""See that this Python process can run our tasks, before anything of them is imported.
+"""Check that this Python process can run eoctl's tasks, before it imports their modules.
 
-`storage` and `recovery` are common names. Where a cluster's Python has a module of that name first
-in its path, or lacks a library, the import would fail with words that help nobody.
+`storage` and `recovery` are common names. A cluster's Python may have another module of that name
+first in its path, or may lack a library. Without this check the import would fail with a useless
+message.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BUNDLE = "python -m eoctl.spark.bundle, and spark-submit --py-files with what it
 
 
 def check_packages() -> None:
-    """See that our packages are one, and that the libraries are there.
+    """Check that eoctl's packages have one origin, and that the libraries exist.
 
     Raises:
         ImportError: with the host, the Python and the module.
@@ -44,7 +45,7 @@ def check_packages() -> None:
 
 
 def _file_of(name: str) -> PurePath | None:
-    """Return the file that a module is imported from, or that of a package's `__init__`."""
+    """Return the file of a module, or the `__init__` file of a package."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if file:
         return PurePath(file)

@@ -1,13 +1,14 @@
-"""An audit that goes on: counts by topic of what has come to the logs, by micro-batches.
+"""Running audit: counts by topic of new data in the logs, by micro-batches.
 
     query = start_audit(spark, "/var/lib/kafka", "/data/audit")
 
     /data/audit/counts/batch=7/...    a row for each topic, as of micro-batch 7
-    /data/audit/state/batch=7/...     a packed summary for each partition; the last two are kept
+    /data/audit/state/batch=7/...     a packed summary for each partition (the last two are kept)
     /data/audit/checkpoint            Spark's
 
-A micro-batch joins what has come with the state of the one before, and writes both anew under its
-own number: one that was cut off by a crash is done again from the same state, and counts once.
+A micro-batch joins new data with the state of the previous micro-batch, and writes a new state
+under its own number. After a crash, Spark repeats the micro-batch from the same state, so it counts
+once.
 """
 
 from __future__ import annotations
@@ -60,17 +61,17 @@ def start_audit(
     options: Mapping[str, str] | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """Start the query; it goes on where one with the same `to` has stopped.
+    """Start the query, or continue an earlier query with the same `to`.
 
     Args:
         session: of Spark 4.2 or later.
-        path: log dirs, as of the sources.
-        to: where counts, state and checkpoint are: a path or URI that the executors have, too.
+        path: log dirs, as for the sources.
+        to: place of counts, state and checkpoint: a path or URI that the executors reach too.
         options: of the source: `maxOffsetsPerTrigger`, `until`, `failOnDataLoss` and others.
-        trigger: as of `DataStreamWriter.trigger`; what is there now, and no more, by default.
+        trigger: as for `DataStreamWriter.trigger`. The default reads the current data and ends.
 
     Raises:
-        UsageError: `to` is a relative path, or the session is one of Spark Connect.
+        UsageError: `to` is a relative path, or the session is of Spark Connect.
     """
     if not is_uri(to) and not os.path.isabs(to):  # noqa: PTH117 - it may be a URI
         raise UsageError(f"{to}: executors have other working directories", next_step="/DIR")
@@ -106,7 +107,7 @@ def take_batch(to: str, rows: DataFrame, number: int) -> None:
 
 
 def join_state(rows: Iterable[Any]) -> bytes:
-    """Join what has come to one partition with what was known of it; runs in a task."""
+    """Join the new data of one partition with its earlier summary, in a task."""
     pieces, known = [], Summary()
     for row in rows:
         if row["summary"] is not None:
@@ -129,7 +130,7 @@ def _again(split: Split, offsets: tuple[int, int], before: Before) -> Summary | 
 
 
 def write_counts(session: SparkSession, to: str, number: int) -> None:
-    """Write the counts by topic: of copies of a partition those of the fullest one."""
+    """Write the counts by topic, from the fullest replica of each partition."""
     from pyspark.sql import functions as F  # noqa: N812
 
     state = session.read.schema(STATE_DDL).parquet(f"{to}/state/batch={number}")
@@ -137,7 +138,7 @@ def write_counts(session: SparkSession, to: str, number: int) -> None:
     each = state.select(*PARTITION, figures("summary").alias("found"))
     fullness = F.struct("found.top_offset", "found.batches", "broker")
     best = each.groupBy("topic", "partition").agg(F.max_by("found", fullness).alias("found"))
-    # What is not known of one partition is not known of its topic.
+    # An unknown figure of a partition makes the topic's figure unknown.
     sums = [
         F.when(F.count(f"found.{name}") == F.count("*"), F.sum(f"found.{name}")).alias(name)
         for name in COUNTS
@@ -147,14 +148,14 @@ def write_counts(session: SparkSession, to: str, number: int) -> None:
 
 
 def figures_of(packed: Any) -> tuple[int | None, ...]:
-    """Return the figures of a partition; runs in a task."""
+    """Return the figures of a partition, in a task."""
     summary = unpack_summary(bytes(packed))
     figures = summary.figures()
     return summary.extent.top_offset, *(figures[name] for name in COUNTS)
 
 
 def forget(session: SparkSession, path: str) -> None:
-    """Remove a state that nothing goes back to: Spark does a micro-batch again, but not two."""
+    """Remove a state that is not needed, because Spark repeats at most one micro-batch."""
     jvm: Any = session._jvm  # noqa: SLF001 - there is no other way to the file system
     target = jvm.org.apache.hadoop.fs.Path(path)
     configuration = session._jsc.hadoopConfiguration()  # noqa: SLF001

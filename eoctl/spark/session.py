@@ -1,8 +1,8 @@
-"""Start Spark quietly, on this machine or on a cluster, and stop it again.
+"""Start and stop of Spark, quietly, on this machine or on a cluster.
 
-What the JVM prints goes to neither stream of ours: it is kept in memory and shown if Spark does
-not start (EOCTL_DEBUG=1 lets it through). Nothing listens on anything but the loopback, except
-what a cluster's executors need, which `--conf` names.
+eoctl keeps the output of the JVM in memory, and shows it if Spark does not start (EOCTL_DEBUG=1
+prints it at once). All ports listen on the loopback only, except ports for a cluster's executors,
+which `--conf` sets.
 """
 
 from __future__ import annotations
@@ -43,26 +43,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# -- have the Python processes of a local Spark import pyspark as pip has installed it
+# -- a Spark home whose Python processes import the pyspark that pip has installed.
 #
-# Spark puts `pyspark.zip` of its home before everything else on their path. It has sources only,
-# so that each process compiles them: 0.6 s of processor time, of four of them one after the
-# other, until a first row is there. A home without that file has them take what is installed,
-# compiled.
+# Spark puts `pyspark.zip` of its home first on their path. The zip has only sources, so each
+# process compiles them. That takes 0.6 s of processor time until the first row, in four processes
+# one after the other. Without this file in the home, the processes import the compiled pyspark.
 #
-# That home is a directory of links in the user's cache, one for each pyspark: a driver that is
-# killed leaves nothing that the next one does not use.
+# The home is a directory of links in the user's cache, one for each pyspark. A killed driver leaves
+# only data that the next driver uses.
 
 
 HOME = "SPARK_HOME"
 CACHE_HOME = "XDG_CACHE_HOME"
-NEEDED = ("bin", "jars")  # of a pyspark that is a whole Spark: of pip, not of a distribution
-# The zip file, with links back; what Python writes when it is first imported.
+NEEDED = ("bin", "jars")  # of a pyspark that is a whole Spark, from pip and not from a distribution
+# The zip file, which has links back, and the files that Python writes at the first import.
 LEFT_OUT = ("python", "__pycache__")
 
 
 def home_environment() -> dict[str, str]:
-    """Return the variable that has Spark start so; none where somebody has said where Spark is."""
+    """Return the variable for Spark's home, empty if the user has set it."""
     if os.environ.get(HOME):
         return {}
     import pyspark
@@ -73,7 +72,7 @@ def home_environment() -> dict[str, str]:
 
 @cache
 def _home_of(installed: Path) -> str | None:
-    """Find or make the home for what is installed; without room for it Spark starts slower."""
+    """Find or make the home of a pyspark, None without room for it, which starts Spark slower."""
     if not all((installed / name).is_dir() for name in NEEDED):
         return None
     try:
@@ -83,7 +82,7 @@ def _home_of(installed: Path) -> str | None:
         if not _is_whole(home, links):
             _make(home, links)
         return str(home) if _is_whole(home, links) else None
-    except (OSError, RuntimeError):  # of a user who has no home, too
+    except (OSError, RuntimeError):  # also for a user without a home
         return None
 
 
@@ -93,7 +92,7 @@ def _cache_dir() -> Path:
 
 
 def _is_whole(home: Path, links: Mapping[str, str]) -> bool:
-    """Is it ours, and does it lead to all that is installed, and nowhere else?"""
+    """Return whether the home is the user's, with links to all of pyspark and nothing else."""
     if not home.is_dir() or home.stat().st_uid != os.geteuid():
         return False
     return links == {
@@ -102,7 +101,7 @@ def _is_whole(home: Path, links: Mapping[str, str]) -> bool:
 
 
 def _make(home: Path, links: Mapping[str, str]) -> None:
-    """Make it under another name: who starts meanwhile sees all of it, or nothing."""
+    """Make the home under another name, so that other processes see all of it or nothing."""
     home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
     try:
@@ -114,7 +113,7 @@ def _make(home: Path, links: Mapping[str, str]) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-# -- progress of Spark's jobs: their stages and tasks, for whoever waits at a terminal
+# -- progress of Spark's jobs by stages and tasks, on a terminal
 
 
 ASK_SECONDS = 0.3
@@ -122,10 +121,10 @@ ASK_SECONDS = 0.3
 
 @contextmanager
 def stages_told(context: Any) -> Iterator[None]:
-    """Tell of the stages of the jobs that run meanwhile; nothing is asked where nobody waits.
+    """Show the stages of running jobs, if the output is a terminal.
 
     Args:
-        context: a SparkContext; None where there is none to ask.
+        context: a SparkContext, None without one to query.
     """
     if context is None or not is_drawn():
         yield
@@ -150,7 +149,7 @@ def _ask(tracker: Any, progress: Progress, is_over: Event) -> None:
 
 
 def stages_text(tracker: Any) -> str:
-    """Tell of the stages that are at work: `stage 2: 37 of 120 tasks`.
+    """Return the active stages as text: `stage 2: 37 of 120 tasks`.
 
     Args:
         tracker: a StatusTracker.
@@ -172,7 +171,7 @@ def _stage_id(info: Any) -> int:
 
 
 MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://\S+")
-DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on a cluster
+DEFAULT_MASTER = "local[*,4]"  # retries a task whose worker dies, as on a cluster
 CONNECT_LIBRARIES = ("grpc", "grpc_status", "pandas")
 CONNECT_PORT = 15002
 CONNECT_SECONDS = 20.0
@@ -187,18 +186,18 @@ OTHERS_WORK = "every other command of eoctl works without Java and Spark"
 
 
 def is_connect(master: str) -> bool:
-    """Is it the address of a server of Spark Connect?"""
+    """Return whether this is the address of a Spark Connect server."""
     return master.startswith("sc://")
 
 
 def check_requirements(master: str = DEFAULT_MASTER) -> None:
-    """See that pyspark, pyarrow and Java are there, in releases that will do.
+    """Check that pyspark, pyarrow and Java exist in suitable releases.
 
     A client of Spark Connect needs no Java, but other libraries.
 
     Raises:
-        UsageError: there is no such master.
-        SparkUnavailableError: with the command that installs what is missing.
+        UsageError: the master is malformed.
+        SparkUnavailableError: with the command that installs the missing parts.
     """
     if MASTER.fullmatch(master) is None:
         raise UsageError(
@@ -260,10 +259,10 @@ def _check_java() -> None:
 
 @contextmanager
 def job_errors() -> Iterator[None]:
-    """Turn what Spark raises into an error that a user can act on.
+    """Turn errors of Spark into errors that a user can act on.
 
     Raises:
-        SparkJobError: Spark gave the job up, when it planned or when it ran it.
+        SparkJobError: Spark gave the job up, at its planning or its run.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -286,10 +285,10 @@ class Setting(NamedTuple):
 
 
 def parse_settings(texts: Sequence[str]) -> list[Setting]:
-    """Take `--conf NAME=VALUE` apart.
+    """Parse `--conf NAME=VALUE`.
 
     Raises:
-        UsageError: there is no `=`, or nothing before it.
+        UsageError: there is no `=`, or no name before it.
     """
     settings = []
     for text in texts:
@@ -306,14 +305,14 @@ def parse_settings(texts: Sequence[str]) -> list[Setting]:
 def spark_session(
     master: str = DEFAULT_MASTER, settings: Sequence[Setting] = (), paths: Sequence[str] = ()
 ) -> Iterator[SparkSession]:
-    """Give the session that runs in this process, else a new one that is stopped at the end.
+    """Yield the session of this process, or a new session that is stopped at the end.
 
-    A new one that is not local sends our packages to the executors, unless `spark.submit.pyFiles`
-    says what they get. Below spark-submit the master and the settings are those of its call where
-    nothing else is asked for. `paths` are local ones that every executor has to have.
+    A new session on a cluster sends eoctl's packages to the executors, unless
+    `spark.submit.pyFiles` sets them. Under spark-submit, its master and settings are the defaults.
+    `paths` are local paths that every executor needs.
 
     Raises:
-        SparkUnavailableError: it does not start, or an executor cannot run our tasks.
+        SparkUnavailableError: it does not start, or an executor cannot run the tasks.
     """
     check_requirements(master)
     from pyspark.sql import SparkSession
@@ -355,7 +354,7 @@ def _start(
             session = builder.getOrCreate()
             _quiet_py4j()
             session.sparkContext.setLogLevel(chosen["spark.log.level"])
-        except Exception as exc:  # the JVM, py4j and pyspark all have their own
+        except Exception as exc:  # the JVM, py4j and pyspark all have their own errors
             words = (heard() or str(exc)).strip()
             raise SparkUnavailableError(
                 f"Spark does not start with --master {master}:\n{words}",
@@ -365,7 +364,7 @@ def _start(
 
 
 def _quiet_py4j() -> None:
-    """Have no stacks printed at Ctrl-C: pyspark then calls the JVM in the midst of a call."""
+    """Print no stacks at Ctrl-C, when pyspark calls the JVM in the middle of another call."""
     from py4j import java_gateway  # type: ignore[import-untyped]
 
     if not os.environ.get("EOCTL_DEBUG"):
@@ -374,14 +373,14 @@ def _quiet_py4j() -> None:
 
 @contextmanager
 def _no_jvm_left() -> Iterator[None]:
-    """End the JVM that pyspark starts meanwhile, if Ctrl-C comes before they are connected.
+    """End the JVM that pyspark starts here if Ctrl-C comes before they are connected.
 
-    Nobody else would: pyspark has then removed the directory that the JVM writes its port to, and
+    No other process would end it. By then pyspark has removed the directory for the JVM's port, and
     the JVM stays with a thread that waits for a caller.
     """
     from pyspark import SparkContext, java_gateway
 
-    gateway: Any = java_gateway  # whose `Popen` is no part of its interface
+    gateway: Any = java_gateway  # its `Popen` is no part of its interface
     known = gateway.Popen
     started: list[subprocess.Popen[bytes]] = []
 
@@ -406,7 +405,7 @@ def _no_jvm_left() -> Iterator[None]:
 def _connect(
     session_class: type[SparkSession], master: str, settings: Sequence[Setting]
 ) -> SparkSession:
-    """Open a session at a server of Spark Connect, whose settings are its own."""
+    """Open a session at a Spark Connect server, which has its own settings."""
     from pyspark.errors import PySparkException
 
     _require_answer(master)
@@ -421,10 +420,10 @@ def _connect(
 
 
 def _require_answer(master: str) -> None:
-    """See that somebody listens there: pyspark would try again for minutes.
+    """Check that a server listens there, because pyspark would retry for minutes.
 
     Raises:
-        SparkUnavailableError: nobody does.
+        SparkUnavailableError: no server does.
     """
     try:
         place = urlsplit(master)
@@ -442,7 +441,7 @@ def _no_answer(master: str, why: str) -> SparkUnavailableError:
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Return the settings of the spark-submit that this process runs below; none without one."""
+    """Return the settings of the spark-submit above this process, {} without one."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -452,7 +451,10 @@ def _submitted_settings() -> dict[str, str]:
 
 
 def is_in_cluster_mode() -> bool:
-    """Is this the driver of a spark-submit in cluster mode, in a container that goes with it?"""
+    """Return whether this is the driver of a spark-submit in cluster mode, in a container.
+
+    The container ends with the driver.
+    """
     return _submitted_settings().get("spark.submit.deployMode") == "cluster"
 
 
@@ -462,31 +464,31 @@ def defaults(master: str) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # YARN's containers have a temporary directory of their own, whose path is too long for one.
+        # YARN's containers have their own temporary directory, whose path is too long for a socket.
         "spark.python.unix.domain.socket.enabled": "false" if master == "yarn" else "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.python.filterPushdown.enabled": "true",
-        # Each task would write Java for its few rows anew, a sixth of what it costs the JVM.
+        # Otherwise each task writes Java code for its few rows, a sixth of its cost in the JVM.
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # All groups of a task that joins would be in a hash table of the JVM at once.
+        # Otherwise all groups of a joining task are in a hash table of the JVM at once.
         "spark.sql.execution.useObjectHashAggregateExec": "false",
     }
     if is_local(master):
         chosen["spark.executorEnv.PYTHONPATH"] = str(packages_root())
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
         chosen["spark.sql.shuffle.partitions"] = str(max(os.cpu_count() or 1, 2))
-        # The work is done in Python: a JVM that compiles little is up in half the time.
+        # The work is done in Python, and a JVM that compiles little starts in half the time.
         chosen["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         chosen["spark.sql.codegen.wholeStage"] = "false"
     return chosen
 
 
 def worker_environment(master: str) -> dict[str, str]:
-    """Return the variables that the JVM and the Python processes it starts need."""
+    """Return the variables for the JVM and the Python processes that it starts."""
     known = os.environ.get("PYTHONPATH", "")
     wanted = {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(packages_root()), known))),
-        # A module named `storage` in the working directory shall not hide ours.
+        # Prevents a module named `storage` in the working directory from hiding eoctl's.
         "PYTHONSAFEPATH": "1",
     }
     if is_local(master):
@@ -497,7 +499,7 @@ def worker_environment(master: str) -> dict[str, str]:
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started meanwhile."""
+    """Set variables for processes that start within the context."""
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -1,10 +1,10 @@
-"""Reports as tables of Delta Lake or Iceberg: written by a Spark session that has their jars.
+"""Reports as tables of Delta Lake or Iceberg, written by a Spark session with their jars.
 
-  delta    --to DIR or URI              a table DIR/partitions, and so on for each report
-  iceberg  --to CATALOG.DATABASE        a table CATALOG.DATABASE.partitions, and so on
+- delta, `--to DIR` or URI: a table DIR/partitions, and so on for each report.
+- iceberg, `--to CATALOG.DATABASE`: a table CATALOG.DATABASE.partitions, and so on.
 
-Each run replaces the rows of the one before, which stay to be read as an older version of their
-table. Reports that have topics are partitioned by them.
+Each run replaces the rows of the previous run, which remain readable as an older version of their
+table. Reports with topics are partitioned by topic.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ PACKAGES = {
 
 
 class TableTarget(NamedTuple):
-    """Where tables go: `to` is a directory or URI of Delta, `CATALOG.DATABASE` of Iceberg."""
+    """Target of tables: `to` is a directory or URI of Delta, or `CATALOG.DATABASE` of Iceberg."""
 
     kind: ReportFormat
     to: str
 
     @property
     def catalog(self) -> str:
-        """The catalog of Iceberg's tables; "" of Delta."""
+        """The catalog of Iceberg's tables, "" for Delta."""
         found = DATABASE.fullmatch(self.to)
         return found["catalog"] if found and self.kind is ReportFormat.ICEBERG else ""
 
     def require_named(self) -> None:
-        """See that `to` names a place for such tables. Raises UsageError, RefusedError."""
+        """Check that `to` names a place for such tables. Raises UsageError, RefusedError."""
         from storage.dirs.discovery import require_outside_log_dirs
 
         if self.kind is ReportFormat.ICEBERG:
@@ -72,15 +72,15 @@ class TableTarget(NamedTuple):
             require_outside_log_dirs(self.to, "name a directory elsewhere")
 
     def next_step(self, spark: str = "4.0") -> str:
-        """Return the settings with which a session of Spark `spark` has what is needed."""
+        """Return the settings that a session of Spark `spark` needs."""
         release = ".".join(spark.split(".")[:2])
         return PACKAGES[self.kind].format(spark=release, catalog=self.catalog or "CATALOG")
 
     def require_in(self, session: SparkSession) -> None:
-        """See that the session can write such tables, before the work begins.
+        """Check that the session can write such tables, before the work begins.
 
         Raises:
-            SparkUnavailableError: it has not the jars, or is not set up for them.
+            SparkUnavailableError: it does not have the jars, or is not set up for them.
         """
         name = self.kind.value
         if is_remote(session):
@@ -93,7 +93,7 @@ class TableTarget(NamedTuple):
         source = jvm.org.apache.spark.sql.execution.datasources.DataSource
         try:
             source.lookupDataSource(name, state.sessionState().conf())
-        except Exception as exc:  # py4j's: what the JVM says of a source that is not there
+        except Exception as exc:  # py4j's error, if the JVM does not know the source
             raise SparkUnavailableError(
                 f"--to-format {name}: this Spark has no {name}, whose jars are not in the session",
                 next_step=self.next_step(session.version),
@@ -114,15 +114,15 @@ def write_tables(
     target: TableTarget,
     reports: Mapping[str, tuple[tuple[str, ...], Iterable[Sequence[Any]]]],
 ) -> None:
-    """Write a table for each report, in place of what such a table had.
+    """Write a table for each report, and replace the previous rows of the table.
 
     Args:
-        session: that `target.require_in` has let pass.
-        target: where to.
+        session: a session that `target.require_in` accepted.
+        target: where the tables go.
         reports: columns and rows by name.
 
     Raises:
-        SparkJobError: a table could not be written; those before it are.
+        SparkJobError: a table could not be written. Earlier tables are written.
     """
     import pyarrow as pa
 

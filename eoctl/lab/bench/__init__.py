@@ -1,9 +1,9 @@
-"""Benchmarks of real Kafka brokers, and what of their records has landed on the disks.
+"""Benchmarks of real Kafka brokers, and the records that reached their disks.
 
-`scenarios` are a table of cells; `course` runs each of them several times in a cluster: `brokers`
-that are started here from Kafka's programs in a `work_dir`, or somebody's own cluster. `load` sends
-and follows every record; `landed` receives, reads the logs of the brokers by our own readers and
-holds them against what the producer was told. `tables` says what it comes to; `run` is the call.
+`scenarios` is a table of cells. `course` runs each cell several times in a cluster: `brokers`
+started here from Kafka's programs in a `work_dir`, or a cluster of the user. `load` sends and
+follows every record. `landed` consumes, reads the brokers' logs with eoctl's readers, and compares
+both with the producer's answers. `tables` presents the results. `run` is the command.
 
 (The measurements of eoctl itself are in the folder `bench` beside this package.)
 

@@ -1,4 +1,4 @@
-"""Brokers that are measured: found, configured, started, or already running."""
+"""Brokers for benchmarks: find, configure and start them, or use running brokers."""
 
 from __future__ import annotations
 
@@ -36,25 +36,23 @@ if TYPE_CHECKING:
     from eoctl.lab.bench.work_dir import WorkDir
 
 
-# -- settings of real nodes on the loopback: one table for `bench`, and for the tests that start
-#    some
+# -- settings of real nodes on the loopback, for `bench` and for tests that start nodes.
 #
-# They are what differs from a broker's defaults: many nodes share a machine, live for minutes,
-# and are missed soon when they die. Internal topics have few partitions, so that there is less to
-# elect for.
+# They differ from a broker's defaults. Many nodes share a machine, live for minutes, and must be
+# missed soon after they die. Internal topics have few partitions, so that elections are small.
 
 
-# Below those that a system gives to clients, so that nobody else gets one while its node is down.
+# Below the ports that a system gives to clients, so no client gets a port while its node is down.
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 
-# Of any node, alone or in a cluster.
+# For any node, alone or in a cluster.
 NODE = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "num.io.threads": "4",
     "num.network.threads": "2",
 }
-# Of a node among others.
+# For a node of a larger cluster.
 CLUSTER_NODE = {
     **NODE,
     "controller.quorum.election.timeout.ms": "1000",
@@ -69,7 +67,7 @@ INTERNAL_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinator.
 
 
 def replication_factors(brokers_count: int) -> dict[str, str]:
-    """Give those of the internal topics, as many as there can be, up to three."""
+    """Return the replication factors of the internal topics, up to three."""
     factor = str(min(brokers_count, 3))
     return {f"{each}.replication.factor": factor for each in INTERNAL_TOPICS}
 
@@ -82,14 +80,14 @@ def node_lines(
     is_broker: bool,
     log_dir: Path,
 ) -> dict[str, str]:
-    """Give what a node is, and where it and its controllers are.
+    """Return the role and the addresses of a node and its controllers.
 
     Args:
         node: its id.
         ports: of each node, for clients and for controllers.
-        controllers: ids of those that are controllers.
-        is_broker: it is one; a controller, too, if it is among these.
-        log_dir: its only one.
+        controllers: ids of the controllers.
+        is_broker: the node is a broker. It is also a controller if `controllers` has it.
+        log_dir: its only log dir.
     """
     client, own = (f"127.0.0.1:{port}" for port in ports[node])
     is_controller = node in controllers
@@ -113,16 +111,16 @@ def node_lines(
     return lines
 
 
-# -- what has to be there from outside: Java, Kafka's jars, librdkafka, somebody's own commands
+# -- external requirements: Java, Kafka's jars, librdkafka, and commands of the user.
 #
-# Nothing is installed or fetched here: the error says how.
+# eoctl installs and fetches nothing here. The error says how to do it.
 
 
 MIN_JAVA = 17
 MAIN_JAR = re.compile(r"kafka_2\.1\d-(\d[\w.-]*)\.jar")
 ASK_S = 60
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+):(\d{1,5})")
-# Where the project's own script puts jars, in a clone.
+# Jar directory of the project's script, in a clone.
 CLONE = Path(__file__).parents[3]
 FETCHED = CLONE / ".cache/kafka-libs"
 SCRIPT = CLONE / "scripts/fetch-kafka-libs.sh"
@@ -135,7 +133,7 @@ class Kafka(NamedTuple):
         java: a program.
         libs: the directory of the jars.
         version: of Kafka.
-        java_version: as it says itself.
+        java_version: as Java reports it.
     """
 
     java: str
@@ -144,12 +142,12 @@ class Kafka(NamedTuple):
     java_version: str
 
     def command(self, *arguments: str) -> list[str]:
-        """Give a call of a class: options of the JVM, the class, its arguments."""
+        """Return a command that runs a class: options of the JVM, the class, its arguments."""
         return [self.java, "-cp", f"{self.libs}/*", *arguments]
 
 
 def require_client() -> None:
-    """Raise UsageError where confluent-kafka is not installed."""
+    """Raise UsageError if confluent-kafka is not installed."""
     if find_spec("confluent_kafka") is None:
         raise UsageError(
             "bench needs confluent-kafka, which is not installed",
@@ -161,8 +159,8 @@ def find_kafka(home: str | None) -> Kafka:
     """Find Java and the jars of Kafka.
 
     Args:
-        home: an installation of Kafka, or a directory of jars; None: EOCTL_KAFKA_LIBS, else what
-            the project's script has fetched.
+        home: an installation of Kafka, or a directory of jars. None uses EOCTL_KAFKA_LIBS, or else
+            the jars that the project's script has fetched.
 
     Raises:
         UsageError: Java or the jars are missing.
@@ -225,7 +223,7 @@ def _find_java() -> tuple[str, str]:
 
 
 def require_addresses(text: str) -> None:
-    """Raise UsageError if it is no HOST:PORT, or several with commas."""
+    """Raise UsageError unless the text is HOST:PORT, or several with commas."""
     for each in text.split(","):
         found = ADDRESS.fullmatch(each.strip())
         if found is None or not 0 < int(found[2]) < 1 << 16:
@@ -233,7 +231,7 @@ def require_addresses(text: str) -> None:
 
 
 def require_command(option: str, text: str) -> list[str]:
-    """Read a command as a shell takes words. Raises UsageError if it cannot be run."""
+    """Split a command as a shell does. Raises UsageError if it cannot be run."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -243,11 +241,11 @@ def require_command(option: str, text: str) -> list[str]:
     return words
 
 
-# -- the machine that figures are of: without it they say nothing
+# -- the machine of the figures, which mean nothing without it
 
 
 class MachineRow(NamedTuple):
-    """What the figures were taken on. None: of brokers that somebody else has started."""
+    """The machine of the figures. None for unknown properties of brokers on other machines."""
 
     cpu: str
     processors_count: int
@@ -263,7 +261,7 @@ class MachineRow(NamedTuple):
 
 
 def cpu_name() -> str:
-    """The processor's name, as it says itself."""
+    """Return the name that the processor reports."""
     for line in _lines("/proc/cpuinfo"):
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model", "cpu model"):
@@ -272,12 +270,12 @@ def cpu_name() -> str:
 
 
 def ram_bytes() -> int:
-    """Size of the memory."""
+    """Return the size of the memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def disk_of(path: Path) -> str:
-    """The file system that a path is on, and whether its disk turns."""
+    """Return the file system of a path, and whether its disk is rotational."""
     device = path.stat().st_dev
     numbers = f"{os.major(device)}:{os.minor(device)}"
     kind = "unknown file system"
@@ -298,19 +296,19 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-# -- real brokers on the loopback: started, killed, stopped by their pids
+# -- real brokers on the loopback: started, killed, stopped by their pids.
 #
 #     with work_dir(path) as place, RealBrokers(kafka, place, options) as brokers: ...
 #
-# Each node is a process of its own with one log dir; the controller is node 100. Where `setpriv`
-# is installed they end with this process, however that ends; else the next call finds their pids.
+# Each node is a process of its own with one log dir. The controller is node 100. With `setpriv`,
+# the nodes end with this process, however it ends. Without it, the next command finds their pids.
 
 
 READY_S = 180.0
 STOP_S = 60.0
 JAVA_OPTIONS = ("-Xmx512M", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
-# A node that dies is missed after 6 s (9 s by default).
+# A dead node is missed after 6 s (9 s by default).
 SETTINGS = {
     **CLUSTER_NODE,
     "broker.heartbeat.interval.ms": "1000",
@@ -319,17 +317,17 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "unclean.leader.election.enable": "false",
 }
-STALL_S = 12.0  # twice the session: a dead broker is certainly missed
+STALL_S = 12.0  # twice the session timeout, after which a dead broker is certainly missed
 
 
 class BrokerOptions(NamedTuple):
-    """How brokers are started.
+    """Options for starting brokers.
 
     Attributes:
-        brokers_count: so many.
-        java_options: of each JVM; empty: JAVA_OPTIONS.
+        brokers_count: number of brokers.
+        java_options: of each JVM. Empty for JAVA_OPTIONS.
         settings: of each node, over SETTINGS.
-        first_port: of a row, two for each node; None: free ones.
+        first_port: first of successive ports, two for each node. None for free ports.
     """
 
     brokers_count: int
@@ -370,7 +368,7 @@ class RealBrokers(Cluster):
         self.close()
 
     def close(self) -> None:
-        """Stop all, brokers before the controller; who does not stop in time is killed."""
+        """Stop all, brokers before the controller. Kill nodes that do not stop in time."""
         super().close()
         with _deaf_to_interrupts():
             for each in (*self.broker_ids, CONTROLLER_ID):
@@ -385,7 +383,7 @@ class RealBrokers(Cluster):
 
     @property
     def log_dirs(self) -> dict[int, Path]:
-        """Of each broker."""
+        """The log dir of each broker."""
         return {each: self._place.path / f"node-{each}" for each in self.broker_ids}
 
     def kill(self, broker: int) -> None:
@@ -401,7 +399,7 @@ class RealBrokers(Cluster):
             self._spawn(broker)
 
     def require_running(self) -> None:
-        """Raise RefusedError if a node has ended that nobody killed."""
+        """Raise RefusedError if a node has ended without a kill."""
         for each, process in self._processes.items():
             if (status := process.poll()) is not None:
                 raise RefusedError(
@@ -412,7 +410,7 @@ class RealBrokers(Cluster):
     # --- inside ----------------------------------------------------------------------------------
 
     def _format(self) -> None:
-        """Format one log dir by Kafka's tool; the others differ in the ids of their nodes only."""
+        """Format one log dir by Kafka's tool. The others differ only in their node ids."""
         first = self._nodes[0]
         command = self._kafka.command(
             "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", "-t", new_topic_id(),
@@ -440,13 +438,13 @@ class RealBrokers(Cluster):
     def _spawn(self, node: int) -> None:
         options = self._options.java_options or JAVA_OPTIONS
         command = self._kafka.command(*options, "kafka.Kafka", str(self._write_properties(node)))
-        if setpriv := which("setpriv"):  # it execs: the pid is that of the broker
+        if setpriv := which("setpriv"):  # it execs, so the pid is the broker's
             command = [setpriv, "--pdeathsig", "KILL", *command]
         with self._place.open_log(f"node-{node}.log") as log, _deaf_to_interrupts():
             self._processes[node] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log.fd, stderr=log.fd,
                 cwd=self._place.path,
-                start_new_session=True,  # an interrupt of the terminal is for us, who stop it
+                start_new_session=True,  # eoctl gets the terminal's interrupt, and stops the node
             )  # fmt: skip
             self._note()
 
@@ -493,7 +491,7 @@ class RealBrokers(Cluster):
 
 
 def _deaf_to_interrupts() -> ExitStack:
-    """Hold interrupts back: a process that was started is noted, one that is told to end ends."""
+    """Ignore interrupts, so that started processes are recorded and stopped processes end."""
     stack = ExitStack()
     with suppress(ValueError):  # not in the main thread
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -510,14 +508,14 @@ def _property(path: Path, name: str) -> str:
 
 
 def choose_ports(count: int, first: int | None) -> list[int]:
-    """Choose ports of the loopback that nobody listens on.
+    """Choose unused ports of the loopback.
 
     Args:
-        count: how many.
-        first: of a row; None: wherever they are free.
+        count: number of ports.
+        first: first of successive ports. None for any free ports.
 
     Raises:
-        RefusedError: one of the row is taken, or too few are free.
+        RefusedError: a successive port is taken, or too few ports are free.
     """
     if first is not None:
         row = list(range(first, first + count))
@@ -528,7 +526,7 @@ def choose_ports(count: int, first: int | None) -> list[int]:
                 next_step="without --first-port free ones are chosen",
             )
         return row
-    # Calls at one time begin at different places, and those of one process: nodes may be down.
+    # Concurrent commands begin at different ports, and so do later calls, as nodes may be down.
     span = LAST_PORT - FIRST_PORT
     begin = secrets.randbelow(span)
     found: list[int] = []
@@ -551,15 +549,15 @@ def _is_free(port: int) -> bool:
 
 
 def fsync_policy(settings: Mapping[str, str]) -> str:
-    """When the brokers sync their logs, in words, by what is set over their defaults."""
+    """Return when the brokers sync their logs, in words, from settings over the defaults."""
     names = ("log.flush.interval.messages", "log.flush.interval.ms")
     found = [f"{name}={settings[name]}" for name in names if name in settings]
     return ", ".join(found) or "no fsync but at a roll or a stop (Kafka's default)"
 
 
-# -- brokers that run already: somebody's own cluster, and their owner's commands to kill and start
+# -- running brokers: a cluster of the user, with the user's commands to kill and start brokers.
 #
-# Topics are made, used and deleted there; nothing else is touched.
+# eoctl creates, uses and deletes topics there, and touches nothing else.
 
 
 FIND_S = 30.0
@@ -567,12 +565,12 @@ COMMAND_S = 300.0
 
 
 class RunningBrokers(Cluster):
-    """Somebody's cluster.
+    """A running cluster of the user.
 
     Args:
         bootstrap: HOST:PORT, with commas.
-        on_kill: is called with the id of a broker, which it ends at once; () without it.
-        on_start: likewise, to start it again.
+        on_kill: command that gets the id of a broker, and ends it at once. () without a command.
+        on_start: command that gets the id of a broker, and starts it again.
     """
 
     def __init__(self, bootstrap: str, on_kill: list[str], on_start: list[str]) -> None:
@@ -597,21 +595,21 @@ class RunningBrokers(Cluster):
         self.close()
 
     def kill(self, broker: int) -> None:
-        """Have it ended; that is not waited for, as records go on."""
+        """Run the kill command, without waiting, because records continue."""
         self._call(self._on_kill, broker)
 
     def start(self, broker: int) -> None:
-        """Have it started."""
+        """Run the start command."""
         self._call(self._on_start, broker)
 
     def require_running(self) -> None:
-        """Raise RefusedError if a command of the owner failed."""
+        """Raise RefusedError if a command of the user failed."""
         for call, process in self._calls:
             if process.poll():
                 raise RefusedError(f"{call} ended with status {process.returncode}")
 
     def close(self) -> None:
-        """Wait for what was called."""
+        """Wait for the commands."""
         super().close()
         for _, process in self._calls:
             try:

@@ -1,4 +1,4 @@
-"""A cluster as its clients see it: topics made, watched and deleted, brokers that come and go."""
+"""A cluster from a client's view: create, watch and delete topics, start and kill brokers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 WAIT_S = 180.0
 POLL_S = 0.1
 ASK_S = 10.0
-STILL_S = 15.0  # longer than a broker that is paused keeps its session
-QUIET_TURNS = 5  # so often in a row nothing may have changed
+STILL_S = 15.0  # longer than the session of a paused broker
+QUIET_TURNS = 5  # number of successive checks without a change
 
 
 class PartitionSeen(NamedTuple):
-    """What a broker tells of a partition. `leader`: -1 if there is none."""
+    """A partition as a broker reports it. `leader` is -1 without a leader."""
 
     leader: int
     in_sync: tuple[int, ...]
@@ -36,7 +36,7 @@ class PartitionSeen(NamedTuple):
 
 
 class Cluster(ABC):
-    """Brokers that are reached by a client; who starts and kills them is left to its classes.
+    """Brokers that a client can reach. Subclasses start and kill them.
 
     Attributes:
         bootstrap: `host:port`, with commas.
@@ -50,12 +50,12 @@ class Cluster(ABC):
         self._admin_client: AdminClient | None = None
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Drop the client."""
         self._admin_client = None
 
     @property
     def log_dirs(self) -> dict[int, Path]:
-        """Of each broker; {}: they are elsewhere."""
+        """The log dir of each broker, {} if they are on other machines."""
         return {}
 
     @abstractmethod
@@ -68,19 +68,19 @@ class Cluster(ABC):
 
     @abstractmethod
     def require_running(self) -> None:
-        """Raise RefusedError if a broker has ended that nobody killed."""
+        """Raise RefusedError if a broker has ended without a kill."""
 
     # --- topics ----------------------------------------------------------------------------------
 
     def create_topic(self, name: str, cell: Cell) -> dict[int, PartitionSeen]:
-        """Create the topic of a cell, and wait until all are in sync, and each leader leads.
+        """Create the topic of a cell, and wait until all replicas are in sync and all leaders lead.
 
-        All are in sync as soon as one broker knows of the topic, as the controller begins with
-        that. A leader that has not heard of it by then refuses records, and with acks=0 that is
-        told to nobody: they are lost with the connection, which it closes.
+        The controller begins with all replicas in sync, so they are in sync when the first broker
+        knows the topic. A leader that does not know the topic yet refuses records. With acks=0 no
+        client learns of this. The leader closes the connection, and its records are lost.
 
         Raises:
-            RefusedError: the brokers refuse, or do not come to it.
+            RefusedError: the brokers refuse the topic, or do not reach this state.
         """
         settings = {
             "min.insync.replicas": str(cell.min_insync),
@@ -114,7 +114,7 @@ class Cluster(ABC):
         return self.seen(name) or {}
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; that brokers do so later is no fault."""
+        """Delete a topic. A late deletion is no error."""
         try:
             (future,) = self._admin.delete_topics([name], operation_timeout=ASK_S).values()
             future.result(WAIT_S)
@@ -122,14 +122,14 @@ class Cluster(ABC):
             return
 
     def topics(self) -> tuple[str, ...]:
-        """Ask which topics there are; () if nobody answers."""
+        """Return the topics, () without an answer."""
         try:
             return tuple(sorted(self._admin.list_topics(timeout=ASK_S).topics))
         except KafkaException:
             return ()
 
     def seen(self, topic: str) -> dict[int, PartitionSeen] | None:
-        """Ask for the partitions of a topic; None: nobody answers, or knows it."""
+        """Return the partitions of a topic, None without an answer or a topic."""
         try:
             found: Any = self._admin.list_topics(topic, timeout=ASK_S).topics[topic]
         except (KafkaException, KeyError):
@@ -142,9 +142,9 @@ class Cluster(ABC):
         }
 
     def end_offsets(self, topic: str, partitions: int) -> list[int] | None:
-        """Ask the leaders for the ends of their partitions; None: one does not lead, or answer."""
-        # librdkafka keeps that there is no leader, from a broker that has not heard of one, until
-        # it is told of the topic anew.
+        """Return the log end offsets from the leaders, None if a leader is missing or silent."""
+        # librdkafka remembers "no leader" from a broker that does not know the leader yet, until it
+        # gets new metadata of the topic.
         seen = self.seen(topic)
         if seen is None or len(seen) < partitions or any(each.leader < 0 for each in seen.values()):
             return None
@@ -157,10 +157,10 @@ class Cluster(ABC):
             return None
 
     def await_records(self, topic: str, partitions: int, count: int) -> None:
-        """Wait until leaders tell of so many records, or of no new one for a while.
+        """Wait until the leaders have a number of records, or no new records for a time.
 
-        What was sent with acks=0 may still wait in the socket of a broker, what was acknowledged
-        with acks=1 for the followers, until a consumer is given it.
+        Records with acks=0 may still be in the socket of a broker. Records with acks=1 may wait for
+        the followers before a consumer gets them.
         """
         last: list[int] | None = None
         last_s = time.monotonic()
@@ -175,9 +175,9 @@ class Cluster(ABC):
     def settled(
         self, topic: str, partitions: int, alive: Sequence[int]
     ) -> dict[int, PartitionSeen]:
-        """Wait until a topic has leaders that live and an ISR of those that live, and that is so.
+        """Wait until all leaders of a topic are alive, and each ISR has all living replicas.
 
-        Raises RefusedError: it does not come to that.
+        Raises RefusedError if the topic does not reach this state.
         """
         last: list[dict[int, PartitionSeen] | None] = []
 
@@ -201,14 +201,14 @@ class Cluster(ABC):
     # --- brokers ---------------------------------------------------------------------------------
 
     def known_brokers(self) -> tuple[int, ...]:
-        """Ask who is there; () if nobody answers."""
+        """Return the known brokers, () without an answer."""
         try:
             return tuple(sorted(self._admin.list_topics(timeout=ASK_S).brokers))
         except KafkaException:
             return ()
 
     def await_brokers(self, ids: Sequence[int]) -> None:
-        """Wait until all of them are there. Raises RefusedError."""
+        """Wait until all of these brokers answer. Raises RefusedError."""
         self._wait(
             lambda: {*ids} <= {*self.known_brokers()},
             f"brokers {' '.join(map(str, ids))} do not all answer",
@@ -230,11 +230,11 @@ class Cluster(ABC):
 
 
 def await_quiet(log_bytes: Callable[[], dict[int, list[int]]], *, is_alike: bool) -> bool:
-    """Wait until logs do not grow any more; tell whether they came to that.
+    """Wait until logs stop growing, and return whether they did.
 
     Args:
-        log_bytes: of each partition, the sizes of its copies in sync.
-        is_alike: copies must have one size, too.
+        log_bytes: returns, for each partition, the sizes of its replicas in sync.
+        is_alike: all replicas must also have the same size.
     """
     deadline_s = time.monotonic() + WAIT_S
     before: dict[int, list[int]] | None = None

@@ -1,4 +1,4 @@
-"""The course of a call: all cells in turn, each repetition from another one on."""
+"""Sequence of runs: all cells in turn, with another first cell in each repetition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eoctl.lab.bench.scenarios import Cell
 
 
-WARMUP = -1  # the repetition before those that count; those that warm the brokers go down from it
+WARMUP = -1  # the repetition before the counted runs; runs that warm the brokers have lower numbers
 WARMING_NAME = "warm-up"
 WARM_RUN_S = 5.0
 WARM_MOST_S = 300.0
@@ -48,15 +48,15 @@ STEADY_GROWTH = 1.1
 
 
 class CourseOptions(NamedTuple):
-    """How cells are run.
+    """Options for running cells.
 
     Attributes:
         repetitions: of each cell.
-        has_warmup: brokers are warmed before, and each cell that kills no broker and has no rate
-            runs once, which counts in no figure: what brokers do for the first time they do slowly.
-        warmup_ratio: of the records of a run, which count in no figure.
-        load: what all loads have in common.
-        kafka: whose producer sends the cells of Java.
+        has_warmup: brokers are warmed first, because their first operations are slow. Then each
+            cell without kills and rate runs once. These runs count in no figure.
+        warmup_ratio: share of a run's records that count in no figure.
+        load: settings of all loads.
+        kafka: Kafka's programs, for the cells with Kafka's own producer.
     """
 
     repetitions: int
@@ -70,15 +70,15 @@ class CellRun(NamedTuple):
     """One run of a cell.
 
     Attributes:
-        repetition: from 0 on; WARMUP or less: it counts in no figure, but what has landed counts.
-        sent: what became of its records.
-        rate: records a second that were intended; 0: as answers come.
-        received_ns: when a consumer had each record, 0: never; None: there was none.
-        landed: what is in the logs.
-        audit_s: how long it took to find out.
-        moved_count: partitions that another broker led at the end than at the begin.
-        load_average: of the machine, of the last minute, when it began.
-        topic: it is kept where records are missing, or there twice for no reason.
+        repetition: from 0 on. WARMUP or less counts in no figure, except for landed records.
+        sent: results of its records.
+        rate: intended records per second, 0 for as fast as answers come.
+        received_ns: time when a consumer got each record, 0 for never. None without a consumer.
+        landed: records in the logs.
+        audit_s: duration of the audit.
+        moved_count: partitions with another leader at the end than at the start.
+        load_average: of the machine, for the last minute before the start.
+        topic: kept if records are missing, or duplicated without a reason.
     """
 
     cell: Cell
@@ -95,17 +95,17 @@ class CellRun(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether its rate and its latencies count."""
+        """True if its rate and its latencies count."""
         return self.repetition > WARMUP
 
     @property
     def is_warming(self) -> bool:
-        """Whether it is there to warm the brokers, and no run of a cell."""
+        """True if the run only warms the brokers."""
         return self.cell.name == WARMING_NAME
 
 
 def warming_cell(cells: Sequence[Cell]) -> Cell:
-    """Give what warms brokers: the most that a cell asks of them, and nothing that slows it."""
+    """Return the cell that warms brokers: the highest demand of a cell, without slow parts."""
     most = max(cells, key=lambda each: (each.replication_factor, each.acks == ACKS_ALL))
     return most._replace(
         name=WARMING_NAME, faults=(), rate_ratio=0.0, txn_records=0, txn_partitions=0,
@@ -114,23 +114,23 @@ def warming_cell(cells: Sequence[Cell]) -> Cell:
 
 
 def is_steady(rates: Sequence[float]) -> bool:
-    """Whether the last runs are not quicker than those before them, by their medians.
+    """Return whether the last runs are not faster than the runs before, by their medians.
 
-    JVMs compile what brokers do often, and that takes them a hundred thousand requests and more:
-    until then each run is quicker than the one before, in all some ten times.
+    JVMs compile frequent code, which takes a hundred thousand requests and more. Until then each
+    run is faster than the previous run, about ten times in all.
     """
     before, last = rates[-2 * STEADY_RUNS : -STEADY_RUNS], rates[-STEADY_RUNS:]
     return len(before) == STEADY_RUNS and median(last) <= STEADY_GROWTH * median(before)
 
 
 def order_of(cells: Sequence[Cell], repetition: int, repetitions: int) -> list[Cell]:
-    """Give the cells from another one on in each repetition; none is always the first, or last."""
+    """Rotate the cells by repetition, so that no cell is always the first or the last."""
     start = repetition * len(cells) // max(repetitions, 1)
     return [*cells[start:], *cells[:start]]
 
 
 def left_s(taken_s: Mapping[Cell, Sequence[float]], waiting: Iterable[Cell]) -> float | None:
-    """Foretell how long cells take: as they did before, or as others did; None: none has run."""
+    """Predict the duration of cells by earlier runs of them or of others, None without a run."""
     if not taken_s:
         return None
     usual_s = {cell: mean(each) for cell, each in taken_s.items()}
@@ -146,7 +146,7 @@ def _left(taken_s: Mapping[Cell, Sequence[float]], waiting: Sequence[tuple[int, 
 
 
 class BrokerFaults:
-    """Does to the brokers what a cell says, when it says so."""
+    """Injector of a cell's faults into the brokers."""
 
     def __init__(self, cluster: Cluster, cell: Cell, records: int, seconds: float) -> None:
         self._cluster = cluster
@@ -158,11 +158,11 @@ class BrokerFaults:
 
     @property
     def alive(self) -> list[int]:
-        """Brokers that were not killed, or were started again."""
+        """Brokers that were not killed, or that were started again."""
         return self._alive
 
     def turn(self, sequence: int, silence_s: float) -> None:
-        """Do what is due when so many records are sent and no answer has come for so long."""
+        """Inject due faults, given the number of records sent and the time without an answer."""
         if not self._waiting:
             return
         fault = self._waiting[0]
@@ -182,7 +182,7 @@ class BrokerFaults:
             self._cluster.kill(broker)
 
     def start_all(self) -> None:
-        """Start all that are dead."""
+        """Start all dead brokers."""
         for each in self.dead:
             self._cluster.start(each)
         self._alive += self.dead
@@ -190,13 +190,13 @@ class BrokerFaults:
 
 
 class BenchCourse:
-    """Runs the cells.
+    """Runner of the cells.
 
     Args:
-        cluster: where.
+        cluster: the brokers.
         cells: in their order.
-        options: how.
-        tell: is told what is begun.
+        options: how cells are run.
+        tell: gets a message at each start.
     """
 
     def __init__(
@@ -209,14 +209,14 @@ class BenchCourse:
         self._cluster, self._options, self._tell = cluster, options, tell
         self._cells = cells
         self._name = secrets.token_hex(3)
-        self._rates: dict[int, list[float]] = {}  # of the first cell of a scenario, each run's
-        self._java_rates: dict[Cell, float] = {}  # of the last run
+        self._rates: dict[int, list[float]] = {}  # of the first cell of a scenario, per run
+        self._java_rates: dict[Cell, float] = {}  # rate of the last run
         repetitions = options.repetitions
         self._course = [
             *((WARMUP, each) for each in cells if options.has_warmup and each.can_warm),
             *(
                 (each, cell)
-                for has_rate in (False, True)  # at shares of what all runs of another have reached
+                for has_rate in (False, True)  # a ratio needs the rates of all runs of another cell
                 for each in range(repetitions)
                 for cell in order_of(cells, each, repetitions)
                 if bool(cell.rate_ratio) is has_rate
@@ -225,14 +225,14 @@ class BenchCourse:
 
     @property
     def runs_count(self) -> int:
-        """How many `runs` gives."""
+        """Number of the results of `runs`."""
         return len(self._course)
 
     def warm(self) -> Iterator[CellRun]:
-        """Run what warms the brokers until it does not become quicker, or for WARM_MOST_S.
+        """Run the warming cell until it does not get faster, or for WARM_MOST_S.
 
         Raises:
-            RefusedError: a broker has ended, or does not come to rest.
+            RefusedError: a broker has ended, or does not settle.
         """
         if not self._options.has_warmup:
             return
@@ -248,10 +248,10 @@ class BenchCourse:
             yield run
 
     def runs(self) -> Iterator[CellRun]:
-        """Run all, and give each when it has ended.
+        """Run all cells, and yield each run at its end.
 
         Raises:
-            RefusedError: a broker has ended, or does not come to rest.
+            RefusedError: a broker has ended, or does not settle.
         """
         taken_s: dict[Cell, list[float]] = {}
         for place, (repetition, cell) in enumerate(self._course):
@@ -291,7 +291,7 @@ class BenchCourse:
             if reader is not None:
                 wanted = np.flatnonzero(sent.status == ACKNOWLEDGED)
                 received_ns = reader.received_ns(wanted, sent.records_count)
-        # The tool of Java tells one rate, of all.
+        # Kafka's tool reports one rate for all records.
         reached = records_per_s(sent, 0.0 if cell.is_java else self._options.warmup_ratio)
         if cell.is_java:
             self._java_rates[cell] = reached
@@ -331,7 +331,7 @@ class BenchCourse:
         if cell.is_java:
             assert self._options.kafka is not None
             bootstrap = self._cluster.bootstrap
-            if load.seconds and cell in self._java_rates:  # the tool knows no time
+            if load.seconds and cell in self._java_rates:  # the tool has no time limit
                 load = load._replace(records=math.ceil(load.seconds * self._java_rates[cell]))
             return send_by_java(self._options.kafka, bootstrap, cell, topic, load)
         settings = producer_settings(
@@ -348,13 +348,13 @@ class BenchCourse:
     def _audit(
         self, cell: Cell, topic: str, run_key: int, sent: Sent, faults: BrokerFaults
     ) -> tuple[dict[int, PartitionSeen], Landed]:
-        if cell.acks != ACKS_ALL:  # nobody waited until it can be read
+        if cell.acks != ACKS_ALL:  # acknowledged records may not be readable yet
             is_acknowledged = sent.status == ACKNOWLEDGED
             self._cluster.await_records(topic, cell.partitions, int(is_acknowledged.sum()))
         seen = self._cluster.settled(topic, cell.partitions, faults.alive)
         judged = count if cell.is_java else judge
         log_dirs = self._cluster.log_dirs
-        if not log_dirs:  # they are elsewhere: what a consumer is given
+        if not log_dirs:  # on other machines: audit by a consumer
             copies = consumed_copies(
                 self._cluster.bootstrap, topic, cell.partitions, run_key, sent.records_count
             )
@@ -385,7 +385,7 @@ def _sizes(
 
 
 def end_to_end_ns(run: CellRun, warmup_ratio: float) -> NDArray[np.int64]:
-    """From the intended time until a consumer had it, of each record that it got in the end."""
+    """Return the time from the intended send until a consumer got each received record."""
     if run.received_ns is None:
         return np.empty(0, np.int64)
     part = measured(run.sent, warmup_ratio)

@@ -1,8 +1,8 @@
-"""What has landed: the records of a run in the brokers' logs, by our own readers.
+"""Audit of a run: its records in the brokers' logs, read by eoctl's own readers.
 
-No broker is asked. Every batch of a copy is read with its checksum, every key of it compared with
-what the producer was told. Copies are counted by broker; what is acknowledged has to be in the log
-of every replica that is in sync at the end.
+The audit of local logs asks no broker. It reads every batch of a replica with its checksum, and
+compares every key with the producer's answer. It counts replicas by broker. Each acknowledged
+record must be in the log of every replica that is in sync at the end.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-MAX_TIMES = 255  # a record that is there more often counts as if it were this often
+MAX_TIMES = 255  # higher numbers of copies of a record count as this number
 
 
 class ReadCopy(NamedTuple):
-    """One copy of one partition.
+    """Records in one replica of a partition.
 
     Attributes:
-        times: of each record of the run, how often it is in this copy.
-        others_count: records of somebody else.
-        beyond_count: records of this run whose sequence was never given out.
-        notes: what could not be read, with path and position.
-        log_bytes: how much was read.
+        times: for each record of the run, the number of its copies in this replica.
+        others_count: records of other producers.
+        beyond_count: records of this run with a sequence that it never used.
+        notes: unreadable parts, with path and position.
+        log_bytes: bytes that were read.
     """
 
     times: NDArray[np.uint8]
@@ -53,7 +53,7 @@ class ReadCopy(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Records of a run that went to one partition one behind the other, by their sequences."""
+    """Successive records that a run sent to one partition, by their sequences."""
 
     partition: int
     first_sequence: int
@@ -62,22 +62,22 @@ class Stretch(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """What became of the records of a run.
+    """Result of the audit of a run.
 
     Attributes:
-        acknowledged_count: the producer was told so.
-        landed_count: of these, in the log of every replica in sync.
-        missing_count: of these, not in one of them at least.
-        nowhere_count: of these, in no log at all.
-        twice_count: records that are more than once in the log of a replica in sync.
-        unacknowledged_count: records in the logs of all replicas in sync though the producer was
-            told that they failed, or nothing.
-        others_count: records that this run has not sent.
-        misplaced_count: records in another partition than they were sent to.
-        missing: which ones are missing.
-        twice: which ones are there twice.
-        notes: what could not be read.
-        log_bytes: how much was read.
+        acknowledged_count: acknowledged records.
+        landed_count: of these, records in the log of every replica in sync.
+        missing_count: of these, records missing from at least one of the logs.
+        nowhere_count: of these, records in no log at all.
+        twice_count: records with duplicates in the log of a replica in sync.
+        unacknowledged_count: records in the logs of all replicas in sync that failed or had no
+            answer.
+        others_count: records that this run did not send.
+        misplaced_count: records in another partition than intended.
+        missing: the missing records.
+        twice: the duplicate records.
+        notes: unreadable parts.
+        log_bytes: bytes that were read.
     """
 
     acknowledged_count: int
@@ -95,7 +95,7 @@ class Landed(NamedTuple):
 
 
 def read_copy(directory: str | Path, run_key: int, records_count: int) -> ReadCopy:
-    """Read a copy of a partition. Raises as `select_partition`."""
+    """Read a replica of a partition. Raises as `select_partition`."""
     trouble = Trouble()
     selected = select_partition(directory)
     partition = Partition.of(selected)
@@ -123,7 +123,7 @@ def read_copy(directory: str | Path, run_key: int, records_count: int) -> ReadCo
 
 
 def stretches(partition: NDArray[np.int32], is_one: NDArray[np.bool_]) -> tuple[Stretch, ...]:
-    """Say which records these are, by partition, those that lie behind each other as one."""
+    """Return the selected records by partition, with successive records as one stretch."""
     found: list[Stretch] = []
     for number in np.unique(partition[is_one]).tolist():
         own = np.flatnonzero(partition == number)
@@ -145,12 +145,12 @@ def judge(
     copies: Mapping[tuple[int, int], ReadCopy],
     in_sync: Mapping[int, Sequence[int]],
 ) -> Landed:
-    """Hold what is in the logs against what the producer was told.
+    """Compare the logs with the producer's answers.
 
     Args:
-        sent: what it was told.
+        sent: the producer's answers.
         copies: by broker and partition.
-        in_sync: of each partition, the brokers whose logs count.
+        in_sync: for each partition, the brokers whose logs count.
     """
     count = sent.records_count
     in_all = np.zeros(count, bool)
@@ -189,7 +189,7 @@ def count(
     copies: Mapping[tuple[int, int], ReadCopy],
     in_sync: Mapping[int, Sequence[int]],
 ) -> Landed:
-    """As `judge`, for records that cannot be told from each other: by their numbers alone."""
+    """Compare as `judge`, by numbers alone, because the records have no keys."""
     acknowledged = int((sent.status == ACKNOWLEDGED).sum())
     there = anywhere = 0
     for partition, brokers in in_sync.items():
@@ -221,17 +221,17 @@ def read_copies(
     topic: str,
     in_sync: Mapping[int, Sequence[int]],
 ) -> dict[tuple[int, int], ReadCopy]:
-    """Read all copies of a topic that there are, by broker and partition.
+    """Read all existing replicas of a topic, by broker and partition.
 
     Args:
         run_key: of the run.
         records_count: of the run.
-        log_dirs: by broker, also of dead ones.
+        log_dirs: by broker, with dead brokers.
         topic: the topic of the run.
-        in_sync: of each partition, the brokers whose logs count.
+        in_sync: for each partition, the brokers whose logs count.
 
     Raises:
-        EoctlError: a partition of a broker that is in sync cannot be read, or is not there.
+        EoctlError: a partition of a broker in sync is missing or unreadable.
     """
     return {
         (broker, partition): read_copy(log_dir / f"{topic}-{partition}", run_key, records_count)
@@ -241,21 +241,21 @@ def read_copies(
     }
 
 
-# -- when a consumer has each record: the other end of the latency from end to end
+# -- arrival of each record at a consumer, for the latency from end to end.
 #
-# It reads in a thread of its own, in the process of the producer: both have one clock, and share
-# one interpreter, which is part of what is measured.
+# The consumer reads in its own thread, in the producer's process. Both share a clock, and one
+# interpreter, whose cost is part of the measurement.
 
 
 TURN_S = 0.05
 MAX_MESSAGES = 500
 READY_S = 60.0
-LATE_S = 60.0  # so long nothing may come before the rest counts as never received
+LATE_S = 60.0  # silence after which the remaining records count as never received
 FROM_BEGINNING = -2
 
 
 class Reader:
-    """Reads a topic from its beginning on, until it is told to end."""
+    """Consumer that reads a topic from its beginning until it has to stop."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, run_key: int, *, is_committed: bool
@@ -295,7 +295,7 @@ class Reader:
         self._consumer.close()
 
     def received_ns(self, wanted: NDArray[np.int64], records_count: int) -> NDArray[np.int64]:
-        """Wait for some records, by sequence, and tell when each was there; 0: never."""
+        """Wait for records, by sequence, and return when each arrived, 0 for never."""
         left = {*wanted.tolist()}
         while left := {each for each in left if each not in self._received}:
             if time.monotonic_ns() - self._last_ns > LATE_S * 1e9:
@@ -309,7 +309,7 @@ class Reader:
 
     def _read(self) -> None:
         while not self._ends.is_set():
-            # Not `consume` alone: with a time to wait it waits for all that it may give.
+            # A timed `consume` alone would wait until all its messages have arrived.
             first = self._consumer.poll(TURN_S)
             self._is_ready.set()
             if first is None:
@@ -323,13 +323,13 @@ class Reader:
                     self._last_ns = now_ns
 
 
-# -- what a consumer is given of a topic, for the audit of brokers whose disks are elsewhere
+# -- records that a consumer gets, for the audit of brokers on other machines.
 #
-# It reads all of it, in read_uncommitted. That is one copy, the leader's: it says that a record is
-# there, and not that every replica in sync has it.
+# It reads everything in read_uncommitted. This is one replica, the leader's. It proves that a
+# record exists, but not that every replica in sync has it.
 
 
-LEADER = -1  # the broker that stands for whoever leads
+LEADER = -1  # stands for the broker that leads
 AUDIT_TURN_S = 1.0
 SILENCE_S = 60.0
 AUDIT_MESSAGES = 2000
@@ -338,7 +338,7 @@ AUDIT_MESSAGES = 2000
 def consumed_copies(
     bootstrap: str, topic: str, partitions: int, run_key: int, records_count: int
 ) -> dict[tuple[int, int], ReadCopy]:
-    """Read a topic to its end; a copy of each partition, of the broker LEADER."""
+    """Read a topic to its end, and return a copy of each partition, from the broker LEADER."""
     times: dict[int, NDArray[np.int64]] = {
         each: np.zeros(records_count, np.int64) for each in range(partitions)
     }

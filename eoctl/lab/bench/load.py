@@ -1,8 +1,8 @@
-"""Who a record is: 16 bytes of key, by which the audit knows it on the disk again.
+"""Load of a producer. Each record has a key of 16 bytes, by which the audit recognises it on disk.
 
-pos  width  type    meaning
-  0      8  uint64  the run: drawn for each run of a cell
-  8      8  uint64  which of its records, from 0 on
+    pos  width  type    meaning
+      0      8  uint64  the run, drawn for each run of a cell
+      8      8  uint64  the record of the run, from 0 on
 
 The value is 1,000 seeded bytes, which do not compress.
 """
@@ -44,13 +44,13 @@ POOL_COUNT = 256  # different values, used in turn
 
 
 def values_pool(seed: int, value_bytes: int) -> list[bytes]:
-    """Give the values of one seed."""
+    """Return the values of one seed."""
     data = np.random.default_rng(seed).bytes(POOL_COUNT * value_bytes)
     return [data[pos : pos + value_bytes] for pos in range(0, len(data), value_bytes or 1)] or [b""]
 
 
 def sequence_of(key: bytes | None, run_key: int) -> int | None:
-    """Tell which record of a run a key belongs to; None: it is not of this run."""
+    """Return the sequence of a key in a run, None for another run."""
     if key is None or len(key) != KEY_BYTES:
         return None
     run, sequence = KEY.unpack(key)
@@ -58,7 +58,7 @@ def sequence_of(key: bytes | None, run_key: int) -> int | None:
 
 
 def sequences_in(records: RecordTable, run_key: int) -> tuple[NDArray[np.int64], int]:
-    """Give the sequences of the records of a run in a table, and how many others are there."""
+    """Return the sequences of a run's records in a table, and the number of other records."""
     own = records.key_bytes == KEY_BYTES
     pos = records.key_pos[own]
     if not len(pos):
@@ -70,21 +70,21 @@ def sequences_in(records: RecordTable, run_key: int) -> tuple[NDArray[np.int64],
     return found, records.row_count - len(found)
 
 
-# -- latencies: every sample is kept, and a percentile is one of the samples
+# -- latencies: every sample is kept, and a percentile is one of the samples.
 #
-# A sample is the time from when a record was to be sent until its answer: where a producer falls
-# behind its rate, the waiting counts too. Percentiles are by nearest rank: the smallest sample
-# that at least that share of all samples does not exceed.
+# A sample is the time from the intended send of a record until its answer. If a producer falls
+# behind its rate, the waiting counts too. Percentiles use the nearest rank, which is the smallest
+# sample that is not below that share of all samples.
 
 
-# Per mille of mille: whole numbers, so that no rank is off by rounding.
+# In ten-thousandths: whole numbers, so that rounding never shifts a rank.
 PERCENTILES = {"p50": 5000, "p95": 9500, "p99": 9900, "p99_9": 9990, "p99_99": 9999}
 WHOLE = 10_000
-MIN_SAMPLES = 10_000  # for p99.99: of fewer it would be their maximum
+MIN_SAMPLES = 10_000  # for p99.99, which would otherwise be the maximum
 
 
 class Latency(NamedTuple):
-    """Latencies in microseconds, rounded; None: there are too few samples."""
+    """Latencies in microseconds, rounded. None if there are too few samples."""
 
     samples_count: int
     avg_us: int
@@ -98,13 +98,13 @@ class Latency(NamedTuple):
 
 
 def nearest_rank(ordered: Ints, share: int) -> int:
-    """Give the percentile of sorted samples; `share` of 10,000. There is a sample."""
+    """Return the percentile of at least one sorted sample. `share` is of 10,000."""
     rank = -(-share * len(ordered) // WHOLE)
     return int(ordered[max(rank, 1) - 1])
 
 
 def summarise(samples_ns: Ints) -> Latency | None:
-    """Sum up samples, in nanoseconds; None: there are none."""
+    """Summarise samples in nanoseconds. Return None without samples."""
     if not len(samples_ns):
         return None
     ordered = np.sort(samples_ns)
@@ -127,27 +127,27 @@ def _us(time_ns: int) -> int:
     return (time_ns + 500) // 1000
 
 
-# -- the load: one producer of librdkafka, every record of which is followed to its answer
+# -- the load: one librdkafka producer, with every record followed to its answer.
 #
-# A synchronous producer waits for answers: at most so many records are without one (`in_flight`),
-# and the next is sent when one comes. At a rate records have their times beforehand, and one that
-# is sent late is late by that: its latency begins at the time that was intended.
+# A synchronous producer waits for answers. At most `in_flight` records have no answer, and the next
+# record is sent when an answer comes. At a rate, records have planned times. The latency of a late
+# record begins at the planned time.
 
 
-ACKNOWLEDGED, FAILED = 1, 2  # 0: without an answer
+ACKNOWLEDGED, FAILED = 1, 2  # 0: no answer
 TURN_S = 0.05
-FLUSH_S = 330.0  # longer than librdkafka keeps a record, so that each one has an answer
+FLUSH_S = 330.0  # longer than librdkafka keeps a record, so that each record has an answer
 SHORTEST_SLEEP_NS = 200_000
 CLOCK_EVERY = 256  # records of the bare loop
 
 
 class LoadOptions(NamedTuple):
-    """What all loads of a call have in common.
+    """Settings of all loads of a command.
 
     Attributes:
-        records: how many.
-        seconds: 0, or as long as this in place of so many records.
-        in_flight: so many records at most are without an answer.
+        records: number of records.
+        seconds: duration of the load instead of `records`, 0 without a duration.
+        in_flight: maximum of unanswered records.
         seed: of the values.
     """
 
@@ -159,11 +159,11 @@ class LoadOptions(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What became of the records of a run, by their sequence.
+    """Results of a run's records, by their sequence.
 
     Attributes:
-        intended_ns: when each was to be sent, of a monotonic clock.
-        answered_ns: 0: never.
+        intended_ns: planned time of each record, of a monotonic clock.
+        answered_ns: time of the answer, 0 for never.
         status: ACKNOWLEDGED, FAILED, 0.
         errors: by name.
     """
@@ -176,18 +176,19 @@ class Sent(NamedTuple):
 
     @property
     def records_count(self) -> int:
-        """How many were given to the producer."""
+        """Number of records that the producer got."""
         return len(self.intended_ns)
 
 
 def producer_settings(bootstrap: str, cell: Cell, txn_id: str = "") -> dict[str, Any]:
-    """Settings of the producer of a cell; all others are librdkafka's defaults."""
+    """Return the producer settings of a cell. Others are librdkafka's defaults."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "acks": cell.acks,
         "retries": cell.retries,
         "linger.ms": 0,
-        # As an idempotent producer has to: otherwise order, not idempotence, would be compared.
+        # The limit of an idempotent producer. Otherwise the test would compare order, not
+        # idempotence.
         "max.in.flight.requests.per.connection": 5,
         "enable.idempotence": cell.is_idempotent,
         "log_level": 0,
@@ -196,12 +197,13 @@ def producer_settings(bootstrap: str, cell: Cell, txn_id: str = "") -> dict[str,
 
 
 class SendLane(NamedTuple):
-    """Sends records and follows them: functions over one state, as attributes cost a fifth more.
+    """Functions that send and follow records. They share state, as attributes cost a fifth more.
 
     Attributes:
-        put: sends one, by (sequence, key, intended_ns, partition); returns how many have no answer.
-        open_count: how many have none by now.
-        silence_s: since the last answer.
+        put: sends a record, by (sequence, key, intended_ns, partition), and returns the number of
+            records without an answer.
+        open_count: returns the number of records without an answer.
+        silence_s: returns the time since the last answer.
     """
 
     put: Callable[[int, bytes, int, int], int]
@@ -210,7 +212,7 @@ class SendLane(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What is known of records, by their sequence; lists, as these are quicker than arrays."""
+    """State of records by their sequence, in lists, which are faster than arrays."""
 
     intended_ns: list[int]
     answered_ns: list[int]
@@ -219,7 +221,7 @@ class Followed(NamedTuple):
 
 
 def lane(producer: Producer, topic: str, values: list[bytes], followed: Followed) -> SendLane:
-    """Begin to send. What is done for each record decides whether brokers are measured, or this."""
+    """Begin to send. The work per record decides whether brokers or the client set the rate."""
     produce, clock_ns = producer.produce, time.monotonic_ns
     intended, answered = followed.intended_ns, followed.answered_ns
     open_count, last_answer_ns = 0, clock_ns()
@@ -246,10 +248,7 @@ def lane(producer: Producer, topic: str, values: list[bytes], followed: Followed
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Raise an interrupt that came while librdkafka told of an answer: it makes nothing of it.
-
-    Raises KeyboardInterrupt.
-    """
+    """Raise an interrupt that librdkafka has swallowed in a callback. Raises KeyboardInterrupt."""
     came: list[int] = []
 
     def note(number: int, _: object) -> None:
@@ -269,14 +268,14 @@ def interrupts_kept() -> Iterator[None]:
 
 
 class Load:
-    """Sends the records of one run.
+    """Sender of one run's records.
 
     Args:
         settings: of the producer.
-        topic: has `partitions`; record i goes to partition i modulo these.
-        run_key: which run this is, for the keys.
-        on_turn: is called with (sequence, seconds without any answer) now and then, and may do
-            something to brokers.
+        topic: has `partitions`. Record i goes to partition i modulo their number.
+        run_key: key of this run.
+        on_turn: called now and then with (sequence, seconds without an answer). It may inject
+            faults.
     """
 
     def __init__(
@@ -297,14 +296,14 @@ class Load:
         self._lane = lane(self._producer, topic, self._values, self._followed)
 
     def send(self, rate: float = 0.0) -> Sent:
-        """Send all records, `rate` a second or (0) as answers come, and wait for their answers."""
+        """Send all records, `rate` per second or (0) as answers come, and wait for the answers."""
         self.send_all(rate)
         answered_ns = np.array(self._followed.answered_ns, np.int64)
         status = np.where(answered_ns > 0, ACKNOWLEDGED, 0).astype(np.int8)
         return self._result(status, np.arange(len(status)) % self._partitions)
 
     def send_all(self, rate: float = 0.0) -> None:
-        """Do what `send` does but for its result: as much as is timed."""
+        """Send as `send` does, without the result. This part is timed."""
         keys, partitions, in_flight = self._keys(), self._partitions, self._options.in_flight
         poll, put, clock_ns = self._producer.poll, self._lane.put, time.monotonic_ns
         is_slow = self._on_turn is not None or rate > 0
@@ -322,7 +321,7 @@ class Load:
         self._finish(sequence)
 
     def _keys(self) -> Iterable[bytes]:
-        """Give the keys of all records: made before where it is known how many there are."""
+        """Return the keys of all records, prepared if their number is known."""
         run_key, seconds = self._run_key, self._options.seconds
         if seconds:
             deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
@@ -333,7 +332,7 @@ class Load:
         return [KEY.pack(run_key, each) for each in range(self._options.records)]
 
     def send_transactions(self, records: int, partitions: int, max_count: int) -> Sent:
-        """Send records in transactions of so many, each over so many partitions.
+        """Send transactions of `records` records, each over `partitions` partitions.
 
         The answer to a record is the end of its transaction.
         """
@@ -360,7 +359,7 @@ class Load:
         return self._result(status, np.array(sent_to, np.int64))
 
     def _has_committed(self, first: int, end: int) -> bool:
-        """Commit; the records are acknowledged if that is."""
+        """Commit, and return whether the records are acknowledged by that."""
         sent, is_committed = self._followed, True
         try:
             self._producer.commit_transaction(FLUSH_S)
@@ -373,10 +372,10 @@ class Load:
         return is_committed
 
     def send_bare(self) -> Sent:
-        """Send them by the plainest loop there is: nothing is known of a record but that it ended.
+        """Send by the simplest loop, which only counts the records that ended.
 
-        The clock is read before each `CLOCK_EVERY`th record; the others' times lie between. All
-        are answered at the end.
+        It reads the clock before each `CLOCK_EVERY`th record, and interpolates the other times. All
+        answers get the time of the end.
         """
         keys, in_flight, clock_ns = self._keys(), self._options.in_flight, time.monotonic_ns
         produce, poll, topic = self._producer.produce, self._producer.poll, self._topic
@@ -423,7 +422,7 @@ class Load:
         )
 
     def _wait(self, sequence: int, due_ns: int) -> None:
-        """Wait for an answer where too many are missing, and for the time of this record."""
+        """Wait for an answer if too many are missing, and for the time of this record."""
         poll, in_flight = self._producer.poll, self._options.in_flight
         self._turn(sequence)
         while self._lane.open_count() >= in_flight:
@@ -444,7 +443,7 @@ class Load:
 
 
 def _between(times_ns: list[int], records: int) -> NDArray[np.int64]:
-    """Give each record's time, of those of each `CLOCK_EVERY`th one and of the end."""
+    """Return each record's time, interpolated from the clock readings and the end."""
     known = [*range(0, records, CLOCK_EVERY), records]
     begun_ns = times_ns[0]  # a float64 has too few bits for the clock itself
     passed_ns = np.interp(np.arange(records), known, np.array(times_ns) - begun_ns)
@@ -453,12 +452,12 @@ def _between(times_ns: list[int], records: int) -> NDArray[np.int64]:
 
 
 def measured(sent: Sent, warmup_ratio: float) -> slice:
-    """Which records count for figures: all but those of the warm-up."""
+    """Return the slice of records that count for figures, without the warm-up."""
     return slice(int(sent.records_count * warmup_ratio), None)
 
 
 def records_per_s(sent: Sent, warmup_ratio: float) -> float:
-    """Acknowledged records a second, from the first one behind the warm-up to the last answer."""
+    """Return acknowledged records per second, from the end of the warm-up to the last answer."""
     part = measured(sent, warmup_ratio)
     is_acknowledged = sent.status[part] == ACKNOWLEDGED
     if not is_acknowledged.any():
@@ -469,17 +468,17 @@ def records_per_s(sent: Sent, warmup_ratio: float) -> float:
 
 
 def latencies_ns(sent: Sent, warmup_ratio: float) -> NDArray[np.int64]:
-    """From the intended time to the answer, of each acknowledged record behind the warm-up."""
+    """Return the time from plan to answer of each acknowledged record after the warm-up."""
     part = measured(sent, warmup_ratio)
     is_acknowledged = sent.status[part] == ACKNOWLEDGED
     found: NDArray[np.int64] = (sent.answered_ns[part] - sent.intended_ns[part])[is_acknowledged]
     return found
 
 
-# -- the same records from Kafka's own producer, for comparison: kafka-producer-perf-test
+# -- the same records from Kafka's own producer, for comparison: kafka-producer-perf-test.
 #
-# It does not wait for answers but for room in its buffer (32 MiB), and its records carry nothing
-# by which they could be known again: the audit counts them.
+# It waits for room in its buffer (32 MiB), not for answers. Its records have no keys, so the audit
+# counts them.
 
 
 PROGRAM = "org.apache.kafka.tools.ProducerPerformance"
@@ -491,10 +490,10 @@ _FAILED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+)")
 def send_by_java(
     kafka: Kafka, bootstrap: str, cell: Cell, topic: str, options: LoadOptions
 ) -> Sent:
-    """Send them; all have the same times, by which the rate is that of the tool.
+    """Send with Kafka's tool. All records get the same times, which give the tool's rate.
 
     Raises:
-        RefusedError: the tool fails, or says nothing that is understood.
+        RefusedError: the tool fails, or its output is unknown.
     """
     settings = {
         "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""`eoctl bench`: what is asked for, the run, and its record."""
+"""`eoctl bench`: its options, the run, and the recorded results."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ RUNS_NAME = "runs.jsonl"
 
 
 class Recorder:
-    """Keeps runs in a directory, which is made.
+    """Recorder of runs in a new or existing directory.
 
-    runs.jsonl            a line for each run
-    s1-NAME-1.parquet     a row for each record of a run (0 and less: a warm-up): partition,
-                          intended_ns, answered_ns and received_ns of one monotonic clock,
-                          status (0 no answer, 1 acknowledged, 2 failed); nulls: never
+    - `runs.jsonl`: a line for each run.
+    - `s1-NAME-1.parquet`: a row for each record of a run. Run numbers from 0 down are warm-up runs.
+      The columns are partition, intended_ns, answered_ns and received_ns of one monotonic clock,
+      and status (0 no answer, 1 acknowledged, 2 failed). A null time means never.
     """
 
     def __init__(self, directory: str) -> None:
@@ -55,7 +55,7 @@ class Recorder:
         self._lines: list[str] = []
 
     def keep(self, run: CellRun) -> None:
-        """Keep a run. Raises AccessError."""
+        """Record a run. Raises AccessError."""
         name = f"s{run.cell.scenario}-{run.cell.name}-{run.repetition + 1}"
         data = samples_parquet(run)
         path = self._directory / f"{name}.parquet"
@@ -67,7 +67,7 @@ class Recorder:
 
 
 def figures_of(run: CellRun) -> dict[str, Any]:
-    """Give the figures of one run, as they are kept."""
+    """Return the figures of one run, as they are recorded."""
     landed = run.landed._asdict()
     for name in ("missing", "twice"):
         landed[name] = [each._asdict() for each in landed[name]]
@@ -88,7 +88,7 @@ def figures_of(run: CellRun) -> dict[str, Any]:
 
 
 def samples_parquet(run: CellRun) -> bytes:
-    """Give the samples of a run as a Parquet file."""
+    """Return the samples of a run as a Parquet file."""
     from io import BytesIO
 
     import pyarrow as pa
@@ -108,7 +108,7 @@ def samples_parquet(run: CellRun) -> bytes:
     return buffer.getvalue()
 
 
-# -- what a call of `bench` asks for, and all that must be right before anything is started
+# -- options of `bench`, and the checks before it starts anything
 
 
 WARMUP_RATIO = 0.05
@@ -116,7 +116,7 @@ DEFAULT_BROKERS = 4
 
 
 class BenchRequest(NamedTuple):
-    """The options of a call, as they were given."""
+    """The options of a command, as given."""
 
     scenarios: Sequence[int]
     is_all: bool
@@ -141,18 +141,18 @@ class BenchRequest(NamedTuple):
 
     @property
     def brokers_count(self) -> int:
-        """How many are started."""
+        """Number of brokers to start."""
         return DEFAULT_BROKERS if self.brokers is None else self.brokers
 
 
 class CheckedCall(NamedTuple):
-    """What was asked for and can be done.
+    """A command that passed all checks.
 
     Attributes:
-        cells: with those that others are compared with.
-        kafka: None: nothing of it is started here.
-        on_kill, on_start: commands; empty: none.
-        notes: what was left out, and why.
+        cells: with the cells for comparison.
+        kafka: None if no program of Kafka runs here.
+        on_kill, on_start: commands, empty without a command.
+        notes: omitted cells, and the reasons.
     """
 
     cells: list[Cell]
@@ -164,11 +164,11 @@ class CheckedCall(NamedTuple):
 
 
 def check(request: BenchRequest) -> CheckedCall:
-    """See that all of it can be done. Nothing is touched.
+    """Check that everything is possible, without touching anything.
 
     Raises:
-        UsageError: a wrong call, or a program is missing.
-        RefusedError: the target is not empty, or lies in a log dir.
+        UsageError: a wrong command, or a missing program.
+        RefusedError: the target is not empty, or is in a log dir.
         AccessError: the target cannot be written.
     """
     if request.is_all and request.scenarios:
@@ -238,7 +238,7 @@ def _require_against(request: BenchRequest) -> None:
 
 
 def _without_faults(cells: Sequence[Cell], notes: list[str]) -> list[Cell]:
-    """Leave out what kills brokers; say so. Raises UsageError if nothing is left."""
+    """Leave out cells that kill brokers, with a note. Raises UsageError if none is left."""
     left_out = " ".join(f"{each.scenario}:{each.name}" for each in cells if each.faults)
     left = [each for each in cells if not each.faults]
     commands = "--on-kill CMD --on-start CMD, which are called with the id of a broker"
@@ -250,7 +250,7 @@ def _without_faults(cells: Sequence[Cell], notes: list[str]) -> list[Cell]:
 
 
 def with_needed(cells: Sequence[Cell]) -> list[Cell]:
-    """Add what others are measured by: the bare loop, and of rates the run as fast as may be."""
+    """Add cells for comparison: the bare loop, and for rates the run at full speed."""
     found: list[Cell] = []
     for number in dict.fromkeys(each.scenario for each in cells):
         own = [each for each in cells if each.scenario == number]
@@ -262,7 +262,7 @@ def with_needed(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Read NAME=VALUE. Raises UsageError."""
+    """Parse NAME=VALUE. Raises UsageError."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -272,7 +272,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-# -- one call of `bench`: brokers are started, cells run, and what it came to is shown
+# -- a `bench` command: start brokers, run cells, show the results
 
 
 VALUE_BYTES = 1000
@@ -280,11 +280,11 @@ UNKNOWN_POLICY = "of its owner, not known here"
 
 
 def run_bench(request: BenchRequest, output: OutputFormat) -> int:
-    """Run it; returns the exit status.
+    """Run a benchmark, and return the exit status.
 
     Raises:
         UsageError, RefusedError, AccessError: as `check`, `work_dir`, `BenchCourse`.
-        KeyboardInterrupt: brokers are stopped, and what was recorded is shown.
+        KeyboardInterrupt: the brokers are stopped, and the recorded runs are shown.
     """
     checked = check(request)
     for note in checked.notes:
@@ -350,7 +350,7 @@ def _run_cells(
     checked: CheckedCall,
     output: OutputFormat,
 ) -> list[CellRun]:
-    """Run all cells; shows what there is of them when that has an early end."""
+    """Run all cells. After an early end, show the finished runs."""
     from eoctl.lab.bench.course import BenchCourse, CourseOptions
     from eoctl.lab.bench.load import LoadOptions
 
@@ -400,7 +400,7 @@ def _status(runs: list[CellRun]) -> int:
 
 
 def _machine() -> MachineRow:
-    """What is known of this machine, without brokers."""
+    """Return the known properties of this machine, without brokers."""
     import confluent_kafka
 
     from eoctl.lab.bench.brokers import MachineRow, cpu_name, ram_bytes
@@ -449,7 +449,7 @@ def _show(
 
 
 def warming_notes(runs: list[CellRun]) -> Iterator[str]:
-    """Tell how far brokers were warmed before the runs that count."""
+    """Yield how far the brokers were warmed before the counted runs."""
     from eoctl.lab.bench.course import is_steady
 
     rates = [each.records_per_s for each in runs if each.is_warming]

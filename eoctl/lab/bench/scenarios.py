@@ -1,10 +1,10 @@
-"""The scenarios: what varies, what is fixed, and what the article measured.
+"""Benchmark scenarios: varied settings, fixed settings, and the results of the article.
 
 "The article" is a published reliability study of Kafka 0.10.1 on four brokers of 24 cores each with
-a network of 4 Gbit/s. Its figures are records a second of one synchronous producer with values of
-1,000 bytes. They stand beside ours for their relations, not for their size.
+a network of 4 Gbit/s. Its figures are records per second of one synchronous producer with values of
+1,000 bytes. They stand next to eoctl's figures to compare relations, not sizes.
 
-A cell is one column of such a table: one topic with its settings, one producer with its own.
+A cell is one column of such a table: one topic and one producer with their settings.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 RETRIES_MAX = 100_000_000
-MAX_TRANSACTIONS = 500  # of a run: a commit takes as long as a hundred records
+MAX_TRANSACTIONS = 500  # per run, because a commit takes as long as a hundred records
 BARE = "bare"
 
 
 class BrokerFault(NamedTuple):
-    """What is done to brokers on the way.
+    """Fault that hits brokers during a run.
 
     Attributes:
-        at_ratio: when so much of the records is sent.
-        kills: so many more brokers are killed; 0: all that are dead are started again.
-        has_stall: it waits, in place of `at_ratio`, until no record was answered for a while.
+        at_ratio: share of the records that is sent before the fault.
+        kills: number of brokers to kill. 0 starts all dead brokers again.
+        has_stall: the fault waits until no record was answered for a time, instead of `at_ratio`.
     """
 
     at_ratio: float
@@ -39,7 +39,7 @@ class BrokerFault(NamedTuple):
 
 
 class Article(NamedTuple):
-    """What the article measured, in records a second, or the latency in milliseconds."""
+    """Results of the article, in records per second, or latencies in milliseconds."""
 
     records_per_s: int | None = None
     send_ms: tuple[float, ...] = ()  # avg, min, max, p99, p99.99
@@ -47,17 +47,16 @@ class Article(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What one run does.
+    """Settings of a run.
 
     Attributes:
-        name: of its scenario's, in lower case: it is part of the name of its topic.
+        name: name within the scenario, in lower case, as part of the topic name.
         acks: 0, 1, -1.
-        is_bare: the same records from a loop that does nothing else, to see what ours costs.
-        is_java: the same records from Kafka's own producer.
-        rate_ratio: it sends at this share of the rate that the first cell reached; 0: as fast as
-            answers come.
-        has_reader: a consumer takes the time at which records arrive, too.
-        txn_records: records of a transaction; 0: none.
+        is_bare: a loop without other work sends the same records, to show the cost of eoctl's load.
+        is_java: Kafka's own producer sends the same records.
+        rate_ratio: rate, as a share of the first cell's rate. 0 sends as fast as answers come.
+        has_reader: a consumer also takes the times at which records arrive.
+        txn_records: records of a transaction, 0 without transactions.
         txn_partitions: partitions of a transaction.
     """
 
@@ -80,17 +79,17 @@ class Cell(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether our load sends it: others are there to be compared with."""
+        """True if eoctl's load sends it. The other cells are for comparison."""
         return not (self.is_bare or self.is_java)
 
     @property
     def can_warm(self) -> bool:
-        """Whether a run before those that count is of use: as fast as may be, with all brokers."""
+        """True if a warm-up run helps: at full speed, with all brokers."""
         return not (self.faults or self.rate_ratio)
 
     @property
     def may_double(self) -> bool:
-        """Whether a record may be there twice: retries, and nobody who sees a repetition."""
+        """True if duplicates are possible: with acks, and retries without idempotence."""
         return self.retries > 0 and not self.is_idempotent and self.acks != 0
 
 
@@ -210,7 +209,7 @@ SCENARIOS: dict[int, tuple[str, list[Cell]]] = {
 
 
 def with_bare(cells: Sequence[Cell]) -> list[Cell]:
-    """Add the loop that does nothing else, with the settings of the first cell that allows it."""
+    """Add the bare loop, with the settings of the first cell that allows it."""
     plain = [each for each in cells if not (each.faults or each.txn_records or each.has_reader)]
     if not plain:
         return list(cells)
@@ -219,7 +218,7 @@ def with_bare(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def with_java(cells: Sequence[Cell]) -> list[Cell]:
-    """Add each cell that is as plain as the tool's load once more, from Kafka's own producer."""
+    """Add a run with Kafka's own producer for each cell that its tool can send."""
     return [
         *cells,
         *(
@@ -231,10 +230,10 @@ def with_java(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def chosen_cells(scenarios: Iterable[int], patterns: Sequence[str]) -> list[Cell]:
-    """Give the cells of scenarios, by names or patterns of them.
+    """Return the cells of scenarios, by names or patterns of names.
 
     Raises:
-        UsageError: there is no such scenario, or none of its cells has such a name.
+        UsageError: an unknown scenario, or a pattern without a cell.
     """
     found: list[Cell] = []
     for number in scenarios:
@@ -252,14 +251,14 @@ def chosen_cells(scenarios: Iterable[int], patterns: Sequence[str]) -> list[Cell
 
 
 def require_possible(cells: Sequence[Cell], brokers: int, *, is_ours: bool = True) -> None:
-    """Refuse cells that so many brokers cannot serve. Raises UsageError, which names them all.
+    """Refuse cells that need more brokers. Raises UsageError with all their names.
 
-    `is_ours`: the brokers are started here, and more may be.
+    `is_ours` means that eoctl starts the brokers, so it can start more.
     """
     beyond = [each for each in cells if each.replication_factor > brokers]
     dead = [
         each for each in cells if sum(fault.kills for fault in each.faults) >= brokers > 0
-    ]  # nobody would be left to answer
+    ]  # no broker would be left to answer
     if not beyond and not dead:
         return
     wrong = list(dict.fromkeys((*beyond, *dead)))

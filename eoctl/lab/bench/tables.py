@@ -1,9 +1,9 @@
-"""What all runs come to: rows of figures, of latencies, of what has landed, and of relations.
+"""Results of all runs: rows of figures, latencies, landed records and relations.
 
-A figure is the median of its runs, beside the lowest and the highest. A relation is told as it is:
-yes, no, or not decided where the runs spread too far. No speed is right or wrong. What is wrong is
-an acknowledged record that is missing, and a record that is there twice though nothing was to be
-repeated, or repetitions are seen.
+A figure is the median of its runs, with the lowest and the highest. A relation has an answer: yes,
+no, or not decided if the runs spread too far. No speed is right or wrong. A missing acknowledged
+record is wrong. A duplicate record is wrong if no retry could cause it, or if idempotence had to
+prevent it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 YES, NO, OPEN = "yes", "no", "not decided"
-ALIKE_RATIO = 1.25  # so much above the lowest median the highest may be, where cells are alike
+ALIKE_RATIO = 1.25  # highest allowed median of similar cells, as a ratio to the lowest
 
 
 class CellRow(NamedTuple):
     """Figures of a cell.
 
     Attributes:
-        records_per_s: the median; lowest and highest beside it.
+        records_per_s: the median, next to the lowest and the highest.
         ratio: to the first cell of the scenario.
-        article_records_per_s: what the article measured.
-        article_ratio: of that, to its own first cell.
+        article_records_per_s: result of the article.
+        article_ratio: of the article's result to its own first cell.
     """
 
     scenario: int
@@ -78,7 +78,7 @@ class LatencyRow(NamedTuple):
 
 
 class LandedRow(NamedTuple):
-    """What is in the logs of the brokers, of all runs of a cell: of its warm-up, too."""
+    """Records in the logs of the brokers, from all runs of a cell, with its warm-up."""
 
     scenario: int
     cell: str
@@ -94,7 +94,7 @@ class LandedRow(NamedTuple):
 
 
 class StretchRow(NamedTuple):
-    """Records of a run that are `missing`, or there `twice`: of one partition, in a row."""
+    """Successive records of one partition that are `missing` or duplicated (`twice`)."""
 
     topic: str
     what: str
@@ -105,7 +105,7 @@ class StretchRow(NamedTuple):
 
 
 class RelationRow(NamedTuple):
-    """A relation: whether it is so (`YES`, `NO`, `OPEN`), and by which figures."""
+    """A relation, its answer (`YES`, `NO`, `OPEN`), and its figures."""
 
     scenario: int
     relation: str
@@ -129,12 +129,12 @@ RELATION_COLUMNS = Columns(RelationRow._fields, answers=(
 
 
 class Spread(NamedTuple):
-    """The runs of a cell, as records a second.
+    """Runs of a cell, in records per second.
 
     Attributes:
-        low, high: what it is compared by: the lowest and the highest of the runs, without a fifth
-            of them at each end where there are 5 or more. Those of two cells that are alike lie
-            apart by chance once in 10 times with 3 runs each.
+        low, high: range for comparison: the lowest and the highest run. With 5 or more runs, a
+            fifth at each end is left out. The ranges of two similar cells with 3 runs each are
+            disjoint by chance once in 10 times.
     """
 
     cell: Cell
@@ -145,16 +145,16 @@ class Spread(NamedTuple):
     high: float
 
     def meets(self, other: Spread) -> bool:
-        """Whether both overlap."""
+        """Return whether both ranges overlap."""
         return max(self.low, other.low) <= min(self.high, other.high)
 
     def told(self) -> str:
-        """Say it."""
+        """Return the figures as text."""
         return f"{self.middle:,.0f} ({self.low:,.0f}..{self.high:,.0f})"
 
 
 def by_cell(runs: Iterable[CellRun]) -> Runs:
-    """Gather the runs of each cell, in the order in which scenarios name them."""
+    """Group the runs by cell, in the order of the scenarios."""
     found: Runs = {}
     for each in runs:
         found.setdefault((each.cell.scenario, each.cell.name), []).append(each)
@@ -168,13 +168,13 @@ def by_cell(runs: Iterable[CellRun]) -> Runs:
 
 
 def counted(runs: Runs) -> Runs:
-    """Leave warm-up runs out, and cells that have no other."""
+    """Leave out warm-up runs, and cells without other runs."""
     found = {key: [run for run in each if run.is_counted] for key, each in runs.items()}
     return {key: each for key, each in found.items() if each}
 
 
 def spreads(runs: Runs, scenario: int) -> list[Spread]:
-    """Sum up the cells of a scenario that our load sends."""
+    """Summarise the cells of a scenario that eoctl's load sends."""
     return [
         _spread(each)
         for (number, _), each in counted(runs).items()
@@ -196,7 +196,7 @@ def _spread(runs: Sequence[CellRun]) -> Spread:
 
 
 def cell_rows(runs: Runs) -> Iterator[CellRow]:
-    """Give the figures, each scenario with the ratios to its own first cell."""
+    """Yield the figures, with ratios to the first cell of each scenario."""
     first: dict[int, tuple[float, Article]] = {}
     for (scenario, name), each in counted(runs).items():
         spread, cell = _spread(each), each[0].cell
@@ -226,7 +226,7 @@ def cell_rows(runs: Runs) -> Iterator[CellRow]:
 
 
 def latency_rows(runs: Runs, warmup_ratio: float) -> Iterator[LatencyRow]:
-    """Give the latencies, with those of the article behind them."""
+    """Yield the latencies, followed by the article's latencies."""
     for (scenario, name), each in counted(runs).items():
         if not each[0].cell.is_ours:
             continue
@@ -254,7 +254,7 @@ def _article_row(scenario: int, name: str, kind: str, values: tuple[float, ...])
 
 
 def landed_rows(runs: Runs) -> Iterator[LandedRow]:
-    """Give what has landed, of warm-up runs, too."""
+    """Yield the landed records, also from warm-up runs."""
     for (scenario, name), each in runs.items():
         failed: Counter[str] = Counter()
         for run in each:
@@ -276,7 +276,7 @@ def landed_rows(runs: Runs) -> Iterator[LandedRow]:
 
 
 def stretch_rows(runs: Iterable[CellRun]) -> Iterator[StretchRow]:
-    """Say which records are missing, and which are there twice, of each run."""
+    """Yield the missing and the duplicate records of each run."""
     for run in runs:
         for what, found in (("missing", run.landed.missing), ("twice", run.landed.twice)):
             for each in found:
@@ -287,9 +287,10 @@ def stretch_rows(runs: Iterable[CellRun]) -> Iterator[StretchRow]:
 
 
 def relation_rows(runs: Runs, *, is_consumed: bool = False) -> Iterator[RelationRow]:
-    """Tell which relations hold, of those whose cells were run.
+    """Yield the relations whose cells were run.
 
-    `is_consumed`: what has landed is what a consumer was given, as the logs are elsewhere.
+    `is_consumed` means that landed records come from a consumer, because the logs are on other
+    machines.
     """
     for scenario in dict.fromkeys(number for number, _ in runs):
         found = spreads(runs, scenario)
@@ -330,7 +331,7 @@ def _replica_relations(scenario: int, found: Sequence[Spread]) -> Iterator[Relat
 
 
 def _falls(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
-    """Each is above the next one: not decided where the runs of two overlap."""
+    """Return whether each spread is above the next, not decided if two of them overlap."""
     answers = {
         OPEN if one.meets(other) else YES if one.low > other.high else NO
         for one, other in pairwise(row)
@@ -341,7 +342,7 @@ def _falls(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
 
 
 def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
-    """No two lie apart, by their runs and medians; not decided where medians do and runs do not."""
+    """Return whether all spreads overlap, not decided if their medians differ too much."""
     if not all(one.meets(other) for one, other in combinations(row, 2)):
         holds = NO
     elif max(each.middle for each in row) > ALIKE_RATIO * min(each.middle for each in row):
@@ -375,7 +376,7 @@ def _landed_relations(scenario: int, runs: Runs, *, is_consumed: bool) -> Iterat
 
 
 def answer(runs: Sequence[CellRun]) -> Iterator[str]:
-    """Say what all runs come to, for people: what has landed, and what is there twice."""
+    """Yield the results of all runs for people: landed and duplicate records."""
     wrong = _wrong(runs)
     promised = sum(each.landed.acknowledged_count for each in runs if each.cell.acks != 0)
     if wrong.missing_count:
@@ -395,9 +396,10 @@ def answer(runs: Sequence[CellRun]) -> Iterator[str]:
 
 
 def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
-    """Tell what share of the bare loop's rate our load reaches, by scenario, and both.
+    """Return, by scenario, the share of the bare loop's rate that eoctl's load reaches.
 
-    Where the runs of both overlap they differ by what else the machine did, and that is said.
+    The text has both rates. If the runs overlap, only other work of the machine separates the
+    rates, and the text says so.
     """
     found = []
     runs = counted(runs)
@@ -420,16 +422,16 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
 
 
 def is_sound(runs: Sequence[CellRun]) -> bool:
-    """Whether nothing acknowledged is missing, and nothing is there twice for no reason."""
+    """Return whether no acknowledged record is missing, and no duplicate lacks a reason."""
     return _wrong(runs) == Wrong(missing_count=0, twice_count=0)
 
 
 class Wrong(NamedTuple):
-    """Records that are not as they should be.
+    """Records with a wrong result.
 
     Attributes:
-        missing_count: acknowledged and missing; with acks=0 nothing is promised.
-        twice_count: there twice, though nothing was to be repeated, or repetitions are seen.
+        missing_count: acknowledged and missing, except with acks=0, which promises nothing.
+        twice_count: duplicated, although no retry could cause it or idempotence was on.
     """
 
     missing_count: int

@@ -1,12 +1,12 @@
-"""The directory of a call: marked as ours, locked while one runs, found again after a crash.
+"""Work directory of `eoctl bench`: marked, locked during a run, recognised after a crash.
 
-bench.json           what makes it one; which processes were started: pid and start time of each
-node-0, node-1, ...  the log dirs of the brokers; node-100 of the controller
-node-0.properties    what each was started with
-node-0.log           what each has said
+- `bench.json`: the marker, with pid and start time of each started process.
+- `node-0`, `node-1`, ...: the log dirs of the brokers. `node-100` is the controller's.
+- `node-0.properties`: the settings of each node.
+- `node-0.log`: the output of each node.
 
-A process counts as one that was started here if its pid is in bench.json and the kernel says that
-it began at the time noted there: pids are given out again.
+A process counts as started here if its pid is in bench.json, and the kernel reports the same start
+time. The system reuses pids.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ MARKER_NAME = "bench.json"
 LAYOUT_VERSION = 1
 END_S = 60.0
 POLL_S = 0.05
-_START_FIELD = 19  # of /proc/PID/stat, behind the name: starttime
+_START_FIELD = 19  # starttime, as counted behind the name in /proc/PID/stat
 
 
 class Started(NamedTuple):
-    """A process that was started here."""
+    """A process that eoctl has started."""
 
     pid: int
     start_ticks: int
 
 
 def started(pid: int) -> Started:
-    """Note a process."""
+    """Return a process with its start time."""
     return Started(pid, start_ticks(pid) or 0)
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None: there is none, or a dead one."""
+    """Return the start time of a process in the kernel's ticks, None if it is missing or dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -61,16 +61,16 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_running(process: Started) -> bool:
-    """Whether it is that process, and runs."""
+    """Return whether this process still runs."""
     return start_ticks(process.pid) == process.start_ticks
 
 
 class WorkDir:
-    """The directory, ours alone.
+    """The work directory, owned by this process.
 
     Attributes:
         path: its real path.
-        found: what a call that did not end has left here, in words.
+        found: remains of an unfinished command, in words.
     """
 
     def __init__(self, path: Path, fs: FileSystem) -> None:
@@ -80,7 +80,7 @@ class WorkDir:
         self._processes: dict[str, Started] = {}
 
     def note(self, processes: Mapping[int, Started]) -> None:
-        """Write down which processes run. Raises AccessError."""
+        """Record the running processes. Raises AccessError."""
         self._processes = {str(node): each for node, each in processes.items()}
         self._save()
 
@@ -100,7 +100,7 @@ class WorkDir:
         return self.path / name
 
     def open_log(self, name: str) -> fsio.OpenFile:
-        """Open a file for what a process says, at its end. Raises AccessError."""
+        """Open a file for the output of a process, at its end. Raises AccessError."""
         path = self.path / name
         with os_errors(path):
             if path.exists():
@@ -108,11 +108,11 @@ class WorkDir:
             return self._fs.open_new(path, 0o644)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a tree of ours; links in it are not followed."""
+        """Remove a file or a tree, without following links."""
         remove_tree(self._fs, self.path / name)
 
     def clear(self) -> None:
-        """Remove all that is in it but the marker, and the lock. Raises AccessError."""
+        """Remove everything except the marker and the lock. Raises AccessError."""
         for each in sorted(self.path.glob("node-*")):
             self.remove(each.name)
 
@@ -126,10 +126,10 @@ class WorkDir:
         fsio.replace_file(self._fs, self.path / MARKER_NAME, data)
 
     def end_left_over(self, value: dict[str, Any]) -> None:
-        """End what a call before has left running, and clear what it left lying.
+        """End the processes of an earlier command, and remove its files.
 
         Raises:
-            RefusedError: one of the processes does not end.
+            RefusedError: a process does not end.
         """
         left = {
             name: Started(int(each["pid"]), int(each["start_ticks"]))
@@ -155,7 +155,7 @@ class WorkDir:
         self.clear()
 
     def leave(self) -> None:
-        """Remove the directory, if nothing runs and nothing else is in it."""
+        """Remove the directory if no process runs, and it has no other files."""
         if self._processes:
             return
         self.clear()
@@ -167,11 +167,11 @@ class WorkDir:
 
 @contextmanager
 def work_dir(path: str, fs: FileSystem | None = None) -> Iterator[WorkDir]:
-    """Take the directory, made or left by a call that did not end.
+    """Open the directory, either new or left by an unfinished command.
 
     Raises:
-        RefusedError: there is something else, or another call runs there.
-        AccessError: it cannot be made.
+        RefusedError: the directory has other files, or another command runs in it.
+        AccessError: the directory cannot be made.
     """
     fs = fs or FileSystem()
     next_step = "--work-dir DIR, one that is not there yet"
@@ -201,7 +201,7 @@ def work_dir(path: str, fs: FileSystem | None = None) -> Iterator[WorkDir]:
 
 
 def _require_ours(root: Path, path: str, next_step: str) -> dict[str, Any] | None:
-    """Read the marker; None: the directory is empty, or not there."""
+    """Read the marker. Return None if the directory is empty or does not exist."""
     try:
         names = {each.name for each in root.iterdir()}
     except FileNotFoundError:

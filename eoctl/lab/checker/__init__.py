@@ -1,6 +1,7 @@
-"""What do a history and the directories that it left behind say together: is anything wrong?
+"""Judge of a history and its directories: reports anomalies.
 
-It believes only what clients were told, and files; nothing that a node says of itself.
+It relies only on the answers that clients got, and on files. It ignores what nodes say of
+themselves.
 
 From the entry down: judge, directories, transactions, calls, values, histories, rules.
 """

@@ -1,4 +1,4 @@
-"""What a history says of sends, polls and commits, one by one."""
+"""Rules of sends, polls, commits and handled records, line by line."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 
-# -- what producers were told, in order: nonmonotonic-send, two-leaders
+# -- answers that producers got, in order: nonmonotonic-send, two-leaders.
 #
-# A process that sends before the one before was answered has said no order: only what it sends
-# after an answer has to come behind that.
+# A process that sends before its previous send is answered sets no order. Only a value sent after
+# an answer must have a higher offset.
 
 
 SENT = "sent"
 
 
 class LastAnswer(NamedTuple):
-    """The highest offset that a process was told of a partition."""
+    """The highest offset acknowledged to a process in a partition."""
 
     offset: int
     hash: int
@@ -52,7 +52,7 @@ class LastAnswer(NamedTuple):
 
 
 class OpenSend(NamedTuple):
-    """A send that has no answer yet. `line` of what was asked; `transaction`: number, or none."""
+    """A send without an answer. `line` is the line of the request."""
 
     line: int
     columns: PartitionColumns
@@ -62,11 +62,11 @@ class OpenSend(NamedTuple):
 
 
 class SendRules:
-    """Takes the lines of producers.
+    """Collector of the lines of producers.
 
     Attributes:
-        counts: of lines, by type; `SENT`: of `ok` without an offset, as with acks=0.
-        dropped_count: of records that the client had no room for, and never sent.
+        counts: lines by type. `SENT` counts `ok` without an offset, as with acks=0.
+        dropped_count: records that the client never sent because its buffer was full.
     """
 
     def __init__(self, columns: HistoryColumns, found: FoundLines) -> None:
@@ -77,7 +77,7 @@ class SendRules:
         self.dropped_count = 0
 
     def invoked(self, operation: Operation, line: int, transaction: int) -> OpenSend:
-        """Take what was asked. Raises BadLineError."""
+        """Take a request. Raises BadLineError."""
         fields = operation.fields
         columns = self._columns.of(fields.get("topic"), fields.get("partition"))
         text = text_of(fields.get("value"))
@@ -163,17 +163,17 @@ class SendRules:
             self._last[process, columns] = LastAnswer(offset, value, line)
 
 
-# -- what consumers were given, in order: nonmonotonic-poll, gaps for poll-skip, hw-back
+# -- records that consumers got, in order: nonmonotonic-poll, gaps for poll-skip, hw-back.
 #
-# A consumer goes on where it was. It is moved by `seek`: to an offset, or to one that is not known
-# (null). Where its first poll begins says nothing if it was not.
+# A consumer continues at its position. `seek` moves it to an offset, or to an unknown position
+# (null). Without a seek, the beginning of its first poll proves nothing.
 
 
 READ_COMMITTED = "read_committed"
 
 
 class _Position:
-    """Where a consumer is in a partition, and since when; `line` of its last poll."""
+    """Position and start of a consumer in a partition, with `line` of its last poll."""
 
     __slots__ = ("line", "offset", "start_line", "start_offset")
 
@@ -183,7 +183,7 @@ class _Position:
 
 
 class GivenRecords(NamedTuple):
-    """What a poll gave of one partition; a text is None where there is no value."""
+    """Records that a poll returned for one partition. A text is None without a value."""
 
     columns: PartitionColumns
     offsets: list[int]
@@ -191,7 +191,7 @@ class GivenRecords(NamedTuple):
 
 
 class PollRules:
-    """Takes the lines of consumers.
+    """Collector of the lines of consumers.
 
     Attributes:
         reads_count: records that were read.
@@ -204,7 +204,7 @@ class PollRules:
         self.reads_count = 0
 
     def moved(self, operation: Operation, line: int) -> None:
-        """Take what a poll says of where the consumer was moved. Raises BadLineError."""
+        """Take the seeks of a poll. Raises BadLineError."""
         moves = []
         for name, offset in mapping_of(operation.fields, "seek"):
             if offset is not None and not is_offset(offset):
@@ -217,7 +217,7 @@ class PollRules:
                 self._positions[operation.process, columns] = _Position(offset, line)
 
     def given(self, operation: Operation, line: int) -> list[GivenRecords]:
-        """Take what a poll gave, and give it back. Raises BadLineError."""
+        """Take the records of a poll, and return them. Raises BadLineError."""
         fields, process = operation.fields, operation.process
         given = self.records(operation)
         epochs = dict(mapping_of(fields, "leader_epoch"))
@@ -251,7 +251,7 @@ class PollRules:
         return given
 
     def records(self, operation: Operation) -> list[GivenRecords]:
-        """The records of a line. Raises BadLineError."""
+        """Return the records of a line. Raises BadLineError."""
         return [self._records(*each) for each in mapping_of(operation.fields, "records")]
 
     def _records(self, name: str, records: Any) -> GivenRecords:
@@ -364,7 +364,7 @@ class PollRules:
 
 
 def mapping_of(fields: dict[str, Any], name: str) -> list[tuple[str, Any]]:
-    """A map of a line by partition; none is an empty one. Raises BadLineError."""
+    """Return the map of a line by partition, empty if it is missing. Raises BadLineError."""
     value = fields.get(name)
     if value is None:
         return []
@@ -374,7 +374,7 @@ def mapping_of(fields: dict[str, Any], name: str) -> list[tuple[str, Any]]:
 
 
 def is_offset(value: object) -> bool:
-    """Whether it can be one."""
+    """Return whether a value can be an offset."""
     return type(value) is int and 0 <= value < INT64_MAX
 
 
@@ -392,17 +392,17 @@ def _gap(
         columns.gap_before.append(lines[0])
 
 
-# -- whether what was committed is given to the last reader of it: lost-commit
+# -- committed values that the last reader did not get: lost-commit.
 #
-# A value may be in all replicas, and given to nobody: where its marker is lost its transaction is
-# open again, so that a read_committed reader ends below it, and whoever comes next may abort it.
+# All replicas may have a value that no consumer gets. If its marker is lost, its transaction is
+# open again. A read_committed reader then ends below it, and the next producer may abort it.
 
 
 KIND = "lost-commit"
 
 
 class CommitRules:
-    """Judges one partition, of which it is known already what is gone."""
+    """Judge of one partition, once its missing values are known."""
 
     def __init__(self, values: PartitionValues, situation: Situation, end: CommittedEnd) -> None:
         self._values = values
@@ -415,16 +415,16 @@ class CommitRules:
         self._early: Ints = self._rows[~is_late]
 
     def judge(self, found: FoundLines, replicas: Sequence[ReplicaValues] | None) -> None:
-        """Find what was committed, is there, and was not given to the last reader."""
+        """Report committed values that exist, and that the last reader did not get."""
         if not self._situation.is_healed or self._end.line <= self._situation.healed_line:
             return
         known = self._told(found, replicas)
         self._read(found, replicas, known)
 
-    # -- what was told to be committed
+    # -- values acknowledged as committed
 
     def _told(self, found: FoundLines, replicas: Sequence[ReplicaValues] | None) -> Ints:
-        """Find what a producer was told; returns the hashes of it."""
+        """Report values acknowledged as committed, and return their hashes."""
         sent, end, fates = self._values.sent, self._end, self._situation.fates
         ended = fates.end_line[sent.transaction]
         counts = (
@@ -451,7 +451,7 @@ class CommitRules:
         return sent.hash[rows]
 
     def _shown(self, wanted: Ints, replicas: Sequence[ReplicaValues] | None) -> Ints:
-        """The lines that show that values are there, where no replica does; 0: none."""
+        """Return the line that first read each value, 0 without a line or if replicas were read."""
         lines = self._values.read_mark // 2
         place = FirstOf(self._values.read_hash, lines).places(wanted)
         if replicas is not None or not len(lines):
@@ -459,7 +459,7 @@ class CommitRules:
         return np.where(place >= 0, lines[place], 0)
 
     def _blocker(self, replicas: Sequence[ReplicaValues] | None) -> tuple[int, ...]:
-        """The lines that tell that what the reader waits for has ended; (): it may well be open."""
+        """Return the lines that show the end of the blocking transaction, () if it may be open."""
         values, offset, fates = self._values, self._end.end_offset, self._situation.fates
         here = [
             values.sent.hash[values.sent.offset == offset],
@@ -474,12 +474,12 @@ class CommitRules:
                     return int(written.line[row]), ended
         return ()
 
-    # -- what was read as committed
+    # -- values read as committed
 
     def _read(
         self, found: FoundLines, replicas: Sequence[ReplicaValues] | None, known: Ints
     ) -> None:
-        """Find what was given as committed once: then all below it had ended."""
+        """Report values read as committed before. All transactions below them had ended then."""
         values, end, fates = self._values, self._end, self._situation.fates
         first = FirstOf(values.read_hash[self._early], values.read_mark[self._early])
         rows = self._early[first.order]
@@ -500,7 +500,7 @@ class CommitRules:
         line = np.concatenate((sent.line, unsure.line))
         at = FirstOf(value, line).places(values.read_hash[rows])
         rows, at = rows[at >= 0], at[at >= 0]
-        # What was aborted is G1a; what is in none is condemned by other rules, if it is gone.
+        # Aborted values are G1a. Other rules report missing values outside transactions.
         is_wrong = (transaction[at] >= 0) & (fates.fate[transaction[at]] != ABORTED)
         for place in np.flatnonzero(is_wrong).tolist():
             row, number = int(rows[place]), int(transaction[at[place]])
@@ -518,24 +518,24 @@ class CommitRules:
         found.add(KIND, self._values.name, offset, lines, hash=value, details=(how, where))
 
 
-# -- what consumers did with what they were given: never-handled, handled-twice
+# -- records that consumers handled: never-handled, handled-twice.
 #
-# Of consumers whose history says what they have committed (`offset-commit`) and what they have
-# done with (`handle`). No fault of a cluster: it follows from when they commit. Where nobody
-# tells what was handled, nothing is judged.
+# For consumers whose history has their commits (`offset-commit`) and handled records (`handle`).
+# The results are no fault of a cluster, because they follow from the time of the commits. A history
+# without handled records is not judged.
 
 
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # an odd number: no two offsets come to the same
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two offsets give the same product
 
 
 class _Consumer:
     """One process in one partition.
 
     Attributes:
-        start: the first offset that it was to be given; -1: not known yet.
-        pass_offset, pass_line: where it goes on from then: what it has committed, or began at.
-        has_committed: it has, once at least.
-        handled_offset, handled_hash, handled_line: records that it has done with.
+        start: the first offset that it had to get, -1 while unknown.
+        pass_offset, pass_line: where it continues from then on: committed offsets and seeks.
+        has_committed: it has committed at least once.
+        handled_offset, handled_hash, handled_line: records that it has handled.
     """
 
     def __init__(self) -> None:
@@ -552,7 +552,7 @@ class _Consumer:
 
 
 class ConsumerRules:
-    """Takes the lines of consumers.
+    """Collector of the commits and handled records of consumers.
 
     Attributes:
         handled_count: records that were handled.
@@ -571,7 +571,7 @@ class ConsumerRules:
         return consumer
 
     def moved(self, operation: Operation, line: int) -> None:
-        """Take where a poll begins, which is good. Raises BadLineError: it is not."""
+        """Take the seeks of a poll. Raises BadLineError."""
         for name, offset in mapping_of(operation.fields, "seek"):
             if offset is not None:
                 consumer = self._of(operation.process, self._columns.named(name))
@@ -579,7 +579,7 @@ class ConsumerRules:
                 consumer.goes_on(offset, line)
 
     def given(self, operation: Operation, given: Iterable[GivenRecords]) -> None:
-        """Take what a poll gave."""
+        """Take the records of a poll."""
         is_committed = operation.fields.get("isolation") == READ_COMMITTED
         for each in given:
             if each.offsets:
@@ -589,7 +589,7 @@ class ConsumerRules:
                     consumer.start = each.offsets[0]
 
     def committed(self, operation: Operation, line: int) -> None:
-        """Take what was committed, or asked for. Raises BadLineError."""
+        """Take a commit or its request. Raises BadLineError."""
         commits = []
         for name, offset in mapping_of(operation.fields, "offsets"):
             if not is_offset(offset):
@@ -604,7 +604,7 @@ class ConsumerRules:
                 consumer.goes_on(offset, line)
 
     def handled(self, process: str, given: Iterable[GivenRecords], line: int) -> None:
-        """Take what it has done with."""
+        """Take the records that a process has handled."""
         for each in given:
             consumer = self._of(process, each.columns)
             self.handled_count += len(each.offsets)
@@ -615,7 +615,7 @@ class ConsumerRules:
                     consumer.handled_line.append(line)
 
     def judge(self) -> None:
-        """Find what was handled twice, and what was passed over."""
+        """Report records handled twice, and records never handled."""
         if not self.handled_count:
             return
         for (process, columns), consumer in sorted(
@@ -676,13 +676,13 @@ class ConsumerRules:
 
 
 def _keys(offset: Ints, value: Ints) -> NDArray[np.uint64]:
-    """A number of each offset with its value."""
+    """Return a number for each offset with its value."""
     mixed: NDArray[np.uint64] = offset.view(np.uint64) * _SPREAD ^ value.view(np.uint64)
     return mixed
 
 
 def _last_read(columns: PartitionColumns, *, is_committed: bool) -> tuple[Ints, Ints, Ints]:
-    """Of each offset what was read there last, and the mark of the line that first gave it."""
+    """Return the last value read at each offset, and the mark of the line that first gave it."""
     offset, value = ints(columns.read_offset), ints(columns.read_hash)
     mark = ints(columns.read_line)
     if is_committed:

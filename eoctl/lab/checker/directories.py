@@ -1,10 +1,9 @@
-"""What replicas have: their values, whether they agree (replicas-differ), have all, are sound.
+"""Replicas on disk: their values, agreement (replicas-differ), completeness and damage.
 
-Copies are compared by `recovery.replicas`: offsets, leader epoch, size and checksum of each batch.
-Below the high watermark of both they have to agree whatever has happened, and once all is healed
-each has to have all below it. What a broker notes of a
-high watermark lags behind; where nothing is noted, all of it counts once all is healed, and nothing
-before.
+`recovery.replicas` compares replicas by offsets, leader epoch, size and checksum of each batch.
+Below the high watermark of both, two replicas must always agree. After the heal, each replica must
+have all records below the high watermark. A broker's recorded high watermark lags behind. Without a
+recorded high watermark, the whole log counts after the heal, and nothing before.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
-    # Base and last offset and checksum of a batch -> offsets and hashes of its values, and why
-    # there are no more.
+    # Base offset, last offset and checksum of a batch -> offsets and hashes of its values, and the
+    # error that ended the read.
     _Known = dict[tuple[int, int, int], tuple[Ints, Ints, str]]
 
 
@@ -48,7 +47,7 @@ class ReplicaContent(NamedTuple):
     """One replica, read from end to end.
 
     Attributes:
-        log: what its batches are.
+        log: its batches.
         values: of its data.
         unread: batches whose records cannot be read, in words.
     """
@@ -59,7 +58,7 @@ class ReplicaContent(NamedTuple):
     unread: tuple[str, ...]
 
     def text_at(self, offset: int) -> str | None:
-        """The value at an offset; None: there is none, or it cannot be read."""
+        """Return the value at an offset, None for a missing or unreadable value."""
         for segment, batch in _batches(self.log.partition):
             if batch.header.base_offset <= offset <= batch.header.last_offset:
                 try:
@@ -72,10 +71,10 @@ class ReplicaContent(NamedTuple):
 
 
 def read_contents(paths: Iterable[tuple[str, str]]) -> list[ReplicaContent]:
-    """Read replicas: what each is called, and its directory. What two have alike is read once.
+    """Read replicas, given by name and directory. A batch that two replicas share is read once.
 
     Raises:
-        RefusedError, AccessError: one cannot be read.
+        RefusedError, AccessError: a replica cannot be read.
     """
     known: _Known = {}
     return [_read(name, path, known) for name, path in paths]
@@ -123,7 +122,7 @@ def _batches(partition: Partition) -> Iterator[tuple[Segment, ScannedBatch]]:
 
 
 def _values(segment: Segment, batch: ScannedBatch) -> tuple[Ints, Ints, str]:
-    """Offsets and hashes of the values of a batch, and why there are no more."""
+    """Return offsets and hashes of the values of a batch, and the error that ended the read."""
     offsets: list[int] = []
     hashes: list[int] = []
     why = ""
@@ -145,7 +144,7 @@ def _text(value: bytes | memoryview | None) -> str | None:
 def compare_contents(
     found: FoundLines, partition: str, replicas: Sequence[ReplicaContent], *, is_healed: bool
 ) -> None:
-    """Hold each two replicas against each other."""
+    """Compare each pair of replicas."""
     for one, other in combinations(replicas, 2):
         different = compare_replicas(one.log, other.log).divergence_offset
         limits = []
@@ -159,9 +158,10 @@ def compare_contents(
 def lag_of(
     found: FoundLines, columns: PartitionColumns, replicas: Sequence[ReplicaContent], healed: int
 ) -> None:
-    """Look for replicas that end below the high watermark; `healed`: the line of the heal.
+    """Report replicas that end below the high watermark. `healed` is the line of the heal.
 
-    What one has noted beyond its own end is none, as for a broker that starts on it.
+    A recorded high watermark above the end of its replica counts as that end, as for a broker that
+    starts.
     """
     marks = [
         (min(each.log.high_watermark, each.log.end_offset), 0)
@@ -185,7 +185,7 @@ def lag_of(
 
 
 def damage_of(found: FoundLines, partition: str, replicas: Sequence[ReplicaContent]) -> None:
-    """Look for what `eoctl check` finds to be an error."""
+    """Report the errors of `eoctl check`."""
     for each in replicas:
         result = check_one(CheckJob(_selected(each.log.path), None, CheckOptions(now_ms=0)))
         errors = [one for one in result.findings if one.severity is Severity.ERROR]

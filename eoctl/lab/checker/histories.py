@@ -1,8 +1,7 @@
-"""What is kept of a history: columns of integers for each partition, some 40 bytes a record.
+"""Columns of a history: integers for each partition, about 40 bytes per record.
 
-A value is kept as its hash of 64 bits. What is found by it is looked up in the history once more
-before it is told (`witness`), so that two values of one hash condemn nothing.
-Lines are numbered over all histories of a call.
+A column has a value as its 64-bit hash. `Witnesses` reads the lines of a finding again, so two
+values with the same hash cause no finding. Lines are numbered over all histories of a command.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ NO_TRANSACTION = -1
 
 
 class BadLineError(Exception):
-    """A line's fields are not what its type and operation need."""
+    """A line whose fields do not fit its type and operation."""
 
 
 def text_of(value: object) -> str | None:
-    """A value as it is compared; None: a tombstone, or nothing that could be told from others.
+    """Return a value in comparable form, None for a tombstone or an unidentified value.
 
     Raises:
         BadLineError: this is no value.
@@ -49,29 +48,32 @@ def text_of(value: object) -> str | None:
 
 
 def ints(column: array[int]) -> Ints:
-    """A column as an array, without a copy; it must not grow while that is used."""
+    """Return a column as an array, without a copy.
+
+    The column must not grow while the array is in use.
+    """
     if not column:
         return np.empty(0, np.int64)
     return np.frombuffer(column, np.int64)
 
 
 class PartitionColumns:
-    """What clients know of one partition.
+    """Answers and records that clients got of one partition.
 
     Attributes:
-        ack_hash, ack_offset, ack_line, ack_invoked: of each value that was acknowledged: its hash,
-            offset or NO_OFFSET, and the lines of the answer and of what was asked, 0: unknown.
-        ack_transaction: of each of these: number of the transaction, or NO_TRANSACTION.
-        fail_hash, fail_line, fail_invoked: what surely was not done.
-        info_hash, info_line, info_transaction: what may be there or not.
-        read_hash, read_offset, read_line: of each record that was read with a value; the line times
-            two, plus one if it was read as committed.
-        gap_start, gap_end, gap_line: offsets that were passed over, half open, and the line of the
-            poll that shows it; the line times four, plus one within one poll, plus two if it was
+        ack_hash, ack_offset, ack_line, ack_invoked: for each acknowledged value: hash, offset or
+            NO_OFFSET, line of the answer, and line of the request or 0.
+        ack_transaction: for each of these: number of the transaction, or NO_TRANSACTION.
+        fail_hash, fail_line, fail_invoked: values that were certainly not written.
+        info_hash, info_line, info_transaction: values that may or may not be written.
+        read_hash, read_offset, read_line: for each record read with a value: hash, offset, and the
+            line times two, plus one if it was read as committed.
+        gap_start, gap_end, gap_line: skipped offsets, half open, and the line of the poll that
+            shows it. The line is multiplied by four, plus one within one poll, plus two if it was
             read as committed.
-        gap_before: of those between two polls, in order: the line of the first one.
-        last_end, committed_end: of the last reader, and of the last one of what is committed.
-        leaders: leader epoch -> who has acknowledged in it, and in which line.
+        gap_before: for each gap between two polls, in order: the line of the first poll.
+        last_end, committed_end: end of the last reader, and of the last read_committed reader.
+        leaders: leader epoch -> the first broker that acknowledged in it, and the line.
     """
 
     def __init__(self, key: TopicPartition) -> None:
@@ -101,18 +103,19 @@ class PartitionColumns:
         self.committed_end: CommittedEnd | None = None
 
     def forget_gaps(self) -> None:
-        """Once they are judged nobody asks for them; one lies at each end of a transaction."""
+        """Free the judged gaps. Each end of a transaction leaves a gap."""
         self.gap_start, self.gap_end = array("q"), array("q")
         self.gap_line, self.gap_before = array("q"), array("q")
 
 
 class Watermarks:
-    """What consumers were told of a high watermark.
+    """High watermarks that consumers saw.
 
     Attributes:
-        highest, line, process: the highest one, and who was told it first.
-        lower, lower_line: what that process, and nobody else since, was told at last.
-        in_epoch: (process, leader epoch) -> the last one and its line, where the epoch is told.
+        highest, line, process: the highest high watermark, and the process that saw it first.
+        lower, lower_line: the lower value that the same process saw last, line 0 without such a
+            value or if any process saw the highest since.
+        in_epoch: (process, leader epoch) -> the last high watermark and its line.
     """
 
     def __init__(self) -> None:
@@ -121,7 +124,7 @@ class Watermarks:
         self.in_epoch: dict[tuple[str, int], tuple[int, int]] = {}
 
     def tell(self, process: str, offset: int, line: int) -> None:
-        """A process was told a high watermark."""
+        """Take the high watermark that a process saw."""
         if offset >= self.highest:
             if offset > self.highest:
                 self.highest, self.line, self.process = offset, line, process
@@ -131,11 +134,11 @@ class Watermarks:
 
 
 class ReadEnd:
-    """A last reader has come to the high watermark.
+    """End of a final reader that has reached the high watermark.
 
     Attributes:
         start_offset: where it began.
-        end_offset: of what there is.
+        end_offset: high watermark at the end.
         start_line: of the first poll.
     """
 
@@ -149,13 +152,13 @@ class ReadEnd:
 
 
 class CommittedEnd(NamedTuple):
-    """A last reader of what is committed has come to rest.
+    """Final position of a read_committed reader.
 
     Attributes:
         start_offset, start_line: where it began, and its first poll.
-        end_offset: where it goes on, if there is ever more.
+        end_offset: where it would continue.
         line: of its last poll.
-        is_below: it is below the high watermark, and waits.
+        is_below: the position is below the high watermark, and the reader waits.
     """
 
     start_offset: int
@@ -173,7 +176,7 @@ class HistoryColumns:
         self._by_name: dict[str, PartitionColumns] = {}
 
     def of(self, topic: object, number: object) -> PartitionColumns:
-        """The columns of a partition. Raises BadLineError: there can be none."""
+        """Return the columns of a partition. Raises BadLineError for an impossible partition."""
         if type(topic) is str and type(number) is int:
             found = self.by_key.get((topic, number))
             if found is not None:
@@ -186,7 +189,7 @@ class HistoryColumns:
         return found
 
     def named(self, name: str) -> PartitionColumns:
-        """The columns of `topic-N`. Raises BadLineError: it is no such name."""
+        """Return the columns of `topic-N`. Raises BadLineError for other names."""
         found = self._by_name.get(name)
         if found is None:
             topic, _, digits = name.rpartition("-")
@@ -196,11 +199,11 @@ class HistoryColumns:
         return found
 
 
-# -- reading a history (eoctl-history): JSON Lines, line by line, whatever they hold
+# -- reading a history (eoctl-history): JSON Lines, line by line, with any content
 
 
 VERSION = 1
-BUFFER_FULL = "BUFFER_FULL"  # the error of a send that the client had no room for
+BUFFER_FULL = "BUFFER_FULL"  # the error of a send that did not fit into the client's buffer
 TYPES = frozenset({"invoke", "ok", "fail", "info"})
 OPERATIONS = frozenset(
     {
@@ -208,13 +211,13 @@ OPERATIONS = frozenset(
     }
 )  # fmt: skip
 MAX_LINE_BYTES = 1 << 25
-# By the first bytes; it is read twice, and from any line, so that it is to be there as it is.
+# By magic bytes. A history is read twice, and from any line, so it must not be compressed.
 _COMPRESSED = {b"\x1f\x8b": "gunzip -k", b"\x28\xb5\x2f\xfd": "unzstd"}
 _NAMED = itemgetter("type", "process", "id", "time_us", "op")
 
 
 class Operation(NamedTuple):
-    """One line: a type and an operation of a process, and what belongs to it."""
+    """One line: type and operation of a process, and the fields of the line."""
 
     type: str
     process: str
@@ -226,10 +229,10 @@ class Operation(NamedTuple):
 
 
 class HistorySource(NamedTuple):
-    """A history that can be read twice: once to judge it, and again for what bears witness.
+    """A history that can be read twice: to judge it, and to find the lines of witnesses.
 
     Attributes:
-        has_ended: whoever wrote it has come to the end: it has all that was asked for.
+        has_ended: the writer has ended, so the history is complete.
     """
 
     name: str
@@ -238,19 +241,19 @@ class HistorySource(NamedTuple):
 
 
 class SkippedLine(NamedTuple):
-    """A line that says nothing that is understood."""
+    """A line that eoctl does not understand."""
 
     line: int
     why: str
 
 
 class HistoryReader:
-    """Reads a history line by line.
+    """Reader of a history, line by line.
 
     Attributes:
         header: the first line.
-        skipped: lines that were passed over.
-        is_torn: the last line has no end: the writer was killed.
+        skipped: lines that it skipped.
+        is_torn: the last line has no end, because the writer was killed.
         lines_count: lines so far.
     """
 
@@ -258,8 +261,8 @@ class HistoryReader:
         """Read the header.
 
         Raises:
-            RefusedError: there is none, or of another version.
-            AccessError: it cannot be read.
+            RefusedError: the header is missing, or has another version.
+            AccessError: the file cannot be read.
         """
         self._file = file
         self._path = path
@@ -296,7 +299,7 @@ class HistoryReader:
             raise AccessError(error, self._path) from error
 
     def __iter__(self) -> Iterator[Operation]:
-        """Give the operations; what is not understood is noted in `skipped`."""
+        """Yield the operations, and note lines that it does not understand in `skipped`."""
         decoder = json.JSONDecoder()
         readline = self._file.readline
         number, time_us = 1, 0
@@ -308,7 +311,7 @@ class HistoryReader:
                     continue
                 try:
                     text = line.decode()
-                    if text[0] == "{":  # without the looks for white space
+                    if text[0] == "{":  # saves the search for white space
                         value, end = decoder.raw_decode(text)
                         if text[end:] != "\n" and text[end:].strip():
                             value = None
@@ -334,7 +337,7 @@ class HistoryReader:
             raise AccessError(error, self._path) from error
 
     def _is_cut(self, line: bytes, number: int) -> bool:
-        """Pass over the rest of a line that is longer than any; else it is the last one."""
+        """Skip the rest of an overlong line. Return False for a last line without an end."""
         if len(line) < MAX_LINE_BYTES:
             return False
         while line and line[-1] != 10:
@@ -350,7 +353,7 @@ def _no_json(line: bytes) -> str:
 def _is_good(
     kind: object, process: object, number: object, at_us: object, operation: object, time_us: int
 ) -> bool:
-    """Whether a line says what each has to. Raises TypeError: it does not."""
+    """Return whether the fields of a line are valid. Raises TypeError for unhashable fields."""
     return (
         kind in TYPES
         and operation in OPERATIONS
@@ -363,7 +366,7 @@ def _is_good(
 
 
 def _why_not(value: object, time_us: int) -> str:
-    """Why a line is none that is good."""
+    """Return why a line is invalid."""
     if not isinstance(value, dict):
         return "no JSON object"
     get = value.get

@@ -1,7 +1,7 @@
-"""Findings in words, each with the few lines of the histories that show it.
+"""Findings in words, each with the lines of the histories that show it.
 
-The histories are read once more for these lines. What two values of one hash seemed to be is
-dropped here.
+This module reads the histories once more for these lines. It drops findings that result from two
+values with the same hash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _ReadLine(NamedTuple):
 
 
 class Witnesses:
-    """Finds the lines and the values of findings."""
+    """Reader of the lines and values that findings refer to."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Witnesses:
         self._replicas = replicas
 
     def tell(self, found: FoundLines) -> tuple[HistoryFinding, ...]:
-        """Put findings into words; what is none after all is taken out of the counts.
+        """Describe findings in words, and drop findings that the lines do not confirm.
 
         Raises:
             AccessError: a history cannot be read once more.
@@ -141,7 +141,7 @@ def _rank(finding: HistoryFinding) -> tuple[int, str, int, int]:
 
 
 def _texts_of(fields: dict[str, Any], wanted: int | None) -> Iterator[str]:
-    """The values of a line that have a hash."""
+    """Yield the values of a line that have a hash."""
     if wanted is None:
         return
     values = [fields.get("value")]
@@ -167,7 +167,7 @@ def _short(text: str | None) -> str:
 
 
 def _told(offset: int) -> str:
-    """Return what the producer was told of a record; no offset comes with acks=0."""
+    """Return the producer's answer for a record. With acks=0 the answer has no offset."""
     return f"was acknowledged at offset {offset}" if offset >= 0 else "was sent with acks=0"
 
 
@@ -264,7 +264,7 @@ def _words_of_lost_commit(found: FoundLine, value: str) -> str:
 
 
 def _sentence(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
-    """A line of a history in plain English."""
+    """Return a line of a history in plain English."""
     time_s = fields["time_us"] / 1_000_000
     return f"{time_s:.3f} s: {_said(fields, found, value)}"
 
@@ -316,7 +316,7 @@ def _said_of_send(fields: dict[str, Any]) -> str:
 
 
 def _offsets_said(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
-    """The records of a line, and the one that it is about."""
+    """Return words for the records of a line, and for the record of the finding."""
     partition = found.partition
     records = (fields.get("records") or {}).get(partition) or []
     if not records:
@@ -351,11 +351,11 @@ def _said_of_poll(fields: dict[str, Any], found: FoundLine, value: str | None) -
     return words
 
 
-# -- the way of a check: histories line by line, then each partition with its replicas, then words
+# -- steps of a check: read the histories, judge each partition with its replicas, find words
 
 
 class _Problems:
-    """Lines that could not be judged as they should; the first of them are kept."""
+    """Lines that could not be judged fully, of which the first are kept."""
 
     def __init__(self) -> None:
         self.kept: list[HistoryProblem] = []
@@ -368,7 +368,7 @@ class _Problems:
 
 
 class _Histories:
-    """Takes the lines of all histories."""
+    """Collector of the lines of all histories."""
 
     def __init__(self) -> None:
         self.found = FoundLines()
@@ -379,7 +379,7 @@ class _Histories:
         self.transactions = TransactionRules(self.found)
         self.problems = _Problems()
         self.torn: list[str] = []
-        self.begins: list[int] = []  # the number of the line before the first one of each history
+        self.begins: list[int] = []  # for each history: number of the line before its first line
         self.lines_count = 0
         self.is_healed = True
         self.healed_line = 0
@@ -477,12 +477,13 @@ def judge(
     *,
     checks: bool = True,
 ) -> HistoryVerdict:
-    """Judge histories, and what `replicas_of` gives of each partition (None: not looked at).
+    """Judge histories, and the replicas that `replicas_of` returns for each partition.
 
-    `checks`: look for damage in the replicas, too.
+    `replicas_of` returns None if the replicas are not read. `checks` also looks for damage in the
+    replicas.
 
     Raises:
-        RefusedError: no history. AccessError: something cannot be read.
+        RefusedError: a source is no history. AccessError: a file cannot be read.
     """
     taken = _Histories()
     for each in sources:

@@ -1,6 +1,6 @@
-"""What may be wrong with a history: the one table that findings, man page and tests go by.
+"""Rules of a history: the table that findings, the man page and the tests use.
 
-Names are those of Jepsen's test of Redpanda where it has one for the same.
+Names come from Jepsen's test of Redpanda if it has a rule for the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Family(StrEnum):
-    """What a rule looks at; each is a module."""
+    """Subject of a rule. Each subject has its own module."""
 
     SENDS = "sends"
     POLLS = "polls"
@@ -27,12 +27,12 @@ class Family(StrEnum):
 
 
 class HistoryRule(NamedTuple):
-    """One thing that must not be.
+    """An anomaly that eoctl looks for.
 
     Attributes:
         title: a few words.
-        meaning: when it is found.
-        is_finding: False: it is told, and is no fault of the cluster.
+        meaning: the condition of a finding.
+        is_finding: False if eoctl reports it without a fault of the cluster.
     """
 
     name: str
@@ -241,17 +241,17 @@ _ALL = (
 RULES = {each.name: each for each in _ALL}
 
 
-# -- what a check comes to: findings with their witnesses, and what could not be judged
+# -- result of a check: findings with their witnesses, and lines that could not be judged
 
 
 MAX_OF_A_KIND = 1000
 
 
 class HistoryFinding(NamedTuple):
-    """Something that must not be.
+    """An anomaly found in a history or in the directories.
 
     Attributes:
-        line: of the history that shows it, the last of `witness`; 0: the directories alone do.
+        line: the last line of `witness`, 0 if only the directories show the anomaly.
         witness: lines of the history that together show it, in order.
     """
 
@@ -273,7 +273,7 @@ class WitnessLine(NamedTuple):
 
 
 class HistoryProblem(NamedTuple):
-    """A line of a history that cannot be judged, or not be relied on."""
+    """A line of a history that eoctl cannot judge or rely on."""
 
     history: str
     line: int
@@ -281,13 +281,13 @@ class HistoryProblem(NamedTuple):
 
 
 class FoundLine(NamedTuple):
-    """A finding whose values are known by their hashes, and whose lines by their numbers only.
+    """A finding with hashes for its values, and numbers for its lines.
 
     Attributes:
         lines: numbers over all histories.
         hash: of the value.
-        other_hash: of the value that it is held against.
-        details: what its words need.
+        other_hash: of the value compared with it.
+        details: values for its words.
     """
 
     kind: str
@@ -300,7 +300,7 @@ class FoundLine(NamedTuple):
 
 
 class FoundLines:
-    """Gathers findings; counts all of them, and keeps the first of each kind."""
+    """Collector of findings. It counts all of them, and keeps the first of each kind."""
 
     def __init__(self) -> None:
         self.kept: list[FoundLine] = []
@@ -317,7 +317,7 @@ class FoundLines:
         other_hash: int | None = None,
         details: tuple[int | str, ...] = (),
     ) -> None:
-        """Take note of a finding, as `FoundLine`; a line 0 is none."""
+        """Add a finding, as `FoundLine`. Line 0 means no line."""
         count = self.counts[kind] = self.counts.get(kind, 0) + 1
         if count <= MAX_OF_A_KIND:
             self.kept.append(
@@ -333,24 +333,24 @@ class FoundLines:
             )
 
     def add_more(self, kind: str, count: int) -> None:
-        """Count findings that are not kept."""
+        """Count findings without keeping them."""
         if count:
             self.counts[kind] = self.counts.get(kind, 0) + count
 
 
 class HistoryVerdict(NamedTuple):
-    """What histories and directories come to.
+    """Result of judging histories and directories.
 
     Attributes:
-        findings: what is wrong or told of, at most MAX_OF_A_KIND of each kind.
-        counts: by kind, all of them.
-        problems: lines that were not judged as they should; at most MAX_OF_A_KIND.
-        problems_count: all of them.
+        findings: findings and remarks, at most MAX_OF_A_KIND of each kind.
+        counts: all findings by kind.
+        problems: lines that could not be judged, at most MAX_OF_A_KIND.
+        problems_count: all such lines.
         torn: histories whose last line has no end.
         sends: by type of line.
-        dropped_count: records that a client had no room for, and never sent.
+        dropped_count: records that a client never sent because its buffer was full.
         reads_count: records that were read.
-        handled_count: records that consumers have done with, each as often as they did.
+        handled_count: records that consumers have handled, counted once for each handling.
         is_healed: no fault is left at the end.
     """
 
@@ -370,10 +370,10 @@ class HistoryVerdict(NamedTuple):
 
     @property
     def has_findings(self) -> bool:
-        """Whether anything is wrong."""
+        """True if a finding is a fault of the cluster."""
         return any(RULES[kind].is_finding for kind in self.counts)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all could be judged."""
+        """True if everything could be judged."""
         return not (self.problems_count or self.torn or self.counts.get("unseen"))

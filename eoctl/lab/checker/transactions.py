@@ -1,9 +1,10 @@
-"""What became of transactions: torn-transaction, and circles of them (G1c, G0).
+"""Fates of transactions: torn-transaction, and circles of transactions (G1c, G0).
 
-A transaction that was told to have been committed, was. One that failed to commit, was aborted, or
-was never asked to commit, was not; of any other nobody knows, until one of its values is read as
-committed. Two depend on each other where one has read as committed what the other has written, or
-has written behind it in a partition. Elle's search for other circles is not made.
+A transaction whose commit was acknowledged is committed. A transaction is not committed if its
+commit failed, if it was aborted, or if no commit was requested. Any other fate is unknown until a
+value of the transaction is read as committed. A transaction depends on another if it read the
+other's value as committed, or wrote after it in a partition. This module does not search for the
+other circles of Elle.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class _Part(NamedTuple):
-    """A value of a transaction: seen, or gone."""
+    """A value of a transaction, seen or lost."""
 
     partition: str
     offset: int
@@ -50,10 +51,10 @@ class _Part(NamedTuple):
 
 
 class TransactionRules:
-    """Takes what belongs to transactions; judges them at the end.
+    """Collector and judge of the lines that belong to transactions.
 
-    Of each by its number: the line where its commit was asked for, the line of what ended it, and
-    its fate.
+    For each transaction, by number: the line of its commit request, the line that ended it, and its
+    fate.
     """
 
     def __init__(self, found: FoundLines) -> None:
@@ -67,7 +68,7 @@ class TransactionRules:
         self._read_line = array("q")
 
     def number_of(self, operation: Operation) -> int:
-        """The transaction that a line belongs to, or NO_TRANSACTION. Raises BadLineError."""
+        """Return the number of a line's transaction, or NO_TRANSACTION. Raises BadLineError."""
         name = operation.fields.get("transaction")
         if name is None:
             return NO_TRANSACTION
@@ -96,7 +97,7 @@ class TransactionRules:
             self._fate[number], self._ended[number] = ABORTED, line
 
     def read(self, operation: Operation, given: list[GivenRecords], line: int) -> None:
-        """Take what was read within a transaction. Raises BadLineError."""
+        """Take the records read within a transaction. Raises BadLineError."""
         number = self.number_of(operation)
         if number == NO_TRANSACTION or operation.fields.get("isolation") != READ_COMMITTED:
             return
@@ -107,8 +108,12 @@ class TransactionRules:
             self._read_line.extend([line] * len(hashes))
 
     def fates(self, *, is_whole: bool) -> TransactionFates:
-        """What became of each; not `is_whole`: lines are missing, one may have asked to commit."""
-        # What belongs to no transaction finds its place at the end: NO_TRANSACTION.
+        """Return the fate of each transaction.
+
+        Args:
+            is_whole: no line is missing. Otherwise a missing line may request a commit.
+        """
+        # Values outside transactions have the number NO_TRANSACTION, which is the last place.
         fate = np.array([*self._fate, COMMITTED], np.int8)
         asked = np.array([*self._asked, 0], np.int64)
         if is_whole:
@@ -116,7 +121,7 @@ class TransactionRules:
         return TransactionFates(fate, asked, np.array([*self._ended, 0], np.int64))
 
     def judge(self, partitions: Iterable[PartitionValues], fates: TransactionFates) -> None:
-        """Find what is wrong, once each partition has been judged."""
+        """Report findings, once each partition has been judged."""
         judged = [*partitions]
         if not self._numbers or not judged:
             return
@@ -180,7 +185,7 @@ class TransactionRules:
                 )
 
     def _reads(self, judged: list[PartitionValues], fates: TransactionFates) -> Iterator[Edges]:
-        """From who wrote a value to who has read it."""
+        """Yield edges from the writer of a value to its readers."""
         readers = ints(self._read_transaction)
         rows = np.flatnonzero(fates.fate[readers] == COMMITTED)
         value, reader, line = (
@@ -216,7 +221,7 @@ def _seen_rows(values: PartitionValues) -> Flags:
 
 
 def _behind(values: PartitionValues) -> Edges:
-    """From who wrote a value to who wrote the next one of a committed transaction."""
+    """Return edges from the writer of a value to the writer of the next committed value."""
     sent = values.sent
     rows = np.flatnonzero((sent.transaction >= 0) & (sent.fate == COMMITTED) & (sent.offset >= 0))
     order = rows[np.argsort(sent.offset[rows], kind="stable")]

@@ -1,4 +1,4 @@
-"""Rows of columns by what they hold: the first of a key, what differs, what was passed over."""
+"""Searches in columns: the first row of a key, differing values, skipped offsets, circles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FirstOf:
-    """The row of each key with the least rank.
+    """The row of each key with the lowest rank.
 
     Attributes:
         order: these rows, by key.
@@ -39,7 +39,7 @@ class FirstOf:
         self._keys = ordered[is_first]
 
     def places(self, wanted: Ints) -> Ints:
-        """The row of each wanted key; -1: there is none."""
+        """Return the row of each wanted key, -1 for a missing key."""
         if not len(self._keys):
             return np.full(len(wanted), -1)
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
@@ -47,7 +47,7 @@ class FirstOf:
 
 
 class PassedOver:
-    """What was passed over, by where it begins. `isolation` None: of all readers."""
+    """Gaps of offsets that readers skipped, by start. `isolation` None means all readers."""
 
     def __init__(self, columns: PartitionColumns, isolation: bool | None) -> None:
         mark = ints(columns.gap_line)
@@ -63,7 +63,7 @@ class PassedOver:
         before = mark // 4
         before[mark & 1 == 0] = ints(columns.gap_before)
         self.before = before[order]
-        # Of all gaps up to one: which ends last, so that one that holds an offset is found.
+        # For each gap, the gap up to it that ends last, which finds a gap that covers an offset.
         self._longest = np.zeros(len(order), np.int64)
         if len(order):
             reach = np.maximum.accumulate(self.end)
@@ -72,7 +72,7 @@ class PassedOver:
             self._longest = np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))
 
     def places(self, offset: Ints) -> Ints:
-        """A gap that holds each offset; -1: none does."""
+        """Return a gap that covers each offset, -1 without a gap."""
         if not len(self.start):
             return np.full(len(offset), -1)
         at = np.searchsorted(self.start, offset, side="right") - 1
@@ -81,7 +81,7 @@ class PassedOver:
 
 
 def differing(key: Ints, value: Ints, line: Ints) -> list[tuple[int, int]]:
-    """Of each key with two values: the row of the first one, and of the first other one."""
+    """Return the rows of the first value and of the first other value of each differing key."""
     order = np.lexsort((line, key))
     keys, values = key[order], value[order]
     begins = np.ones(len(keys), bool)
@@ -92,13 +92,12 @@ def differing(key: Ints, value: Ints, line: Ints) -> list[tuple[int, int]]:
     return [(int(order[first[each]]), int(order[each])) for each in other[np.sort(once)]]
 
 
-# -- what became of the values of one partition: lost-write, unseen, duplicate, G1a and others
+# -- fates of the values of one partition: lost-write, unseen, duplicate, G1a and others.
 #
-# Judged at the end, over the columns of a partition: everything that was told of a value, and what
-# the replicas have.
+# Judged at the end, over all answers in the columns of a partition, and the data of the replicas.
 
 
-# What became of a transaction.
+# Fates of a transaction.
 COMMITTED, ABORTED, UNKNOWN = 0, 1, 2
 
 
@@ -111,12 +110,12 @@ class ReplicaValues(NamedTuple):
 
 
 class TransactionFates(NamedTuple):
-    """By number of a transaction.
+    """Fates by number of the transaction.
 
     Attributes:
-        fate: COMMITTED, ABORTED or UNKNOWN; one more at the end, COMMITTED, of NO_TRANSACTION.
-        asked_line: where its commit was asked for; 0: it was not.
-        end_line: of what ended it; one more at the end, 0, of NO_TRANSACTION.
+        fate: COMMITTED, ABORTED or UNKNOWN, plus COMMITTED for NO_TRANSACTION at the end.
+        asked_line: line of the commit request, 0 without a request.
+        end_line: line of the end, plus 0 for NO_TRANSACTION at the end.
     """
 
     fate: Fates
@@ -125,11 +124,11 @@ class TransactionFates(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What holds for all partitions.
+    """Facts about all partitions.
 
     Attributes:
         is_healed: no fault is left.
-        healed_line: where the last of them was over; 0: there was none.
+        healed_line: line of the last heal, 0 without a heal.
     """
 
     is_healed: bool
@@ -138,7 +137,7 @@ class Situation(NamedTuple):
 
 
 class UnsureColumns(NamedTuple):
-    """Of values sent in transactions that were not answered, or with `info`: a row each."""
+    """Values sent in transactions, without an answer or with `info`, one row each."""
 
     hash: Ints
     line: Ints
@@ -146,11 +145,11 @@ class UnsureColumns(NamedTuple):
 
 
 class SentColumns(NamedTuple):
-    """Of values that were acknowledged, a row each.
+    """Acknowledged values, one row each.
 
     Attributes:
         transaction: number, or NO_TRANSACTION.
-        fate: of that; without one COMMITTED.
+        fate: fate of that transaction, COMMITTED without a transaction.
     """
 
     hash: Ints
@@ -162,12 +161,12 @@ class SentColumns(NamedTuple):
 
 
 class PartitionValues:
-    """The rows of one partition that are judged, once what is sent twice is left out.
+    """The rows of one partition to judge, without values that were sent twice.
 
     Attributes:
         repeated: (line, line before) of values that were sent twice, which are not judged.
-        is_gone: of `sent`.
-        is_seen: of `sent`: as committed where it is in a transaction.
+        is_gone: for each row of `sent`: the value is missing.
+        is_seen: for each row of `sent`: the value was read as committed.
     """
 
     def __init__(
@@ -176,7 +175,7 @@ class PartitionValues:
         situation: Situation,
         open_sends: Sequence[tuple[int, int, int]] = (),
     ) -> None:
-        """`open_sends`: hash, line and transaction of what was asked, and has no answer."""
+        """Take `open_sends`: hash, line and transaction of each send without an answer."""
         self._columns = columns
         self._situation = situation
         self.name = columns.name
@@ -204,7 +203,7 @@ class PartitionValues:
         self.shown: list[Ints] = []
 
     def judge(self, found: FoundLines, replicas: Sequence[ReplicaValues] | None) -> None:
-        """Find what is wrong; `replicas`: what all of them have, None: not looked at."""
+        """Report findings. `replicas` has the data of all replicas, None if they are not read."""
         told = self._told()
         self._inconsistent(found, *told)
         self._duplicates(found, *told)
@@ -217,10 +216,10 @@ class PartitionValues:
         if replicas is not None:
             self._in_replicas(found, replicas, *told)
 
-    # -- what was told
+    # -- answers
 
     def _told(self) -> tuple[Ints, Ints, Ints]:
-        """Offsets, hashes and lines of all that was acknowledged or read."""
+        """Return offsets, hashes and lines of all values acknowledged or read."""
         has_offset = self.sent.offset >= 0
         return (
             np.concatenate((self.sent.offset[has_offset], self.read_offset)),
@@ -240,7 +239,7 @@ class PartitionValues:
             )
 
     def _duplicates(self, found: FoundLines, offset: Ints, value: Ints, line: Ints) -> None:
-        """What was read twice; then what was acknowledged at another offset than it was read at."""
+        """Find values read at two offsets, then values acknowledged at another offset than read."""
         known: set[int] = set()
         for columns in (
             (self.read_offset, self.read_hash, self.read_mark // 2),
@@ -261,7 +260,7 @@ class PartitionValues:
                 )
 
     def _failed(self, found: FoundLines, replicas: Iterable[ReplicaValues]) -> None:
-        """G1a: what failed, or was aborted, and was read, or is in a log."""
+        """Find G1a: failed values read or in a log, and aborted values read as committed."""
         first = FirstOf(self.read_hash, self.read_mark)
         at = first.places(self._fail_hash)
         for place in np.flatnonzero(at >= 0).tolist():
@@ -294,7 +293,7 @@ class PartitionValues:
             )
 
     def _written(self, *, is_aborted: bool) -> UnsureColumns:
-        """All values sent in transactions that were aborted, or in others, whatever was told."""
+        """Return all values sent in aborted transactions, or in others, with any answer."""
         sent, unsure = self.sent, self.unsure
         rows = np.flatnonzero((sent.transaction >= 0) & ((sent.fate == ABORTED) == is_aborted))
         fate = self._situation.fates.fate[unsure.transaction]
@@ -325,7 +324,7 @@ class PartitionValues:
             details=("failed", replica),
         )
 
-    # -- what is not there
+    # -- missing values
 
     def _gone(self, found: FoundLines, replicas: Sequence[ReplicaValues] | None) -> None:
         sent = self.sent
@@ -361,11 +360,11 @@ class PartitionValues:
         found.add(kind, self.name, offset, lines, hash=value, details=(where,))
 
     def _ended(self, place: int) -> int:
-        """The line that ended the transaction of a value sent; 0: there is none."""
+        """Return the line that ended the transaction of a value sent, 0 without such a line."""
         return int(self._situation.fates.end_line[self.sent.transaction[place]])
 
     def _passed_over(self, found: FoundLines) -> tuple[Ints, Ints]:
-        """The lines that show of each value sent that it is not there, if nobody has read it."""
+        """Return the lines that show the absence of each value sent, if no consumer read it."""
         offset = self.sent.offset
         shown, before = np.zeros(len(offset), np.int64), np.zeros(len(offset), np.int64)
         end = self._columns.last_end
@@ -391,7 +390,7 @@ class PartitionValues:
         return shown, before
 
     def _read_and_gone(self, found: FoundLines, end: ReadEnd) -> None:
-        """precommitted-read: what was read once lies behind the end that the last reader met."""
+        """Find precommitted-read: a value read once is at or above the end of the last reader."""
         first = FirstOf(self.read_hash, self.read_mark)
         line = self.read_mark[first.order] // 2
         is_gone = (self.read_offset[first.order] >= end.end_offset) & (line < end.start_line)
@@ -406,7 +405,7 @@ class PartitionValues:
             )
 
     def _skipped(self, found: FoundLines) -> None:
-        """poll-skip: gaps that hold what the reader had to be given."""
+        """Find poll-skip: gaps with values that the reader had to get."""
         sent = self.sent
         has_offset = sent.offset >= 0
         is_committed = self.read_mark & 1 == 1
@@ -441,7 +440,7 @@ class PartitionValues:
                 )
 
     def _watermark(self, found: FoundLines) -> None:
-        """hw-back: one that has not come back to what it was when all is healed."""
+        """Find hw-back: a high watermark still below its former value after the heal."""
         told = self._columns.watermarks
         if not self._situation.is_healed or not told.lower_line:
             return
@@ -455,7 +454,7 @@ class PartitionValues:
             )
 
     def _uncommitted(self, found: FoundLines) -> None:
-        """precommitted-read: read as committed before the transaction was asked to commit."""
+        """Find precommitted-read: a value read as committed before the commit request."""
         written = self._written(is_aborted=False)
         if not len(written.hash):
             return
@@ -477,7 +476,7 @@ class PartitionValues:
                     details=("asked",),
                 )
 
-    # -- what replicas have
+    # -- data of replicas
 
     def _in_replicas(
         self,
@@ -502,7 +501,7 @@ class PartitionValues:
                     details=("replicas",),
                 )
             found.add_more("precommitted-read", max(len(lost) - MAX_OF_A_KIND, 0))
-        told = FirstOf(offset, -line)  # the last word on it
+        told = FirstOf(offset, -line)  # the last line about each offset
         known_twice: set[int] = {int(value[each]) for _, each in differing(value, offset, line)}
         for each in replicas:
             self._twice_in_log(found, each, known_twice)
@@ -561,7 +560,7 @@ def _unsure(columns: PartitionColumns, unanswered: Ints) -> UnsureColumns:
 
 
 def _repeated(columns: PartitionColumns, unanswered: Ints) -> tuple[list[tuple[int, int]], Ints]:
-    """Values that were sent more than once: the lines of it, and their hashes."""
+    """Return the lines of values that were sent more than once, and their hashes."""
     value = np.concatenate(
         (ints(columns.ack_hash), ints(columns.fail_hash), ints(columns.info_hash), unanswered[:, 0])
     )
@@ -573,14 +572,14 @@ def _repeated(columns: PartitionColumns, unanswered: Ints) -> tuple[list[tuple[i
     return pairs, np.unique(value[[other for _, other in found]])
 
 
-# -- circles in a directed graph: strongly connected components, and the shortest circle of one
+# -- circles in a directed graph: strongly connected components, and their shortest circles
 
 
-MERGED_ROWS = 1 << 16  # before it is worth it to look for what is there twice
+MERGED_ROWS = 1 << 16  # rows to collect before removing duplicates pays off
 
 
 class Edges(NamedTuple):
-    """From one transaction to another that comes behind it, and the lines that show it."""
+    """Edges from a transaction to a later transaction, and the lines that show them."""
 
     source: Ints
     target: Ints
@@ -588,7 +587,7 @@ class Edges(NamedTuple):
     target_line: Ints
 
     def unique(self) -> Edges:
-        """Each edge once, the first; none from a node to itself."""
+        """Return each edge once, the first, without edges from a node to itself."""
         is_other = self.source != self.target
         one = Edges._make(each[is_other] for each in self)
         order = np.lexsort((one.target_line, one.target, one.source))
@@ -599,10 +598,10 @@ class Edges(NamedTuple):
 
 
 def unique_edges(parts: Iterable[Edges]) -> Edges:
-    """Each edge of all parts once, the first.
+    """Return each edge of all parts once, the first.
 
-    Parts are put together once they are as many rows as what is unique so far: neither do all rows
-    lie side by side, nor is what is unique sorted again for each part.
+    Parts are joined once they have more rows than the unique edges so far. This keeps few rows in
+    memory, and does not sort the unique edges again for each part.
     """
     kept = Edges._make(np.empty(0, np.int64) for _ in range(4))
     waiting: list[Edges] = []
@@ -622,7 +621,7 @@ def _joined(edges: list[Edges]) -> Edges:
 
 
 def components(edges: Edges) -> Iterator[list[int]]:
-    """The sets of nodes that reach each other, of two nodes and more (Tarjan, without recursion).
+    """Yield the strongly connected components of two or more nodes (Tarjan, without recursion).
 
     `edges` are unique.
     """
@@ -663,7 +662,7 @@ def components(edges: Edges) -> Iterator[list[int]]:
 
 
 def shortest_circle(edges: Edges, nodes: list[int], start: int) -> list[int]:
-    """The rows of the edges of a shortest circle through one of some connected nodes."""
+    """Return the rows of the edges of a shortest circle through `start`, within `nodes`."""
     inside = np.flatnonzero(np.isin(edges.source, nodes) & np.isin(edges.target, nodes))
     after: dict[int, list[int]] = {}
     for row in inside.tolist():
@@ -687,10 +686,10 @@ def shortest_circle(edges: Edges, nodes: list[int], start: int) -> list[int]:
 
 
 def _spanned(edges: Edges) -> Edges:
-    """The edges that may be of a circle.
+    """Return the edges that may belong to a circle.
 
-    A circle that goes up must come down: between its lowest and its highest node each step is
-    spanned by an edge downwards. Where none goes down, most often everywhere, there is no circle.
+    In a circle, downward edges span each step between its lowest and its highest node. Most graphs
+    have no downward edge, and so no circle.
     """
     if not len(edges.source):
         return edges
@@ -698,7 +697,7 @@ def _spanned(edges: Edges) -> Edges:
     falls = edges.target < edges.source
     np.add.at(steps, edges.target[falls], 1)
     np.add.at(steps, edges.source[falls], -1)
-    is_spanned = np.cumsum(steps) > 0  # the step from this node to the next one
+    is_spanned = np.cumsum(steps) > 0  # the step from this node to the next node
     is_inside = is_spanned.copy()
     is_inside[1:] |= is_spanned[:-1]
     kept = is_inside[edges.source] & is_inside[edges.target]
@@ -706,7 +705,7 @@ def _spanned(edges: Edges) -> Edges:
 
 
 def _rows(edges: Edges) -> tuple[list[int], list[int], list[int]]:
-    """Nodes, where the targets of each begin, and the targets, as places among the nodes."""
+    """Return the nodes, the start of each node's targets, and the targets as places of nodes."""
     nodes, both = np.unique(np.concatenate((edges.source, edges.target)), return_inverse=True)
     source, target = both[: len(edges.source)], both[len(edges.source) :]
     order = np.argsort(source, kind="stable")

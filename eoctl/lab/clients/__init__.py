@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: producers, consumers, and one that asks what still serves.
+"""Clients of a simulated cluster: producers, consumers and a probe of the service.
 
 From the entry down: consumer, producer.
 """

@@ -1,7 +1,7 @@
-"""A consumer of a simulated cluster: reads all partitions from the start, below the high watermark.
+"""Consumer of a simulated cluster: it reads all partitions from the start to the high watermark.
 
-With read_committed it drops what was aborted, as told by its leader; of markers it is told nothing
-in either case (REPL-7, RC-4).
+With read_committed it drops aborted records, which the leader reports. It never sees markers
+(REPL-7, RC-4).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ TIMEOUT_US = SECOND_US
 
 
 class PlayedConsumer:
-    """Reads until it is told to end; a final one reads all once more, from the start.
+    """Consumer that reads until its end. A final consumer reads everything again from the start.
 
     Attributes:
         positions: the next offset of each partition.
-        ends: the high watermark that each was told last.
+        ends: the latest high watermark of each partition.
     """
 
     incarnation = 0
@@ -71,7 +71,7 @@ class PlayedConsumer:
         self._history = history
         self._isolation = isolation
         self._tells_rest = is_final and isolation == READ_COMMITTED
-        # What its lines have besides.
+        # Further fields of its history lines.
         self._fields: dict[str, object] = {"final": True} if is_final else {}
         if isolation == READ_COMMITTED:
             self._fields["isolation"] = isolation
@@ -84,13 +84,13 @@ class PlayedConsumer:
         self.ends: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Begin with all partitions."""
+        """Begin to read all partitions."""
         for key in self.positions:
             self._poll(key)
 
     @property
     def is_at_end(self) -> bool:
-        """It has read all that there is."""
+        """True if it has read everything."""
         return all(self.ends.get(key) == offset for key, offset in self.positions.items())
 
     def _poll(self, key: TopicPartition) -> None:
@@ -125,7 +125,7 @@ class PlayedConsumer:
             return
         error, batches, high_watermark, _ = given
         if error == OFFSET_OUT_OF_RANGE:
-            # auto.offset.reset=latest: what it has read is no longer there.
+            # auto.offset.reset=latest: its position is beyond the log end offset.
             self._moved[key] = self.positions[key] = high_watermark
             self.ends[key] = high_watermark
         elif error:
@@ -143,7 +143,7 @@ class PlayedConsumer:
         self._later(POLL_US, key)
 
     def _taken(self, key: TopicPartition, records: list[tuple[int, str]]) -> None:
-        """It has been given records: here they are looked at, and the next ones asked for."""
+        """Take records, which a plain consumer ignores, and poll again."""
         del records
         self._later(0, key)
 
@@ -164,7 +164,7 @@ class PlayedConsumer:
         seek = {"seek": {name: moved}} if moved is not None else {}
         position = self.positions[key]
         passed = {}
-        if not records or records[-1][0] + 1 < position:  # markers, or what was aborted
+        if not records or records[-1][0] + 1 < position:  # markers, or aborted records
             passed = {"position": {name: position}}
         self._history.note("invoke", self.name, number, now_us, "poll", **seek, **self._fields)
         self._history.note(
@@ -181,12 +181,12 @@ class PlayedConsumer:
             self._network.send(self, broker, broker.tell_metadata, self, self.learn)
 
     def learn(self, view: MetadataView) -> None:
-        """A broker has told who leads."""
+        """Take the metadata from a broker."""
         if self._view is None or view.version >= self._view.version:
             self._view = view
 
     def end(self) -> None:
-        """Read no more; where the last one of what is committed has waited for more is told."""
+        """Stop. A final read_committed consumer also records where it still waits."""
         if self._tells_rest:
             for key, end_offset in sorted(self.ends.items()):
                 if self.positions[key] < end_offset:
@@ -196,7 +196,7 @@ class PlayedConsumer:
 
 
 def given_records(given: ConsumerAnswer, offset: int) -> list[tuple[int, str]]:
-    """Offset and value of the records that an application is given, from an offset on (RC-4)."""
+    """Return offset and value of records for an application, from an offset on (RC-4)."""
     waiting = sorted(given.aborted, key=lambda each: each.first_offset, reverse=True)
     aborted: set[int] = set()
     records: list[tuple[int, str]] = []
@@ -222,18 +222,19 @@ def _records(header: BatchHeader, batch: bytes, offset: int) -> list[tuple[int, 
     ]
 
 
-# -- a consumer that commits: before it handles what it is given, or after (REPL-12)
+# -- a consumer that commits before or after it handles its records (REPL-12).
 #
-# Who commits before has lost what it had not handled yet when it ends (at most once); who commits
-# after is given it again (at least once). It handles one record after the other, each in a
-# millisecond. What it has committed is kept by a coordinator that never fails and is no broker.
+# At its end, a consumer that commits before has lost its unhandled records (at most once). A
+# consumer that commits after gets them again (at least once). It handles one record after the
+# other, a millisecond each. A coordinator that is no broker and never fails keeps the committed
+# offsets.
 
 
-HANDLE_US = MS_US  # a record
+HANDLE_US = MS_US  # per record
 
 
 class GroupCoordinator:
-    """Keeps what a group has committed. It never fails."""
+    """Coordinator with the committed offsets of a group. It never fails."""
 
     name = "group-coordinator"
     incarnation = 0
@@ -246,12 +247,12 @@ class GroupCoordinator:
     def commit(
         self, client: Process, key: TopicPartition, offset: int, answered: Callable[[], None]
     ) -> None:
-        """Keep an offset (OffsetCommit)."""
+        """Store an offset (OffsetCommit)."""
         self._offsets[key] = offset
         self._network.send(self, client, answered)
 
     def tell(self, client: Process, answered: Callable[[Offsets], None]) -> None:
-        """Say what is kept (OffsetFetch)."""
+        """Return the stored offsets (OffsetFetch)."""
         self._network.send(self, client, answered, dict(self._offsets))
 
 
@@ -263,11 +264,11 @@ class _HandledRecords(NamedTuple):
 
 
 class CommittingConsumer(PlayedConsumer):
-    """A consumer that can be killed, and goes on where it has committed.
+    """A consumer that can be killed, and continues at its committed offsets.
 
     Attributes:
-        incarnation: counts its starts.
-        is_closing: it takes no more, and ends as all that it was given is handled.
+        incarnation: number of its starts.
+        is_closing: it takes no more records, and ends once it has handled all of them.
     """
 
     def __init__(
@@ -294,20 +295,20 @@ class CommittingConsumer(PlayedConsumer):
 
     @property
     def left_us(self) -> int:
-        """So long it handles records yet, if nothing befalls it; 0: it handles none."""
+        """Remaining time of its handling without a fault, 0 without records."""
         ends = (each.begun_us + len(each.records) * HANDLE_US for each in self._handling.values())
         return max((each - self._scheduler.now_us for each in ends), default=0)
 
     @property
     def is_at_end(self) -> bool:
-        """It has handled all that there is."""
+        """True if it has handled everything."""
         is_idle = not (self._busy or self._is_starting)
         return self.is_running and is_idle and super().is_at_end
 
     # -- its life
 
     def restart(self) -> None:
-        """Start after a kill or a stop: go on where it has committed."""
+        """Start after a kill or a stop, at the committed offsets."""
         self.incarnation += 1
         self.is_running = self._is_starting = True
         self.is_closing = False
@@ -329,7 +330,7 @@ class CommittingConsumer(PlayedConsumer):
         self.start()
 
     def kill(self) -> None:
-        """End at once: what it had handled by now is handled."""
+        """End at once. Records handled before stay handled."""
         now_us = self._scheduler.now_us
         for key, taken in self._handling.items():
             count = min((now_us - taken.begun_us) // HANDLE_US, len(taken.records))
@@ -337,9 +338,9 @@ class CommittingConsumer(PlayedConsumer):
         self._forget()
 
     def close(self) -> None:
-        """Take no more; handle and commit what it has.
+        """Take no more records. Handle and commit the current records.
 
-        What a fetch under way brings it is not given any more (AsyncKafkaConsumer.close).
+        It ignores records of a pending fetch (AsyncKafkaConsumer.close).
         """
         self.is_closing = True
         self._expected = dict.fromkeys(self.positions, -1)
@@ -406,7 +407,7 @@ class CommittingConsumer(PlayedConsumer):
         taken = self._handling[key] = _HandledRecords(records, self._scheduler.now_us)
 
         def handled() -> None:
-            if self._handling.get(key) is taken:  # else it was killed
+            if self._handling.get(key) is taken:  # otherwise it was killed
                 del self._handling[key]
                 self._note_handled(key, records)
                 then()
@@ -426,9 +427,9 @@ def _named(key: TopicPartition) -> str:
     return f"{key.topic}-{key.partition}"
 
 
-# -- a client that asks one question: is a partition read, and is it written with acks=all?
+# -- a client with one question: can it read a partition, and write it with acks=all?
 #
-# It tries, as any client would, and what it did stands in the history as of any client.
+# It sends requests and writes a history as any client does.
 
 
 METADATA_US = 2 * SECOND_US
@@ -436,12 +437,12 @@ LEADER_NOT_AVAILABLE = "LEADER_NOT_AVAILABLE"
 
 
 class Probe:
-    """Reads from the start, then sends one record, once.
+    """Client that reads from the start, then sends one record, once.
 
     Attributes:
         is_read: a leader has answered.
-        records_count: that it gave.
-        write_error: "": it was acknowledged.
+        records_count: records in that answer.
+        write_error: "" if the record is acknowledged.
     """
 
     incarnation = 0
@@ -481,7 +482,7 @@ class Probe:
             self._write(broker)
 
     def learn(self, view: MetadataView) -> None:
-        """A broker has told who leads."""
+        """Take the metadata from a broker."""
         if self._view is None or view.version > self._view.version:
             self._view = view
 

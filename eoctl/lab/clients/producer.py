@@ -1,9 +1,9 @@
-"""A producer of a simulated cluster: buffer, batches, retries, sequences, what it knows at the end.
+"""Producer of a simulated cluster: buffer, batches, retries, sequences, final knowledge.
 
-REPL-12  a batch is sent again, with the same sequence, while an answer is missing or may change;
-         the leader that it goes to is the one that a broker names; what is answered without having
-         been appended has surely failed, all else is unknown. What the buffer has no room for is
-         lost by the client itself
+REPL-12: the producer sends a batch again, with the same sequence, while an answer is missing or may
+change. It sends to the leader that a broker names. A record has certainly failed if it was refused
+before the append. Any other record without success is unknown. The client itself loses records that
+do not fit into its buffer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ RETRY_BACKOFF_US = 100 * MS_US
 METADATA_TIMEOUT_US = SECOND_US
 DELIVERY_TIMED_OUT = "DELIVERY_TIMED_OUT"
 OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-# Refused before anything was appended. A leader that is one no more says so of what waits, too.
+# Refused before an append. NOT_LEADER is missing, because a former leader also answers waiting
+# batches with it.
 NOT_APPENDED = frozenset(
     {
         NOT_ENOUGH_REPLICAS,
@@ -60,7 +61,7 @@ RETRIABLE = frozenset(
         NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         REQUEST_TIMED_OUT,
         NETWORK_EXCEPTION,
-        CONCURRENT_TRANSACTIONS,  # the transaction before has partitions without a marker yet
+        CONCURRENT_TRANSACTIONS,  # partitions of the previous transaction have no marker yet
     }
 )
 BATCH_BYTES = 1_000_000
@@ -73,12 +74,12 @@ class _GivenRecord(NamedTuple):
 
 
 class FlyingBatch:
-    """A batch on its way.
+    """A batch in flight.
 
     Attributes:
-        is_unknown: one attempt had no answer, or one that leaves open whether it was appended.
+        is_unknown: an attempt had no answer, or an answer that leaves the append open.
         is_sent: an answer is expected.
-        attempts: an answer to an earlier one says nothing.
+        attempts: number of attempts. Answers to earlier attempts are ignored.
     """
 
     def __init__(self, key: TopicPartition, records: list[_GivenRecord], data: bytes) -> None:
@@ -100,8 +101,8 @@ class Producer:
 
     Attributes:
         is_done: every record has its answer.
-        answered_count: of records, those in the memory of a killed producer among them.
-        forgotten_count: of records in the memory of a killed producer: nobody is told of them.
+        answered_count: answered records, with the records in the memory of a killed producer.
+        forgotten_count: records in the memory of a killed producer, which get no answer.
         unsent_count: of these, the records that were never sent.
     """
 
@@ -139,7 +140,7 @@ class Producer:
         self._buffered_count = 0
         self._is_full = False
         self._builder = BatchBuilder(batch_bytes=BATCH_BYTES)
-        self._history_fields: dict[str, str] = {}  # more of each line
+        self._history_fields: dict[str, str] = {}  # further fields of each line
         self.is_done = False
         self.answered_count = 0
         self.dropped_count = self.forgotten_count = self.unsent_count = 0
@@ -148,22 +149,22 @@ class Producer:
 
     @property
     def given_count(self) -> int:
-        """Records that the application has given it."""
+        """Records that the application has given to the producer."""
         return self._given_count
 
     @property
     def moved_count(self) -> int:
-        """It rises as long as records are given or answered."""
+        """A number that rises while records are given or answered."""
         return self._given_count + self.answered_count
 
     def start(self) -> None:
-        """Begin, once it is known who leads."""
+        """Begin, once the leaders are known."""
         self._ask()
 
-    # -- its life
+    # -- life
 
     def kill(self) -> None:
-        """End it at once: the records in its memory are forgotten."""
+        """End the producer at once, and forget the records in its memory."""
         for batches in self._flying.values():
             for each in batches:
                 self.unsent_count += 0 if each.attempts else len(each.records)
@@ -181,19 +182,19 @@ class Producer:
         self._settle()
 
     def restart(self) -> None:
-        """Start after a kill. Its sequences begin anew, as with a new producer id."""
+        """Start after a kill. Its sequences start again, as with a new producer id."""
         self.incarnation += 1
         self.is_running = True
         self._draining.clear()
         for key in self._keys:
             self._renew(key)
-        if self._view is not None:  # else once it has learnt who leads
+        if self._view is not None:  # otherwise after the first metadata
             self._ready()
 
-    # -- records come in
+    # -- incoming records
 
     def _next(self) -> None:
-        """The application gives the next record."""
+        """Take the next record of the application."""
         if self._given_count >= self._settings.records:
             return
         if self._buffered_count >= self._settings.buffered_max and self._settings.is_blocking:
@@ -223,12 +224,12 @@ class Producer:
             self._scheduler.at(due_us, self._next_of, (self.incarnation,))
 
     def _next_of(self, incarnation: int) -> None:
-        """The same, if it was not killed since."""
+        """Take the next record, unless the producer was killed since."""
         if self.is_running and self.incarnation == incarnation:
             self._next()
 
     def _pause_us(self) -> int:
-        """Until the next record is given."""
+        """Return the time until the next record."""
         even_us, burst = SECOND_US // self._settings.rate, self._settings.burst
         near_us = min(even_us, MS_US)
         if self._given_count % burst:
@@ -241,10 +242,10 @@ class Producer:
             self._is_full = False
             self._scheduler.after(0, self._next_of, self.incarnation)
 
-    # -- batches go out
+    # -- outgoing batches
 
     def _lingered(self, key: TopicPartition) -> None:
-        """The linger of a record is over: what waits goes out."""
+        """Send the waiting records, because the linger of a record is over."""
         self._send(key)
 
     def _send(self, key: TopicPartition) -> None:
@@ -273,11 +274,11 @@ class Producer:
         return builder.build(identity, is_transactional=self.transactional_id is not None)
 
     def _identity(self, key: TopicPartition) -> ProducerIdentity:
-        """Who it is, and the sequence of its next record."""
+        """Return the identity, with the sequence of the next record."""
         return ProducerIdentity(self._run_number, self._producer_epochs[key], self._sequences[key])
 
     def _drain(self, key: TopicPartition) -> None:
-        """Send what is to be sent, in order: what has to wait keeps back all behind it."""
+        """Send the waiting batches in order. A batch that must wait delays all later batches."""
         if not self._flying[key]:
             return
         view = self._view
@@ -288,8 +289,9 @@ class Producer:
             if batch.not_before_us > self._scheduler.now_us:
                 return
             if place and batch.attempts and self._settings.is_idempotent:
-                # Sent again one by one: a leader knows five batches, and this one passed by more
-                # would be none of them (RecordAccumulator.shouldStopDrainBatchesForPartition).
+                # Sent again one by one, because a leader remembers five batches. More batches could
+                # push this batch out of that memory
+                # (RecordAccumulator.shouldStopDrainBatchesForPartition).
                 return
             if leader < 0:
                 self._ask()
@@ -330,7 +332,7 @@ class Producer:
         self._answered(batch, attempt, REQUEST_TIMED_OUT, -1, -1)
 
     def ended(self, number: int) -> None:
-        """The connection to a broker was reset: what was sent there has no answer."""
+        """Handle the reset of a broker's connection, whose requests have no answer."""
         for batches in self._flying.values():
             for each in [*batches]:
                 if each.leader == number and each.is_sent and not each.is_done:
@@ -361,14 +363,14 @@ class Producer:
         if error == OUT_OF_ORDER and self._settings.is_idempotent:
             is_retriable = self._goes_on_after(batch)
         if is_retriable:
-            self._ask()  # whoever leads now, also for what is not sent again
+            self._ask()  # the new leader, also if the batch is not sent again
             if batch.attempts <= self._settings.retries:
                 self._wait(batch)
                 return
         self._finish(batch, "info" if batch.is_unknown else "fail", error=error)
 
     def _goes_on_after(self, batch: FlyingBatch) -> bool:
-        """One before it is missing: it comes first, or, acknowledged, is lost (KIP-360)."""
+        """Return True: the batch before it comes first, or is acknowledged and lost (KIP-360)."""
         if self._flying[batch.key][0] is batch:
             self._renew(batch.key)
         return True
@@ -399,11 +401,11 @@ class Producer:
             self._scheduler.after(0, self._next_of, self.incarnation)
 
     def _give_up(self, key: TopicPartition) -> None:
-        """What is on its way may not be numbered anew: what comes next waits for it."""
+        """Delay new records until the batches in flight, which keep their sequences, have ended."""
         self._draining.add(key)
 
     def _renew(self, key: TopicPartition) -> None:
-        """Begin the sequences of a partition anew, in a new epoch of the producer."""
+        """Begin the sequences of a partition again, in a new producer epoch."""
         self._producer_epochs[key] += 1
         self._sequences[key] = 0
         for each in self._flying[key]:
@@ -421,13 +423,13 @@ class Producer:
         self._settle()
 
     def _settle(self) -> None:
-        """See whether it has done."""
+        """Update `is_done`."""
         self.is_done = self.answered_count >= self._settings.records
 
-    # -- who leads
+    # -- metadata
 
     def _ask(self) -> None:
-        """Ask one broker after the other."""
+        """Ask the brokers for metadata, one after the other."""
         if self._is_asking:
             return
         running = [each for _, each in sorted(self._brokers.items()) if each.is_running]
@@ -444,7 +446,7 @@ class Producer:
             self._ask()
 
     def learn(self, view: MetadataView) -> None:
-        """A broker has told who leads."""
+        """Take the metadata from a broker."""
         self._is_asking = False
         is_first = self._view is None
         if self._view is None or view.version >= self._view.version:
@@ -453,16 +455,16 @@ class Producer:
             self._ready()
 
     def _ready(self) -> None:
-        """It may begin."""
+        """Begin to take records."""
         if self.is_running:
             self._next()
 
 
-# -- a transactional producer: begins, sends, commits or aborts (KIP-98, KIP-890)
+# -- a transactional producer: begin, send, commit or abort (KIP-98, KIP-890)
 
 
 class TransactionalProducer(Producer):
-    """One producer whose records belong to transactions, each in one at a time."""
+    """One producer with transactions, one at a time."""
 
     transactional_id = "eoctl-producer-0"
 
@@ -481,30 +483,30 @@ class TransactionalProducer(Producer):
         self._coordinator = coordinator
         self._who: ProducerIdAndEpoch | None = None
         self._begun_count = 0
-        self._first_number = 0  # of the records of this transaction
-        self._is_open = False  # records may be given to it
+        self._first_number = 0  # first record of this transaction
+        self._is_open = False  # it takes records
         self._is_ending = False
-        self._is_held = False  # a record was to be given meanwhile
+        self._is_held = False  # a record came in the meantime
         self._has_failed = False
 
-    # -- its life
+    # -- life
 
     def kill(self) -> None:
-        """End it at once: nobody ends its transaction for it."""
+        """End the producer at once, without an end of its transaction."""
         self._is_open = self._is_ending = self._is_held = False
         self._history_fields.clear()
         self._who = None
         super().kill()
 
     def restart(self) -> None:
-        """Start after a kill, in a new session, which aborts what the one before has left."""
+        """Start after a kill, in a new session, which aborts the previous transaction."""
         self.incarnation += 1
         self.is_running = True
-        if self._view is not None:  # else once it has learnt who leads
+        if self._view is not None:  # otherwise after the first metadata
             self._ready()
 
     def _of_this_life(self, action: Callable[..., None]) -> Callable[..., None]:
-        """What is not done any more once it was killed: an answer may reach who was started."""
+        """Return an action that runs only if the producer was not killed since."""
         incarnation = self.incarnation
 
         def done(*given: object) -> None:
@@ -514,14 +516,14 @@ class TransactionalProducer(Producer):
         return done
 
     def _later(self, action: Callable[[], None]) -> None:
-        """Try again."""
+        """Try again after a delay."""
         self._scheduler.after(RETRY_BACKOFF_US, self._of_this_life(action))
 
     # -- sessions
 
     def _ready(self) -> None:
-        """Find out who it is, before it gives anything."""
-        if not self.is_running:  # killed before it was told who leads
+        """Request the identity before the first record."""
+        if not self.is_running:  # killed before the first metadata
             return
         coordinator = self._coordinator
         self._network.send(
@@ -537,7 +539,7 @@ class TransactionalProducer(Producer):
         self._go_on(who)
 
     def _go_on(self, who: ProducerIdAndEpoch | None) -> None:
-        """The transaction before is over; in the epoch that it has now all sequences begin anew."""
+        """Begin all sequences again, in the epoch after the last transaction."""
         assert who is not None
         is_first, self._who = self._who is None, who
         self._sequences = dict.fromkeys(self._sequences, 0)
@@ -588,22 +590,22 @@ class TransactionalProducer(Producer):
             self._close()
 
     def _close(self) -> None:
-        """Take no more, and end it: what lingers goes out at once (RecordAccumulator.ready)."""
+        """Take no more, send lingering records (RecordAccumulator.ready), end the transaction."""
         for key in self._keys:
             self._send(key)
-        if self._is_open:  # else what was sent has failed at once, and ended it
+        if self._is_open:  # otherwise a batch has failed at once, and ended it
             self._is_open, self._is_ending = False, True
             self._end_if_answered()
 
     def _lingered(self, key: TopicPartition) -> None:
-        """Send what has waited for long enough: it may be of a later transaction than the timer."""
+        """Send records that have waited long enough. They may be newer than the timer."""
         waiting = self._waiting[key]
         due_us = self._scheduler.now_us - self._settings.linger_ms * MS_US
         if waiting and waiting[0].at_us <= due_us:
             super()._lingered(key)
 
     def _settle(self) -> None:
-        """Done is who has all answers, and no transaction."""
+        """Update `is_done`, which requires all answers, and no open transaction."""
         self.is_done = False
         if not (self._is_open or self._is_ending):
             super()._settle()
@@ -632,7 +634,7 @@ class TransactionalProducer(Producer):
         if error == CONCURRENT_TRANSACTIONS:
             self._later(lambda: self._ask_end(operation))
         elif error:
-            # Whoever was refused to commit did not; whoever was refused to abort did not either.
+            # A refused commit has failed. A refused abort leaves the result open.
             self._note("fail" if operation == "commit" else "info", operation, error=error)
             self._ready()
         else:
@@ -640,19 +642,19 @@ class TransactionalProducer(Producer):
             self._go_on(who)
 
     def _note(self, kind: str, operation: str, **fields: object) -> None:
-        # Beside the numbers of the records.
+        # Above the numbers of the records.
         number = self._settings.records + 2 * self._begun_count + (operation == "begin")
         self._history.note(
             kind, self.name, number, self._scheduler.now_us, operation,
             **fields, **self._history_fields,
         )  # fmt: skip
 
-    # -- what is refused
+    # -- refused batches
 
     def _goes_on_after(self, batch: FlyingBatch) -> bool:
-        """One before it is missing, and comes first; else what it follows is gone for good."""
+        """Return whether a missing batch before it comes first. Otherwise that batch is lost."""
         return self._flying[batch.key][0] is not batch
 
     def _give_up(self, key: TopicPartition) -> None:
-        """The transaction is aborted, which raises the epoch: nothing is numbered anew before."""
+        """Keep the sequences, because the abort of the transaction raises the epoch."""
         del key

@@ -1,4 +1,4 @@
-"""What a cluster guarantees, and what it may lose: courses of events, searched, saved, repeated.
+"""Guarantees of a cluster and its possible losses: scenarios, searched, saved and repeated.
 
 From the entry down: matrix, courses.
 """

@@ -1,4 +1,4 @@
-"""Courses of events: played in memory, searched, made shorter, saved."""
+"""Scenarios: simulated in memory, searched, shortened, saved."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     _Entries = tuple[tuple[str, bytes | None], ...]
 
 
-# -- courses of events in files: what `sim explore` writes, and scripts that are shipped
+# -- scenarios in files: the output of `sim explore`, and the scripts of the package.
 #
-# JSON: name and version of the schema, what the cluster is, how it is run, the faults one a line,
-# what `cluster check` finds in the end, and the digest of the history, by which a release knows
-# that it has played the same.
+# A file is JSON. It has name and version of the schema, the settings of the cluster and of the run,
+# and the faults, one per line. It also has the findings of `sim check` at the end. By the digest of
+# the history, a release knows that it has simulated the same.
 
 
 MAX_FILE_BYTES = 1 << 20
@@ -53,12 +53,12 @@ SCRIPTS = Path(__file__).with_name("scripts")
 
 
 class SavedCourse(NamedTuple):
-    """A course of events that can be repeated.
+    """A scenario that can be repeated.
 
     Attributes:
         run: without the faults.
         kinds: of findings.
-        digest: of the history; "" it is not known.
+        digest: of the history, "" if unknown.
     """
 
     title: str
@@ -70,14 +70,14 @@ class SavedCourse(NamedTuple):
 
     @property
     def whole_run(self) -> RunSettings:
-        """With its faults."""
+        """The run with its faults."""
         return self.run._replace(faults=", ".join(self.faults))
 
 
 SCHEMA = StateSchema("eoctl course", 5, (SavedCourse, PlaySettings, RunSettings))
 
 
-# Of each earlier version, what every run or cluster was that said nothing of it.
+# Earlier version -> values of settings that it does not have.
 EARLIER: dict[int, tuple[str, dict[str, Any]]] = {
     2: ("run", {"consumer_commit": "none"}),
     3: (
@@ -97,7 +97,7 @@ _PARTS = ("settings", "run")
 
 
 def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
-    """A course as it is saved."""
+    """Return a scenario in its saved form."""
     faults = tuple(each for each in course.run.faults.split(", ") if each)
     return SavedCourse(
         title=title,
@@ -110,7 +110,7 @@ def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
 
 
 def encode_course(course: SavedCourse) -> bytes:
-    """Write it as JSON."""
+    """Encode a scenario as JSON."""
     value: dict[str, Any] = {"schema": SCHEMA.name, "version": SCHEMA.version}
     value |= course._asdict()
     value["settings"] = course.settings._asdict()
@@ -119,7 +119,7 @@ def encode_course(course: SavedCourse) -> bytes:
 
 
 def require_new(path: str) -> None:
-    """Raises RefusedError: there is something already, or no place for it."""
+    """Require a path without a file, in an existing directory. Raises RefusedError."""
     place = Path(path)
     if os.path.lexists(path):
         raise RefusedError(
@@ -136,7 +136,7 @@ def require_new(path: str) -> None:
 
 
 def save_course(path: str, course: SavedCourse) -> None:
-    """Write a file that is not there yet, in one step. Raises AccessError."""
+    """Write a new file in one step. Raises AccessError."""
     attributes = FileAttributes(os.geteuid(), os.getegid(), 0o644)
     fsio.replace_file(FileSystem(), path, encode_course(course), attributes=attributes)
 
@@ -145,8 +145,8 @@ def load_course(path: str) -> SavedCourse:
     """Read a file.
 
     Raises:
-        RefusedError: it is none, or of another release.
-        AccessError: it cannot be read.
+        RefusedError: the file has no scenario, or a scenario of another release.
+        AccessError: the file cannot be read.
     """
     with os_errors(path):
         data = read_small_file(path, MAX_FILE_BYTES)
@@ -154,7 +154,7 @@ def load_course(path: str) -> SavedCourse:
 
 
 def parse_course(data: bytes, path: str) -> SavedCourse:
-    """Read what `encode_course` wrote. RefusedError: it is none, or of another release."""
+    """Parse the result of `encode_course`. Raises RefusedError as `load_course`."""
     value = _parse_json(data, path)
     try:
         schema, version = value.pop("schema"), value.pop("version")
@@ -206,7 +206,7 @@ def _parse_json(data: bytes, path: str) -> Any:
 
 
 def _require_types(value: dict[str, Any], path: str) -> None:
-    """Say which setting is of another type. Raises RefusedError."""
+    """Refuse settings of a wrong type, by name. Raises RefusedError."""
     for name, kind in (("settings", PlaySettings), ("run", RunSettings)):
         given = value.get(name)
         if not isinstance(given, dict):
@@ -218,12 +218,12 @@ def _require_types(value: dict[str, Any], path: str) -> None:
 
 
 def script_names() -> list[str]:
-    """The scripts that are shipped."""
+    """Return the names of the scripts."""
     return sorted(each.stem for each in SCRIPTS.glob("*.json"))
 
 
 def load_script(name: str) -> SavedCourse:
-    """Read one of them. UsageError: there is none of this name."""
+    """Read a script. Raises UsageError for an unknown name."""
     if name not in script_names():
         raise UsageError(
             f"--script {name}: there is none of that name",
@@ -232,10 +232,10 @@ def load_script(name: str) -> SavedCourse:
     return load_course(str(SCRIPTS / f"{name}.json"))
 
 
-# -- where courses of events are played: directories in memory that go with the process
+# -- scratch directories in memory for scenarios.
 #
-# A process that is killed leaves its directory there. It is locked (flock) while somebody plays in
-# it, so that the next process can tell, and removes what nobody has any more.
+# A killed process leaves its directory behind. A directory in use is locked (flock), so the next
+# process removes only unlocked directories.
 
 
 MEMORY = "/dev/shm"  # noqa: S108 - a directory in memory, where there is one
@@ -245,10 +245,10 @@ ATTEMPTS = 9
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for one course, empty; afterwards it is gone.
+    """Yield an empty directory for one scenario, and remove it afterwards.
 
     Raises:
-        AccessError: it cannot be made.
+        AccessError: the directory cannot be made.
     """
     place = MEMORY if Path(MEMORY).is_dir() else gettempdir()
     remove_abandoned(place)
@@ -256,8 +256,8 @@ def scratch() -> Iterator[Path]:
     for attempt in range(1, ATTEMPTS + 1):
         with TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True) as directory:
             lock = _locked(fs, directory)
-            # Somebody else took it for abandoned before it was locked; or there are no such locks
-            # here, and nobody can take it for that.
+            # Another process took it as abandoned before the lock. Or the file system has no such
+            # locks, and then no process can remove it.
             if lock is None and attempt < ATTEMPTS:
                 continue
             try:
@@ -269,7 +269,7 @@ def scratch() -> Iterator[Path]:
 
 
 def _locked(fs: FileSystem, directory: str) -> OpenFile | None:
-    """Lock a directory; None: somebody has it, or it is gone."""
+    """Lock a directory. Return None if another process has it, or if it does not exist."""
     try:
         lock = fs.open_dir(directory)
     except OSError:
@@ -286,30 +286,30 @@ def _locked(fs: FileSystem, directory: str) -> OpenFile | None:
 
 @cache
 def remove_abandoned(place: str) -> None:
-    """Remove what processes have left that were killed; once is enough."""
+    """Remove the directories of killed processes, once per process."""
     fs = FileSystem()
     for each in Path(place).glob(f"{PREFIX}*"):
         lock = _locked(fs, str(each))
         if lock is None:
             continue
         try:
-            with suppress(EoctlError):  # somebody else's
+            with suppress(EoctlError):  # another user's
                 remove_tree(fs, each)
         finally:
             fs.close(lock)
 
 
-# -- one course of events: a small cluster made, run and judged, in a directory that then goes
+# -- one scenario: create, run and judge a small cluster in a scratch directory
 
 
 MAX_STEPS = 12
-MADE_MAX = 8  # clusters that are known as they are made: one cell is played many times in a row
-# What a person has to see of a course of events, the first what goes first when it is too much.
+MADE_MAX = 8  # clusters kept as created, because a cell is simulated many times in a row
+# Events that a person needs less, in the order of their removal from a long scenario.
 _LESS_TOLD = ("session", "start", "isr", "refused", "election")
 
 
 class Course(NamedTuple):
-    """One run, and what the checker says of it."""
+    """One run, with the findings of the checker."""
 
     run: RunSettings
     result: RunResult
@@ -318,17 +318,17 @@ class Course(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """What is wrong, by name."""
+        """Names of the findings."""
         return {each.kind for each in self.findings}
 
 
 def play_course(settings: PlaySettings, run: RunSettings) -> Course:
-    """Make a cluster, run it, judge it, and leave nothing behind.
+    """Create a cluster, run it, judge it, and leave no files behind.
 
     Raises:
-        RefusedError, AccessError: it could not be run.
+        RefusedError, AccessError: the run was not possible.
     """
-    made = _as_made(settings)  # first: it takes a directory, too, and one at a time is taken
+    made = _as_made(settings)  # first, because it takes a scratch directory itself
     with scratch() as directory:
         cluster = _made_again(str(directory.resolve() / "play"), *made)
         lines: list[bytes] = []
@@ -350,7 +350,7 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
 
 
 def _made_again(root: str, cluster: PlayedCluster, entries: _Entries) -> PlayedCluster:
-    """Make a cluster as `make_cluster` has made the first one with these settings."""
+    """Create a cluster with the files of an earlier `make_cluster` with these settings."""
     fs = FileSystem()
     fs.make_dir(root)
     for name, content in entries:
@@ -364,7 +364,7 @@ def _made_again(root: str, cluster: PlayedCluster, entries: _Entries) -> PlayedC
 
 @lru_cache(MADE_MAX)
 def _as_made(settings: PlaySettings) -> tuple[PlayedCluster, _Entries]:
-    """A cluster as it is made, and what is below it, directories first: name, content or None."""
+    """Return a new cluster and its entries, directories first: name, and content or None."""
     with scratch() as directory:
         cluster = make_cluster(str(Path(directory, "play")), settings)
         root = Path(cluster.root)
@@ -376,10 +376,10 @@ def _as_made(settings: PlaySettings) -> tuple[PlayedCluster, _Entries]:
 
 
 def steps(course: Course) -> list[TraceEvent]:
-    """What has happened, in at most MAX_STEPS events: what all starts begin with is left out."""
+    """Return the events of a scenario, at most MAX_STEPS, without the first starts."""
     begun = next((each.time_us for each in course.events if each.kind == "fault"), 0)
     told = [each for each in course.events if each.time_us >= begun]
-    # The clean stop at the end, where all is decided, tells nothing.
+    # The clean stop at the end is left out, because everything is decided by then.
     healed = [place for place, each in enumerate(told) if each.words.startswith("all is healed")]
     if healed:
         last = told[healed[-1]].time_us
@@ -390,15 +390,14 @@ def steps(course: Course) -> list[TraceEvent]:
     return told[:MAX_STEPS]
 
 
-# -- many courses of events, one a seed, and the shortest one that loses something
+# -- many scenarios, one per seed, and the shortest scenario with a finding.
 #
-# A seed chooses faults of the wanted kinds or classes (`faults.classes`). What the checker
-# condemns is made shorter as long as it still condemns the same: faults are left out, then
-# records.
+# A seed draws faults of the wanted kinds or classes (`faults.CLASSES`). A scenario with findings is
+# shortened while it has the same findings. First faults are left out, then records.
 
 
 def faults_of_seed(seed: int, kinds: tuple[str, ...], settings: PlaySettings) -> str:
-    """Give the faults that a seed draws, as they are written."""
+    """Return the faults that a seed draws, as text."""
     size = Size(settings.nodes, settings.replication_factor)
     return drawn_faults(Scheduler(seed).draw, kinds, size)
 
@@ -411,7 +410,7 @@ def explore(
     *,
     on_seed: Callable[[int], None],
 ) -> Course | None:
-    """Look for a course of events that is condemned, and give the shortest; None: there is none.
+    """Search for a scenario with findings, and return it shortened, None without one.
 
     Raises as `play_course`.
     """
@@ -425,7 +424,7 @@ def explore(
 
 
 def shortened(settings: PlaySettings, course: Course, wanted: Collection[str]) -> Course:
-    """Leave out what is not needed for one of the wanted kinds of findings to come about."""
+    """Leave out parts of a scenario that a wanted kind of finding does not need."""
     is_shorter = True
     while is_shorter:
         is_shorter = False

@@ -1,4 +1,4 @@
-"""The guarantee matrix: its cells, what was searched in each, and cells that agree."""
+"""The guarantee matrix: its cells, their results, and groups of cells with the same result."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
 
-# -- the cells of the guarantee matrix: what is set, and what befalls the cluster
+# -- cells of the guarantee matrix: settings, and faults of the cluster.
 #
-# Some settings are the same by construction, and are tried once (`canonical`):
-#   - with acks 0 or 1 a producer is not idempotent
-#   - with one replica min.insync.replicas counts as 1, and nobody follows, so nobody cuts
-#   - nothing is forgotten where only processes end or links are cut: with `fsync never` and `batch`
-#     the same happens, to the last message
-# Others no release has together, and they are no cells: cutting at the high watermark ended with
-# Kafka 0.11, which brought idempotent producers; ELR is of 4.0.
-# Each cluster has as many brokers as replicas, and its producer one batch in flight.
+# Some settings are equal by construction, and are tried once (`canonical`).
+#   With acks 0 or 1, a producer is not idempotent.
+#   With one replica, min.insync.replicas counts as 1, and no follower truncates.
+#   Without a power loss, no data is forgotten. `fsync never` and `batch` then give the same
+#     messages.
+# No release has some other combinations, so they are no cells. Truncation to the high watermark
+# ended with Kafka 0.11, which introduced idempotent producers. ELR exists since 4.0.
+# Each cluster has as many brokers as replicas, and its producer has one batch in flight.
 
 
-# What befalls the cluster -> the classes of faults that are drawn from.
+# Faults of the cluster -> the classes of faults that a seed draws from.
 FAULTS = {
     "kill-one": ("kill-one",),
     "kill-in-turn": ("kill-in-turn", "rejoin", "first-back"),
@@ -40,17 +40,17 @@ FAULTS = {
     "power-all": ("power-all",),
 }
 _WITH_POWER = frozenset({"kill-then-power", "stop-then-power", "power-all"})
-# So that no course waits for an hour for brokers that nobody starts.
+# Prevents a wait of an hour for brokers that are not started.
 ENDING = "start all at 50s, heal at 50s"
 SPARSE = RunSettings(records=60, rate=2, in_flight=1)
-# Every other seed sends them in bursts: something is under way whenever a fault comes.
+# Every other seed sends in bursts, so that records are in flight whenever a fault comes.
 BURST_RECORDS = 6
-# One death is enough, if it comes while a follower's next fetch is on its way: in a burst.
+# One death is enough if it comes while a follower's next fetch is in flight, as in a burst.
 DENSE = RunSettings(records=300, rate=1000, in_flight=1)
 
 
 class GuaranteeCell(NamedTuple):
-    """One cell; the names are those of the options."""
+    """One cell, with the names of the options."""
 
     acks: str
     idempotence: bool
@@ -64,7 +64,7 @@ class GuaranteeCell(NamedTuple):
 
     @property
     def canonical(self) -> GuaranteeCell:
-        """The cell that is tried for it."""
+        """The cell that is tried in its place."""
         cell = self
         if cell.replication_factor == 1:
             cell = cell._replace(min_insync_replicas=1, truncation="epoch")
@@ -74,7 +74,7 @@ class GuaranteeCell(NamedTuple):
 
     @property
     def settings(self) -> PlaySettings:
-        """Of the cluster."""
+        """Settings of the cluster."""
         return PlaySettings(
             nodes=self.replication_factor,
             replication_factor=self.replication_factor,
@@ -87,13 +87,13 @@ class GuaranteeCell(NamedTuple):
 
     @property
     def run(self) -> RunSettings:
-        """Without seed and faults."""
+        """Settings of the run, without seed and faults."""
         acks = -1 if self.acks == "all" else int(self.acks)
         run = DENSE if self.faults == "kill-one" else SPARSE
         return run._replace(acks=acks, is_idempotent=self.idempotence)
 
     def run_of_seed(self, seed: int) -> RunSettings:
-        """The run of a seed, which draws the faults."""
+        """Return the run of a seed, which draws the faults."""
         faults = faults_of_seed(seed, FAULTS[self.faults], self.settings)
         burst = BURST_RECORDS if seed % 2 else 1
         return self.run._replace(seed=seed, faults=f"{faults}, {ENDING}", burst=burst)
@@ -111,7 +111,7 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "fsync": ("never", "batch"),
     "faults": tuple(FAULTS),
 }
-# What the rest is where nothing is said of it: Kafka's own defaults, three replicas.
+# Defaults of the other settings: Kafka's own defaults, and three replicas.
 DEFAULTS: dict[str, Any] = {
     "acks": "all",
     "idempotence": True,
@@ -125,7 +125,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def all_cells() -> Iterator[GuaranteeCell]:
-    """Every cell that there is."""
+    """Yield every cell."""
     for values in product(*DIMENSIONS.values()):
         cell = GuaranteeCell(**dict(zip(DIMENSIONS, values, strict=True)))
         is_old = cell.truncation == "hw" and (cell.idempotence or cell.elr)
@@ -134,32 +134,32 @@ def all_cells() -> Iterator[GuaranteeCell]:
 
 
 def tried_cells() -> list[GuaranteeCell]:
-    """Those that differ."""
+    """Return the cells that differ."""
     return [*dict.fromkeys(each.canonical for each in all_cells())]
 
 
-# -- the guarantee matrix, as `make explore` found it: what each cell may do, with a witness
+# -- results of the guarantee matrix, as `make explore` found them, with a witness of each effect.
 #
-# A cell that may lose, duplicate or diverge has a course of events for it: seed, records and
-# faults; the rest is the cell's. What is not named was not found in so many seeds, which is no
-# proof.
+# A cell that may lose, duplicate or diverge has a scenario: seed, records and faults. The other
+# settings are the cell's own. An effect without a scenario was not found with the tried seeds,
+# which is no proof.
 
 
 MATRIX_PATH = Path(__file__).with_name("matrix.json")
-ENOUGH_SEEDS = 2000  # before that a cell says `none found`
+ENOUGH_SEEDS = 2000  # with fewer seeds, a cell says `none found`
 LOSE, DUPLICATE, DIVERGE = "lose", "duplicate", "diverge"
 EFFECTS = (LOSE, DUPLICATE, DIVERGE)
 
 
 def effect_of(kind: str) -> str:
-    """What a finding of the checker comes to; offsets that are given anew follow from a loss."""
+    """Return the effect of a finding. Reassigned offsets follow from a loss."""
     if kind == "duplicate":
         return DUPLICATE
     return DIVERGE if RULES[kind].family is Family.DIRECTORIES else LOSE
 
 
 class Witness(NamedTuple):
-    """A course of events, in a cell."""
+    """A scenario in a cell."""
 
     seed: int
     records: int
@@ -168,7 +168,7 @@ class Witness(NamedTuple):
     faults: str
 
     def run_in(self, cell: GuaranteeCell) -> RunSettings:
-        """The whole of it."""
+        """Return the whole run."""
         return cell.run._replace(
             seed=self.seed,
             records=self.records,
@@ -179,12 +179,12 @@ class Witness(NamedTuple):
 
 
 class CellResult(NamedTuple):
-    """What was found in a cell.
+    """Result of a cell.
 
     Attributes:
-        seeds_count: so many were tried, from 0 on.
-        violations_count: so many of them were condemned.
-        witnesses: places in those of the matrix, by effect.
+        seeds_count: number of tried seeds, from 0 on.
+        violations_count: number of these seeds with findings.
+        witnesses: effect -> place in the witnesses of the matrix.
     """
 
     cell: GuaranteeCell
@@ -194,12 +194,12 @@ class CellResult(NamedTuple):
 
     @property
     def effects(self) -> tuple[str, ...]:
-        """What it may do, in their order."""
+        """The possible effects, in their order."""
         return tuple(each for each in EFFECTS if each in self.witnesses)
 
     @property
     def verdict(self) -> str:
-        """It in words."""
+        """The result in words."""
         if self.effects:
             return f"may {', '.join(self.effects)}"
         if self.seeds_count >= ENOUGH_SEEDS:
@@ -208,13 +208,13 @@ class CellResult(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """All cells that were tried, and the courses of events that they share."""
+    """All tried cells, with the scenarios that they share."""
 
     witnesses: tuple[Witness, ...]
     results: tuple[CellResult, ...]
 
     def by_cell(self) -> dict[GuaranteeCell, CellResult]:
-        """Find results by their cells."""
+        """Return the results by cell."""
         return {each.cell: each for each in self.results}
 
 
@@ -222,7 +222,7 @@ SCHEMA = StateSchema("eoctl guarantee matrix", 2, (Matrix,))
 
 
 def encode_matrix(matrix: Matrix) -> bytes:
-    """Write it as JSON, a cell in a line."""
+    """Encode a matrix as JSON, one cell per line."""
     lines = [f'{{"schema": {json.dumps(SCHEMA.name)}, "version": {SCHEMA.version},']
     for name, rows in (("witnesses", matrix.witnesses), ("results", matrix.results)):
         lines.append(f'"{name}": [')
@@ -232,7 +232,7 @@ def encode_matrix(matrix: Matrix) -> bytes:
 
 
 def parse_matrix(data: bytes, path: str) -> Matrix:
-    """Read what `encode_matrix` wrote. RefusedError: it is none, or of another release."""
+    """Parse the result of `encode_matrix`. Raises RefusedError for other data or releases."""
     try:
         value = json.loads(data)
         is_known = (value.pop("schema"), value.pop("version")) == (SCHEMA.name, SCHEMA.version)
@@ -251,20 +251,20 @@ def _is_whole(matrix: Matrix) -> bool:
 
 @cache
 def load_matrix() -> Matrix:
-    """Read the one that is shipped. Raises RefusedError, AccessError: this installation is torn."""
+    """Read the shipped matrix. Raises RefusedError, AccessError for a damaged installation."""
     with os_errors(MATRIX_PATH):
         data = MATRIX_PATH.read_bytes()
     return parse_matrix(data, str(MATRIX_PATH))
 
 
-# -- cells of the matrix put together where they come to the same: what a person reads
+# -- groups of cells with the same result, for a person.
 #
-# Cells that differ in one setting and come to the same become one group, again and again; which
-# settings are put together first decides how many groups are left, so several orders are tried.
+# Cells that differ in one setting and have the same result are merged, repeatedly. The order of the
+# settings decides the number of groups, so several orders are tried.
 
 
 _NAMES = tuple(DIMENSIONS)
-# From what matters least. Each other order begins with another one.
+# The least important setting comes first. The other orders are its rotations.
 _ORDER = (
     "truncation", "elr", "unclean", "replication_factor", "min_insync_replicas", "idempotence",
     "fsync", "faults", "acks",
@@ -272,20 +272,20 @@ _ORDER = (
 
 
 def text_of_value(value: Any) -> str:
-    """A value as it is written."""
+    """Return a value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
 
 
 class CellGroup(NamedTuple):
-    """Cells that come to the same: the values of each dimension, in their order."""
+    """Cells with the same result, with the values of each dimension in their order."""
 
     values: dict[str, tuple[Any, ...]]
     comes_to: Hashable
 
     def text_of(self, name: str) -> str:
-        """The values of a dimension: `any` where it does not matter."""
+        """Return the values of a dimension, `any` if they do not matter."""
         values = self.values[name]
         if values == DIMENSIONS[name]:
             return "any"
@@ -293,7 +293,7 @@ class CellGroup(NamedTuple):
 
 
 def grouped(cells: Mapping[GuaranteeCell, Hashable]) -> list[CellGroup]:
-    """Put cells together by what they come to; each is in one group."""
+    """Group cells by their results. Each cell is in one group."""
     found = min(
         (_merged(cells, (*_ORDER[place:], *_ORDER[:place])) for place in range(len(_ORDER))),
         key=len,

@@ -1,12 +1,12 @@
-"""A broker of a simulated cluster: a real log dir, led and followed by Kafka's replication rules.
+"""Broker of a simulated cluster: a real log dir under Kafka's replication rules.
 
-  REPL-1   as leader it appends what producers send, and its log end is what it has
-  REPL-2   a follower's fetch waits until there is enough for it, or its time is over
-  REPL-7   consumers are given what lies below the high watermark, with read_committed below the
-           last stable offset; followers all
-  REPL-10  a follower is told where it parts from its leader
+- REPL-1: a leader appends the batches of producers, and so moves its log end offset.
+- REPL-2: a follower's fetch waits until there is enough data, or until its time is over.
+- REPL-7: consumers get records below the high watermark, with read_committed below the last stable
+  offset. Followers get all records.
+- REPL-10: a leader reports to a follower where it diverges.
 
-All it knows of the cluster is what the controller has told it, a little late.
+A broker knows only the metadata that the controller has sent, a little late.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Uncommitted(NamedTuple):
 
 
 class _WaitingFetch:
-    """A fetch of a follower that there was not enough for (DelayedFetch)."""
+    """A follower's fetch that waits for enough data (DelayedFetch)."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class _WaitingFetch:
 
 
 class Broker(BrokerFollower):
-    """One node: what it does while it runs.
+    """One node, with its work while it runs.
 
     Attributes:
-        leading: its partitions that it leads.
+        leading: partitions that it leads.
     """
 
     peers: Mapping[int, Broker]
@@ -105,14 +105,15 @@ class Broker(BrokerFollower):
             fetch.timer.call_off()
         self._beginnings.call_off()
 
-    # -- what the controller says
+    # -- metadata from the controller
 
     def learn(self, view: MetadataView) -> None:
-        """Take over the cluster's metadata: lead, follow, or wait for a leader.
+        """Apply the cluster's metadata: lead, follow, or wait for a leader.
 
-        What is older than its registration it does not take: by that it may lead in the epoch that
-        it led in before it was started, without what its disk has lost. A real broker answers no
-        request before it has the metadata that its registration wrote (BrokerServer.startup).
+        It ignores metadata older than its registration. With such metadata it could lead again in
+        an epoch from before its start, without records that its disk has lost. A real broker
+        answers no request before it has the metadata that its registration wrote
+        (BrokerServer.startup).
         """
         if view.incarnations.get(self.number) != self.incarnation:
             return
@@ -162,7 +163,7 @@ class Broker(BrokerFollower):
         self._begin_to_follow(key, led)
 
     def peer_ended(self, number: int) -> None:
-        """The connection to a broker was reset."""
+        """Handle the reset of the connection to a broker."""
         super().peer_ended(number)
         self._waiting_fetches = [
             each for each in self._waiting_fetches if each.follower.number != number
@@ -171,7 +172,7 @@ class Broker(BrokerFollower):
     # -- leading
 
     def high_watermark(self, key: TopicPartition) -> int:
-        """What it knows of the high watermark of a partition."""
+        """Return the high watermark of a partition, as far as it knows."""
         core = self.leading.get(key)
         return self.high_watermarks[key] if core is None else core.high_watermark
 
@@ -182,7 +183,7 @@ class Broker(BrokerFollower):
         request: int,
         parts: Mapping[TopicPartition, FetchPart],
     ) -> None:
-        """A follower asks for more (FetchRequest)."""
+        """Handle a follower's fetch (FetchRequest)."""
         if follower.incarnation != life:
             return
         for key, part in parts.items():
@@ -207,13 +208,13 @@ class Broker(BrokerFollower):
         self._waiting_fetches.append(_WaitingFetch(follower, request, parts, timer))
 
     def _is_in_order(self, key: TopicPartition, core: LeaderReplica, part: FetchPart) -> bool:
-        """Whether a follower asks for what comes behind its log, in this epoch."""
+        """Return whether a fetch is in this epoch, within the log, and without divergence."""
         if part.leader_epoch != core.leader_epoch or part.offset > core.end_offset:
             return False
         return self._diverging(key, part) is None
 
     def _is_enough(self, parts: Mapping[TopicPartition, FetchPart]) -> bool:
-        """Whether a fetch is to be answered: it has an error, or replica.fetch.min.bytes."""
+        """Return whether a fetch has an error, or replica.fetch.min.bytes of data."""
         lacking = self._settings.fetch_min_bytes
         for key, part in parts.items():
             core = self.leading.get(key)
@@ -222,7 +223,7 @@ class Broker(BrokerFollower):
             if part.offset >= core.end_offset:
                 continue
             if lacking == 1:
-                return True  # as by default: nothing is read for it
+                return True  # the default, which needs no read
             batches = self.log(key).read(part.offset, core.end_offset, FETCH_BYTES)
             lacking -= sum(map(len, batches))
         return lacking <= 0
@@ -267,13 +268,13 @@ class Broker(BrokerFollower):
             return None
         log = self.log(key)
         if part.last_epoch == log.last_epoch and part.offset <= log.end_offset:
-            return None  # as nearly always
+            return None  # usual case
         return diverging_end(
             log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
         )
 
     def _shrink(self) -> None:
-        """Take out of the ISR who does not keep up."""
+        """Remove followers that do not keep up from the ISR."""
         for key, core in self.leading.items():
             leaving = core.leaving(self._scheduler.now_us)
             if leaving:
@@ -288,7 +289,7 @@ class Broker(BrokerFollower):
     def _ask_again(
         self, life: int, key: TopicPartition, core: LeaderReplica, change: IsrChange
     ) -> None:
-        """No answer has come: it is not known whether the controller has heard."""
+        """Repeat an ISR change without an answer. The controller may not have received it."""
         is_same = self.incarnation == life and self.leading.get(key) is core
         if self.is_running and is_same and core.pending is change:
             assert self.controller is not None
@@ -296,7 +297,7 @@ class Broker(BrokerFollower):
             self._scheduler.after(2 * SECOND_US, self._ask_again, life, key, core, change)
 
     def altered(self, key: TopicPartition, change: IsrChange, error: str, led: Led) -> None:
-        """The controller has answered a change of the ISR."""
+        """Handle the controller's answer to an ISR change."""
         core = self.leading.get(key)
         if core is None or core.pending is not change:
             return
@@ -318,7 +319,7 @@ class Broker(BrokerFollower):
         answered: Callable[[ProduceAnswer], None],
         transactional_id: str | None = None,
     ) -> None:
-        """A producer sends a batch (ProduceRequest)."""
+        """Handle a producer's batch (ProduceRequest)."""
 
         def answer(given: ProduceAnswer) -> None:
             if acks:
@@ -353,7 +354,7 @@ class Broker(BrokerFollower):
         marker: EndMarker,
         answered: Callable[[str], None],
     ) -> None:
-        """The coordinator has a transaction ended here (WriteTxnMarkers), as with acks=all."""
+        """End a transaction here for the coordinator (WriteTxnMarkers), as with acks=all."""
 
         def answer(given: ProduceAnswer) -> None:
             self._network.send(self, coordinator, answered, given.error)
@@ -376,7 +377,7 @@ class Broker(BrokerFollower):
         timeout_us: int,
         answer: Callable[[ProduceAnswer], None],
     ) -> None:
-        """Append as leader, and answer as acks say (ReplicaManager.appendRecords)."""
+        """Append as leader, and answer according to acks (ReplicaManager.appendRecords)."""
         core = self.leading.get(key)
         if core is None:
             answer(self._answer_of(NOT_LEADER, -1))
@@ -404,15 +405,15 @@ class Broker(BrokerFollower):
         self._wake(key)
 
     def _wake(self, key: TopicPartition) -> None:
-        """Give followers that wait what is new, where it is enough."""
-        asks_for_more = self._settings.fetch_min_bytes > 1  # else what was appended is enough
+        """Answer waiting fetches that have enough data."""
+        asks_for_more = self._settings.fetch_min_bytes > 1  # otherwise each append is enough
         for each in [*self._waiting_fetches]:
             if key in each.parts and (not asks_for_more or self._is_enough(each.parts)):
                 self._waiting_fetches.remove(each)
                 self._give(each)
 
     def _committed(self, key: TopicPartition) -> None:
-        """Answer the producers that waited for what is committed now."""
+        """Answer the producers whose batches are committed."""
         core, waiting = self.leading.get(key), self._waiting.get(key)
         if core is None or not waiting:
             return
@@ -457,7 +458,7 @@ class Broker(BrokerFollower):
         answered: Callable[[ConsumerAnswer], None],
         isolation: str = READ_UNCOMMITTED,
     ) -> None:
-        """A consumer asks for records (FetchRequest of a client)."""
+        """Handle a consumer's fetch (FetchRequest of a client)."""
         self._network.send(self, client, answered, self._given(key, offset, isolation))
 
     def _given(self, key: TopicPartition, offset: int, isolation: str) -> ConsumerAnswer:
@@ -465,7 +466,7 @@ class Broker(BrokerFollower):
         if core is None:
             return ConsumerAnswer(error=NOT_LEADER, batches=[], high_watermark=-1, aborted=[])
         log, high_watermark = self.log(key), core.high_watermark
-        # Up to its log end there is nothing yet: a new leader learns late what is committed.
+        # No error up to the log end offset: the high watermark of a new leader is late.
         if offset > core.end_offset:
             return ConsumerAnswer(
                 error=OFFSET_OUT_OF_RANGE, batches=[], high_watermark=high_watermark, aborted=[]
@@ -481,7 +482,7 @@ class Broker(BrokerFollower):
         )
 
     def tell_metadata(self, client: Process, answered: Callable[[MetadataView], None]) -> None:
-        """A client asks who leads (MetadataRequest)."""
+        """Answer a client's request for the leaders (MetadataRequest)."""
         if self.view is not None:
             self._network.send(self, client, answered, self.view)
 
@@ -490,11 +491,11 @@ def _fetch_error(error: str) -> FetchAnswer:
     return FetchAnswer(error=error, batches=[], high_watermark=-1, diverging=None)
 
 
-# -- transactions that are to begin in a partition: its leader asks the coordinator first (KIP-890)
+# -- transactions that begin in a partition: its leader asks the coordinator first (KIP-890).
 #
-# A batch of a transaction that is not known to be open there waits until the coordinator has added
-# the partition to it; so no batch that comes late opens one that nobody would end. What comes from
-# the same producer meanwhile waits behind it.
+# A batch of a transaction that is not open in a partition waits until the coordinator has added the
+# partition to it. A late batch can thus never open a transaction without an end. Later batches of
+# the same producer wait behind it.
 #
 # Source: AddPartitionsToTxnManager, ReplicaManager.maybeSendPartitionsToTransactionCoordinator.
 
@@ -503,7 +504,7 @@ REQUEST_TIMEOUT_US = 30 * SECOND_US
 
 
 class _Beginning:
-    """Batches of one transaction that wait."""
+    """Waiting batches of one transaction."""
 
     def __init__(self, timer: Timer) -> None:
         self.timer = timer
@@ -511,7 +512,7 @@ class _Beginning:
 
 
 class Beginnings:
-    """Those of one life of a broker."""
+    """Waiting batches in one life of a broker."""
 
     def __init__(self, broker: Process, scheduler: Scheduler, network: Network) -> None:
         self._broker = broker
@@ -520,7 +521,7 @@ class Beginnings:
         self._waiting: dict[_Key, _Beginning] = {}
 
     def is_waiting(self, key: TopicPartition, producer: ProducerIdAndEpoch) -> bool:
-        """Whether the coordinator was asked, and has not answered."""
+        """Return whether a request to the coordinator has no answer yet."""
         return (key, producer) in self._waiting
 
     def ask(
@@ -531,10 +532,10 @@ class Beginnings:
         transactional_id: str,
         append: Callable[[str], None],
     ) -> None:
-        """Call `append` with "" once the transaction may begin there, else with an error."""
+        """Call `append` with "" once the transaction may begin there, otherwise with an error."""
         beginning = self._waiting.get((key, producer))
         if beginning is None:
-            # What a client is told of a coordinator that does not answer: to send it again.
+            # If the coordinator does not answer, this error makes the client send again.
             timer = self._scheduler.after(
                 REQUEST_TIMEOUT_US, self._end, (key, producer), NOT_ENOUGH_REPLICAS
             )
@@ -557,6 +558,6 @@ class Beginnings:
             append(INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error)
 
     def call_off(self) -> None:
-        """Nobody waits any more."""
+        """Cancel all timers."""
         for each in self._waiting.values():
             each.timer.call_off()

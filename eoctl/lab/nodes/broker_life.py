@@ -1,4 +1,4 @@
-"""The life of a broker: started on its log dir, heard of by the controller, killed or stopped."""
+"""Life of a broker: it starts on its log dir, sends heartbeats, and is killed or stopped."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ WRITEBACK_US = 30 * SECOND_US  # after which the operating system writes by itse
 
 
 class BrokerLife(ABC):
-    """A node as a process; what it does while it runs is `Broker`'s: the abstract methods here.
+    """A node as a process. `Broker` implements the abstract methods.
 
     Attributes:
         number: node.id.
-        incarnation: counts its starts.
+        incarnation: number of its starts.
         peers: all brokers.
-        clients: are told the number of a broker whose connections were reset.
-        high_watermarks: of its partitions, those that it leads apart.
-        view: what the controller has told it.
+        clients: callbacks that get the number of a broker whose connections were reset.
+        high_watermarks: of its partitions, outdated for partitions that it leads.
+        view: the latest metadata from the controller.
         fs: its disk.
     """
 
@@ -73,50 +73,50 @@ class BrokerLife(ABC):
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing: what is in memory ends with the process."""
+        """Clear the memory, which ends with the process."""
         self._dir: RunningLogDir | None = None
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.view: MetadataView | None = None
         self._broker_epoch = -1
 
-    # -- what `Broker` does
+    # -- methods of `Broker`
 
     @abstractmethod
     def learn(self, view: MetadataView) -> None:
-        """Take over the cluster's metadata."""
+        """Apply the cluster's metadata."""
 
     @abstractmethod
     def altered(self, key: TopicPartition, change: IsrChange, error: str, led: Led) -> None:
-        """The controller has answered a change of the ISR."""
+        """Handle the controller's answer to an ISR change."""
 
     @abstractmethod
     def peer_ended(self, number: int) -> None:
-        """The connection to a broker was reset."""
+        """Handle the reset of the connection to a broker."""
 
     @abstractmethod
     def high_watermark(self, key: TopicPartition) -> int:
-        """What it knows of the high watermark of a partition."""
+        """Return the high watermark of a partition, as far as it knows."""
 
     @abstractmethod
     def _shrink(self) -> None:
-        """Take out of the ISR who does not keep up."""
+        """Remove followers that do not keep up from the ISR."""
 
     @abstractmethod
     def _call_off(self) -> None:
-        """Nobody waits any more for what it would have done."""
+        """Cancel all timers and answers."""
 
     def log(self, key: TopicPartition) -> RunningLog:
-        """The log of a partition, while it runs."""
+        """Return the log of a partition, while the broker runs."""
         assert self._dir is not None
         return self._dir.replicas[key]
 
     # -- life
 
     def start(self) -> None:
-        """Start on what is there.
+        """Start on the current log dir.
 
         Raises:
-            RefusedError, AccessError: no broker could.
+            RefusedError, AccessError: no broker could start on it.
         """
         assert self.controller is not None
         config = LogConfig(segment_bytes=self._settings.segment_bytes)
@@ -145,7 +145,7 @@ class BrokerLife(ABC):
         )
 
     def _until_registered(self, life: int, register: Callable[[], None]) -> None:
-        """Ask again until the controller answers: it may be out of reach."""
+        """Repeat the registration until the controller answers, which may be out of reach."""
         if self.incarnation != life or not self.is_running or self._broker_epoch >= 0:
             return
         assert self.controller is not None
@@ -153,7 +153,7 @@ class BrokerLife(ABC):
         self._scheduler.after(HEARTBEAT_US, self._until_registered, life, register)
 
     def registered(self, broker_epoch: int, view: MetadataView) -> None:
-        """The controller knows it; from now on it is heard of."""
+        """Take the broker epoch, and send heartbeats from now on."""
         self._broker_epoch = broker_epoch
         self.learn(view)
         self._repeat(self.incarnation, HEARTBEAT_US, self._heartbeat)
@@ -185,7 +185,7 @@ class BrokerLife(ABC):
         return {key: self.high_watermark(key) for key in self._hosted}
 
     def kill(self) -> None:
-        """End it at once; what was written stays, as the operating system has it."""
+        """End the process at once. Written data stays, as the operating system has it."""
         if not self.is_running:
             return
         assert self._dir is not None
@@ -203,7 +203,7 @@ class BrokerLife(ABC):
                 peer.peer_ended(self.number)
 
     def lose_power(self) -> None:
-        """End it, and forget some of what was not synced."""
+        """End the process, and forget some of its unsynced changes."""
         self.kill()
         for each in self.fs.lose_power(self._scheduler.draw):
             name = each.path.removeprefix(self.path + "/")
@@ -212,7 +212,7 @@ class BrokerLife(ABC):
                 self._trace.tell("lost", words, self.number)
 
     def stop(self) -> None:
-        """Stop cleanly: others lead first, if the controller can be asked."""
+        """Stop cleanly. If the controller answers, other brokers lead first."""
         if not self.is_running:
             return
         assert self.controller is not None
@@ -230,11 +230,11 @@ class BrokerLife(ABC):
         self._end()
 
 
-# -- a broker of a simulated cluster as a follower: it fetches, appends, and cuts where it parts
+# -- a broker as a follower: it fetches, appends, and truncates where it diverges.
 #
-# REPL-2   it fetches, in one loop for each leader, from its log ends on REPL-10  it is told where
-# it parts from its leader, and cuts; with `truncation hw` it cuts at its high watermark as it
-# begins to follow, as before Kafka 0.11
+#   REPL-2: it fetches from its log end offsets, in one loop for each leader.
+#   REPL-10: its leader reports where it diverges, and it truncates there. With `truncation hw` it
+#     truncates to its high watermark when it begins to follow, as before Kafka 0.11.
 #
 # Source: AbstractFetcherThread of Kafka 4.3.1.
 
@@ -244,7 +244,7 @@ SOCKET_TIMEOUT_US = SOCKET_TIMEOUT_MS * MS_US
 
 
 class _Fetcher:
-    """The loop that follows one leader."""
+    """Loop that follows one leader."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -253,10 +253,10 @@ class _Fetcher:
 
 
 class BrokerFollower(BrokerLife):
-    """What a node does for partitions that others lead; that it answers them is `Broker`'s.
+    """A node as a follower of partitions. `Broker` is the node as a leader.
 
     Attributes:
-        following: the leader of each of these.
+        following: state of each followed partition, with its leader.
     """
 
     peers: Mapping[int, BrokerFollower]
@@ -274,7 +274,7 @@ class BrokerFollower(BrokerLife):
         request: int,
         parts: Mapping[TopicPartition, FetchPart],
     ) -> None:
-        """A follower asks for more (FetchRequest)."""
+        """Handle a follower's fetch (FetchRequest)."""
 
     def _begin_to_follow(self, key: TopicPartition, led: Led) -> None:
         self.following[key] = led
@@ -299,7 +299,7 @@ class BrokerFollower(BrokerLife):
             )
 
     def _fetch(self, fetcher: _Fetcher) -> None:
-        """Ask a leader for more of all that it leads."""
+        """Fetch all partitions that a leader leads."""
         fetcher.request += 1
         if fetcher.timer is not None:
             fetcher.timer.call_off()
@@ -334,13 +334,13 @@ class BrokerFollower(BrokerLife):
             self._fetch(fetcher)
 
     def peer_ended(self, number: int) -> None:
-        """The connection to a broker was reset."""
+        """Handle the reset of the connection to a broker."""
         fetcher = self._fetchers.get(number)
         if fetcher is not None:
             self._back_off(fetcher)
 
     def _back_off(self, fetcher: _Fetcher) -> None:
-        """Ask again later, and not before."""
+        """Fetch again later, and not before."""
         if fetcher.timer is not None:
             fetcher.timer.call_off()
         fetcher.timer = self._scheduler.after(
@@ -350,7 +350,7 @@ class BrokerFollower(BrokerLife):
     def given(
         self, leader: int, request: int, answers: Mapping[TopicPartition, FetchAnswer]
     ) -> None:
-        """A leader has answered a fetch."""
+        """Handle a leader's answer to a fetch."""
         fetcher = self._fetchers.get(leader)
         if fetcher is None or fetcher.request != request:
             return

@@ -1,13 +1,13 @@
-"""The controller: sessions of brokers, elections, changes of the ISR, all of it in a metadata log.
+"""Controller of a simulated cluster: broker sessions, elections, ISR changes, a metadata log.
 
-One controller that never fails; its decisions are real records in a real `__cluster_metadata-0`,
-and what it decides is `recovery.elections.rules`.
+There is one controller, which never fails. Its decisions are real records in a real
+`__cluster_metadata-0`, and follow `recovery.elections.rules`.
 
-  REPL-8   the leader is the first in the order of the replicas that runs and is in the ISR; each
-           new leader, and none, raises the leader epoch, every change the partition epoch; what a
-           leader asks for that is not of the present epochs is refused
-  REPL-9   an unclean election, where it is allowed or asked for
-  REPL-11  with ELR, a broker that was not stopped cleanly is taken out of ISR and ELR
+- REPL-8: the leader is the first replica in order that runs and is in the ISR. Each new leader, and
+  the loss of a leader, raises the leader epoch. Every change raises the partition epoch. The
+  controller refuses a leader's request from other epochs.
+- REPL-9: an unclean election, if it is allowed or requested.
+- REPL-11: with ELR, a broker without a clean stop is removed from ISR and ELR.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 FENCED_LEADER_EPOCH = "FENCED_LEADER_EPOCH"
 INVALID_UPDATE_VERSION = "INVALID_UPDATE_VERSION"
 INELIGIBLE_REPLICA = "INELIGIBLE_REPLICA"
-CONTROLLER_EPOCH = 1  # of its metadata log, for ever: nobody else is elected
+CONTROLLER_EPOCH = 1  # constant, as no other controller is elected
 
 
 class _Registration:
-    """A broker as the controller knows it."""
+    """Registration of a broker."""
 
     def __init__(self, broker: PlayedMember, broker_epoch: int) -> None:
         self.broker = broker
@@ -58,7 +58,7 @@ class _Registration:
 
 
 class Controller:
-    """Elects, and tells all brokers."""
+    """Controller that elects leaders and informs all brokers."""
 
     name = CONTROLLER_NAME
     incarnation = 0
@@ -113,7 +113,7 @@ class Controller:
 
     @property
     def terms(self) -> Terms:
-        """What elections go by."""
+        """Settings for elections."""
         least = min(self.min_insync, self._settings.replication_factor)
         return Terms(least, self.is_unclean, self._settings.has_elr)
 
@@ -122,11 +122,11 @@ class Controller:
         return {number for number, each in self._brokers.items() if not each.is_fenced}
 
     def leader(self, key: TopicPartition) -> int:
-        """Who leads a partition now; NO_LEADER nobody."""
+        """Return the leader of a partition, or NO_LEADER."""
         return self._states[key].leader
 
     def led(self, key: TopicPartition) -> Led:
-        """A partition as it is now."""
+        """Return the current state of a partition."""
         state = self._states[key]
         leader_epoch, partition_epoch = self._epochs[key]
         leadership = Leadership(
@@ -145,7 +145,7 @@ class Controller:
 
     @property
     def view(self) -> MetadataView:
-        """All of it as it is now."""
+        """The current metadata."""
         return MetadataView(
             version=self._version,
             partitions={key: self.led(key) for key in self._states},
@@ -155,9 +155,9 @@ class Controller:
         )
 
     def make_transaction_topic(self) -> None:
-        """Make `__transaction_state`, unless it is there: a coordinator is asked for.
+        """Create `__transaction_state` for a coordinator, unless it exists.
 
-        It lies beside the metadata, and no broker has to know of it. Raises AccessError.
+        It is next to the metadata log, and brokers do not need to know it. Raises AccessError.
         """
         if self._has_transactions:
             return
@@ -168,7 +168,7 @@ class Controller:
     # -- brokers
 
     def register(self, broker: PlayedMember, *, is_clean: bool, previous_epoch: int | None) -> None:
-        """A broker was started (BrokerRegistrationRequest)."""
+        """Register a started broker (BrokerRegistrationRequest)."""
         number = broker.number
         known = self._brokers.get(number)
         if known is not None and known.incarnation == broker.incarnation:  # the answer was lost
@@ -177,13 +177,14 @@ class Controller:
         if known is not None and known.session is not None:
             known.session.call_off()
         broker_epoch = self._log.end_offset
-        # What it says of its stop counts for the registration that is known, no other.
+        # Its report of a clean stop counts only for the known registration.
         is_clean = is_clean and (known is None or previous_epoch == known.broker_epoch)
         self._brokers[number] = _Registration(broker, broker_epoch)
         identity = metadata.derived_id(self._cluster, number, broker_epoch)
         log_dir = metadata.derived_id(self._cluster, "directory", number)
         values = [metadata.register_record(number, identity, broker_epoch, log_dir)]
-        # The partitions are made once all brokers are there; their first start takes nothing away.
+        # Partitions are created once all brokers exist, so the first start of a broker removes
+        # nothing.
         if known is not None or number in self._known_before:
             values += self._changed(
                 lambda state: rules.registered(
@@ -194,7 +195,7 @@ class Controller:
         self._network.send(self, broker, broker.registered, broker_epoch, self.view)
 
     def heartbeat(self, broker: PlayedMember, broker_epoch: int) -> None:
-        """A broker is there; with the first one it is let in."""
+        """Take a heartbeat of a broker. The first heartbeat unfences the broker."""
         found = self._brokers.get(broker.number)
         if found is None or found.broker_epoch != broker_epoch:
             return
@@ -230,7 +231,7 @@ class Controller:
         self._write(values)
 
     def leave(self, broker: PlayedMember, broker_epoch: int) -> None:
-        """A broker wants to stop: its partitions are led by others first (controlled shutdown)."""
+        """Give a broker's partitions to other leaders, and let it stop (controlled shutdown)."""
         found = self._brokers.get(broker.number)
         if found is None or found.broker_epoch != broker_epoch:
             return
@@ -242,7 +243,7 @@ class Controller:
     # -- partitions
 
     def alter(self, broker: PlayedMember, key: TopicPartition, change: IsrChange) -> None:
-        """A leader asks for another ISR (AlterPartition); it is answered in any case."""
+        """Take a leader's ISR change (AlterPartition), and always answer it."""
         state = self._states[key]
         error = ""
         if state.leader != broker.number or change.leader_epoch != self._epochs[key][0]:
@@ -268,7 +269,7 @@ class Controller:
         )
 
     def set_unclean(self, *, is_allowed: bool) -> None:
-        """Set unclean.leader.election.enable; partitions without a leader get one at once."""
+        """Set unclean.leader.election.enable, and elect missing leaders if it is allowed."""
         self.is_unclean = is_allowed
         text = str(is_allowed).lower()
         values = [metadata.setting_record(self._settings.topic, UNCLEAN_LEADER_ELECTION, text)]
@@ -277,7 +278,7 @@ class Controller:
         self._write(values)
 
     def elect_uncleanly(self) -> None:
-        """Elect leaders where there are none, as kafka-leader-election does."""
+        """Elect leaders for partitions without a leader, as kafka-leader-election does."""
         self._write([*self._elections()])
 
     def _elections(self) -> Iterable[bytes]:
@@ -290,7 +291,7 @@ class Controller:
         *,
         only: TopicPartition | None = None,
     ) -> list[bytes]:
-        """Change partitions, and give the records of what has changed."""
+        """Change partitions, and return the records of the changes."""
         values = []
         for key in [*self._states] if only is None else [only]:
             before, old = self._states[key], self.led(key)
@@ -307,7 +308,7 @@ class Controller:
             self._states[key] = after
             if has_new_leader and after.is_unclean:
                 self._recovering.add(key)
-            elif only is not None:  # the leader asks, so it has recovered
+            elif only is not None:  # the leader makes a request, so it has recovered
                 self._recovering.discard(key)
             values.append(metadata.change_record(old, self.led(key), key.partition, self._topic_id))
             self._tell(key, before, after)
@@ -317,7 +318,7 @@ class Controller:
     def next_epochs(
         leader_epoch: int, partition_epoch: int, *, has_new_leader: bool
     ) -> tuple[int, int]:
-        """Leader epoch and partition epoch after a change."""
+        """Return leader epoch and partition epoch after a change."""
         return leader_epoch + has_new_leader, partition_epoch + 1
 
     def _tell(self, key: TopicPartition, before: PartitionState, after: PartitionState) -> None:
@@ -338,7 +339,7 @@ class Controller:
             self._trace.tell("isr", words, after.leader, key=key)
 
     def _write(self, values: Iterable[bytes]) -> None:
-        """Make records of decisions, then tell all brokers."""
+        """Write the records of decisions, then inform all brokers."""
         append_metadata(self._log, values, START_MS + self._scheduler.now_us // MS_US)
         self._version += 1
         view = self.view
@@ -346,7 +347,7 @@ class Controller:
             self._network.send(self, each.broker, each.broker.learn, view)
 
     def beginning(self) -> list[bytes]:
-        """The records that another controller would begin with, to go on from here."""
+        """Return the records with which another controller can continue."""
         return [
             *metadata.beginning(
                 self._settings,

@@ -1,12 +1,12 @@
-"""The transaction coordinator: one that never fails, beside the controller.
+"""Transaction coordinator of a simulated cluster, next to the controller. It never fails.
 
-Its decisions are real records in a real `__transaction_state-0`, and what becomes of a
-transactional id is `storage.producers.transaction_metadata`, with transaction version 2 (KIP-890):
-each end raises the epoch of the producer, and what it has sent before is fenced by that.
+Its decisions are real records in a real `__transaction_state-0`. The states of a transactional id
+follow `storage.producers.transaction_metadata`, with transaction version 2 (KIP-890). Each end of a
+transaction raises the producer epoch, which fences all earlier batches of the producer.
 
-  REPL-13  a transaction is decided by a record of its coordinator, and its producer is answered;
-           then each partition of it is given a marker, which its leader acknowledges as acks=all,
-           again and again, whoever leads; not before all have it does the next one begin
+- REPL-13: the coordinator decides a transaction by a record, and answers the producer. It then
+  sends a marker to each partition until the current leader acknowledges it, as with acks=all. The
+  next transaction begins after all partitions have the marker.
 
 Source: TransactionCoordinator, TransactionMarkerChannelManager of Kafka 4.3.1.
 """
@@ -63,15 +63,15 @@ TIMEOUTS_US = 10 * SECOND_US  # transaction.abort.timed.out.transaction.cleanup.
 RETRY_US = 100 * MS_US
 REQUEST_TIMEOUT_US = 30 * SECOND_US
 READ_BYTES = 1 << 20
-FURTHER_ID_STEP = 1 << 32  # no run has such a number, nor has a real broker given such an id
-# With these a leader will never take the marker: no more is sent, and the transaction keeps the
-# state that it has (TransactionMarkerRequestCompletionHandler).
+FURTHER_ID_STEP = 1 << 32  # above all run numbers, and all ids of real brokers
+# After these errors a leader never takes the marker. The coordinator stops sending, and the
+# transaction keeps its state (TransactionMarkerRequestCompletionHandler).
 REFUSED_FOR_GOOD = frozenset({INVALID_PRODUCER_EPOCH, "TRANSACTION_COORDINATOR_FENCED"})
 RECORD_VERSION = 1
 
 
 class MarkedLeader(Process, Protocol):
-    """A broker as its transaction coordinator knows it."""
+    """A broker from its transaction coordinator's view."""
 
     def write_marker(
         self,
@@ -80,18 +80,18 @@ class MarkedLeader(Process, Protocol):
         marker: EndMarker,
         answered: Callable[[str], None],
     ) -> None:
-        """A transaction ends in a partition that it leads."""
+        """End a transaction in a partition that the broker leads."""
 
 
 class _SentMarker(NamedTuple):
-    """The last attempt at a partition."""
+    """The last attempt to mark a partition."""
 
     number: int
     leader: int
 
 
 class _Ending:
-    """A transaction that is decided: who has no marker yet."""
+    """A decided transaction, with its partitions that have no marker yet."""
 
     def __init__(self, prepared: Metadata) -> None:
         state = prepared.state
@@ -107,7 +107,7 @@ class _Ending:
 
 
 class PlayedCoordinator:
-    """Knows all transactional ids, and ends their transactions."""
+    """Coordinator that knows all transactional ids, and ends their transactions."""
 
     name = COORDINATOR_NAME
     incarnation = 0
@@ -123,7 +123,7 @@ class PlayedCoordinator:
         network: Network,
         trace: EventTrace,
     ) -> None:
-        """Load what is known of earlier runs. Raises RefusedError, AccessError."""
+        """Load the state of earlier runs. Raises RefusedError, AccessError."""
         self._run_number = run_number
         self._given_ids_count = 0
         self._brokers = brokers
@@ -153,7 +153,7 @@ class PlayedCoordinator:
                 offset = header.last_offset + 1
 
     def start(self) -> None:
-        """End what was decided, and look for what takes too long."""
+        """End the decided transactions, and begin to look for timeouts."""
         for each in [*self._ids.values()]:
             if each.status in PREPARED:
                 self._end(each)
@@ -161,7 +161,7 @@ class PlayedCoordinator:
 
     @property
     def is_idle(self) -> bool:
-        """No transaction is open, nor waits for a marker."""
+        """True if no transaction is open or waits for a marker."""
         return not any(
             each.status is ONGOING or each.status in PREPARED for each in self._ids.values()
         )
@@ -170,7 +170,7 @@ class PlayedCoordinator:
         """Close its log. Raises AccessError."""
         self._log.close()
 
-    # -- what producers and brokers ask
+    # -- requests of producers and brokers
 
     def init_producer_id(
         self,
@@ -179,7 +179,7 @@ class PlayedCoordinator:
         timeout_ms: int,
         answered: Answered,
     ) -> None:
-        """Begin a session of an id; an older one is fenced (InitProducerId)."""
+        """Begin a session of an id, and fence an older session (InitProducerId)."""
         try:
             found = self._begun(transactional_id, timeout_ms)
         except CoordinatorError as problem:
@@ -210,7 +210,7 @@ class PlayedCoordinator:
         key: TopicPartition,
         answered: Callable[[str], None],
     ) -> None:
-        """A leader asks whether a transaction may begin there (AddPartitionsToTxn, KIP-890)."""
+        """Add a partition to a transaction for its leader (AddPartitionsToTxn, KIP-890)."""
         error = ""
         try:
             added = add_partitions(
@@ -232,7 +232,7 @@ class PlayedCoordinator:
         is_commit: bool,
         answered: Answered,
     ) -> None:
-        """Commit or abort (EndTxn); answered once it is decided, with the raised epoch."""
+        """Commit or abort (EndTxn). The answer comes after the decision, with the raised epoch."""
         try:
             prepared = end(
                 self._settled(transactional_id), producer, is_commit=is_commit,
@@ -248,9 +248,9 @@ class PlayedCoordinator:
         self._network.send(self, client, answered, "", _next_of(self._ids[transactional_id]))
 
     def _settled(self, transactional_id: str) -> Metadata:
-        """What is known of an id, if all its markers are written.
+        """Return the state of an id whose markers are all written.
 
-        While they are being sent, nobody is told to be fenced, whichever epoch he names: a
+        While markers are being sent, no producer gets a fencing error, whatever its epoch. A
         transition is pending, and Kafka looks for that first (TransactionMetadata.prepareComplete).
 
         Raises:
@@ -262,7 +262,7 @@ class PlayedCoordinator:
         require_not_prepared(found)
         return found
 
-    # -- what it decides by itself
+    # -- decisions without a request
 
     def _look_for_late(self) -> None:
         for each in [*self._ids.values()]:
@@ -282,7 +282,7 @@ class PlayedCoordinator:
         self._end(self._ids[state.transactional_id])
 
     def _new_producer_id(self) -> int:
-        """The number of the run, as for other producers; once its epochs are used up, others."""
+        """Return the run number as for other producers, or another id if its epochs are used up."""
         count = self._given_ids_count
         self._given_ids_count += 1
         return self._run_number + count * FURTHER_ID_STEP
@@ -325,7 +325,7 @@ class PlayedCoordinator:
         self._scheduler.after(delay_us, send)
 
     def broker_ended(self, number: int) -> None:
-        """The connection to a broker was reset: what was sent there has no answer."""
+        """Send unanswered markers again, because the connection to a broker was reset."""
         for ending in self._ending.values():
             for key in ending.waiting:
                 sent = ending.sent[key]
@@ -372,21 +372,23 @@ def _who(metadata: Metadata) -> ProducerIdAndEpoch:
 
 
 def _next_of(metadata: Metadata) -> ProducerIdAndEpoch:
-    """Who the producer is from now on: another one, where the epochs of its id are used up."""
+    """Return the producer's next identity, with another id if the epochs of its id are used up."""
     next_id = metadata.state.next_producer_id
     return _who(metadata) if next_id < 0 else ProducerIdAndEpoch(next_id, 0)
 
 
 def has_state(root: Path) -> bool:
-    """Whether a run of a cluster has had transactions."""
+    """Return whether a run of a cluster has had transactions."""
     return Path(root, CONTROLLER_NAME, TRANSACTION_STATE_DIRECTORY).is_dir()
 
 
 def _require_whole(path: Path, now_ms: int) -> None:
-    """Refuse what a broker's start would cut: decisions whose markers the nodes have may go.
+    """Refuse a log that a broker's start would truncate.
+
+    The truncation could remove decisions whose markers the nodes have.
 
     Raises:
-        RefusedError: it is damaged, or empty; nothing was touched.
+        RefusedError: the log is damaged or empty, and nothing was touched.
     """
     next_step = "put it back, or begin with another one: eoctl sim init ./play"
     if not Path(path, PARTITION_METADATA_NAME).is_file():

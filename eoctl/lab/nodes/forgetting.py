@@ -1,18 +1,19 @@
-"""A file system that forgets what was not synced: a real directory, with a power switch.
+"""File system that forgets unsynced changes: a real directory with a simulated power loss.
 
-It does its work on a real directory, as `FileSystem` does, and keeps beside it what would take each
-change back that no fsync has confirmed yet. `lose_power` takes back some of them:
+It works on a real directory, as `FileSystem` does. It also remembers how to undo each change that
+no fsync has confirmed yet. `lose_power` undoes some of these changes:
 
-  content  of each file its latest changes go, as many as are drawn; of the write where it ends a
-           part may stay, or the size of all of them without their data (zeros)
-  names    the latest new, removed and changed names go, in the reverse order: as on ext4, which
-           keeps the order of names. A rename between two directories is certain once both are
+- Content: a random number of the latest changes of each file. Half of the earliest undone write may
+  stay, or the file may keep its size with zeros instead of data.
+- Names: the latest new, removed and changed names, in reverse order. This is as on ext4, which
+  keeps the order of names. A rename between two directories is durable once both are synced.
 
-An fsync confirms what is remembered, and asks nothing of the real disk: no played power takes from
-it. Who wants what is left to outlive a real one syncs all at the end (`trees.sync_tree`).
+An fsync confirms the remembered changes, and does not sync the real disk, which no simulated power
+loss affects. To protect the result from a real power loss, sync everything at the end
+(`trees.sync_tree`).
 
-A process that is killed loses nothing. What has waited for long goes to the disk by itself
-(`write_back`), as the system's own writer does it.
+A killed process loses nothing. Old changes reach the disk by themselves (`write_back`), as the
+operating system writes them.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ if TYPE_CHECKING:
 
 
 class _Change(NamedTuple):
-    """Of a file's content; `old` is what was at `pos` before, up to the old end."""
+    """Change of a file's content. `old` is the data at `pos` before, up to the old end."""
 
     at_us: int
     pos: int
-    new_bytes: int  # 0: it was cut at `pos`
+    new_bytes: int  # 0: truncated at `pos`
     old: bytes
     old_size: int
-    size: int  # that it left
+    size: int  # after the change
 
 
 _AT_US = attrgetter("at_us")
 
 
 class _Names(NamedTuple):
-    """A name that was made, removed or changed; `replaced` had the new name before."""
+    """Name that was made, removed or changed. `replaced` is the content that lost its name."""
 
     at_us: int
     old: str | None
@@ -60,18 +61,18 @@ class _Names(NamedTuple):
 
 
 class LostPower(NamedTuple):
-    """What a loss of power took."""
+    """Effect of a power loss on one path."""
 
     path: str
     lost: str
 
 
 class ForgettingFileSystem(FileSystem):
-    """Remembers below `root` what is not durable.
+    """File system that remembers changes below `root` that are not durable.
 
     Args:
-        root: its own directory; all paths begin with its real path.
-        now_us: the clock that `write_back` goes by.
+        root: its own directory. All paths begin with its real path.
+        now_us: the clock of `write_back`.
     """
 
     def __init__(self, root: StrPath, now_us: Callable[[], int] = lambda: 0) -> None:
@@ -84,9 +85,10 @@ class ForgettingFileSystem(FileSystem):
     # -- content
 
     def write(self, file: OpenFile, data: Bytes) -> None:
-        """Write, and remember what it takes to forget it."""
+        """Write, and remember the previous content."""
         changes, pos = self._changes_of(file), file.pos
-        # All changes are made here: where the last one is known the system need not be asked.
+        # All changes are made here, so the size after the last change is known without a system
+        # call.
         size = changes[-1].size if changes else os.fstat(file.fd).st_size
         old = b""
         if pos < size:
@@ -96,7 +98,7 @@ class ForgettingFileSystem(FileSystem):
         changes.append(_Change(now_us, pos, end - pos, old, size, max(size, end)))
 
     def truncate(self, file: OpenFile, size_bytes: int) -> None:
-        """Cut; what was cut off may be back after a loss of power."""
+        """Truncate. The removed bytes may return after a power loss."""
         size = os.fstat(file.fd).st_size
         old = os.pread(file.fd, max(size - size_bytes, 0), size_bytes)
         super().truncate(file, size_bytes)
@@ -104,13 +106,13 @@ class ForgettingFileSystem(FileSystem):
         self._changes_of(file).append(change)
 
     def fsync(self, file: OpenFile) -> None:
-        """Nothing of the file is forgotten any more."""
+        """Confirm all changes of the file."""
         path = self._below(file.path)
         if self._contents.pop(path, None) is None and Path(path).is_dir():
             self._confirm_names(path)
 
     def _changes_of(self, file: OpenFile) -> list[_Change]:
-        changes = self._contents.get(file.path)  # none is remembered by another path
+        changes = self._contents.get(file.path)  # no other path names it
         if changes is None:
             changes = self._contents[self._below(file.path)] = []
         return changes
@@ -124,7 +126,7 @@ class ForgettingFileSystem(FileSystem):
         return file
 
     def rename(self, old: StrPath, new: StrPath) -> None:
-        """Rename; both names may come back."""
+        """Rename. Both names may come back."""
         before, after = self._below(old), self._below(new)
         replaced = _content(after)
         is_dir = os.path.isdir(before)  # noqa: PTH112 - thousands of times
@@ -138,7 +140,7 @@ class ForgettingFileSystem(FileSystem):
         self._note(before, after, replaced, is_dir=is_dir)
 
     def link(self, old: StrPath, new: StrPath) -> None:
-        """Give a second name, which may be lost."""
+        """Create a second name, which may be lost."""
         super().link(old, new)
         self._note(None, self._below(new))
 
@@ -161,11 +163,11 @@ class ForgettingFileSystem(FileSystem):
         self._note(self._below(path), None, is_dir=True)
 
     def fsync_dir(self, path: StrPath) -> None:
-        """The names in it are certain."""
+        """Confirm the names in a directory."""
         self._confirm_names(self._below(path))
 
     def _below(self, path: StrPath) -> str:
-        """The path as it is remembered: below the root, no link in it."""
+        """Return the path as a key of changes, below the root and without links."""
         whole = os.fspath(path)
         if not whole.startswith(self._inside) and whole != self.root:
             raise ValueError(f"{whole} is outside of {self.root}")
@@ -196,10 +198,10 @@ class ForgettingFileSystem(FileSystem):
         while self._names and not self._names[0].unsynced:
             self._names.pop(0)
 
-    # -- the switch
+    # -- loss of power
 
     def write_back(self, before_us: int) -> None:
-        """Make durable by itself what was done before a time."""
+        """Make the changes before a time durable."""
         for path, changes in [*self._contents.items()]:
             del changes[: bisect_left(changes, before_us, key=_AT_US)]
             if not changes:
@@ -208,11 +210,11 @@ class ForgettingFileSystem(FileSystem):
             self._names.pop(0)
 
     def lose_power(self, draw: Callable[[int], int]) -> list[LostPower]:
-        """Forget some of what is not durable; `draw(n)` gives a number from 0 to n - 1.
+        """Forget some changes that are not durable. `draw(n)` returns a number from 0 to n - 1.
 
-        Nothing of it may be open. Afterwards all that is there is durable.
+        No file may be open. Afterwards everything on disk is durable.
 
-        Returns what was lost.
+        Returns the losses.
         """
         lost: list[LostPower] = []
         for path, changes in self._contents.items():
@@ -266,7 +268,7 @@ class ForgettingFileSystem(FileSystem):
 
 
 def _content(path: str) -> bytes | None:
-    """What is in a file; None: there is none of that name."""
+    """Return the content of a file, None without a regular file of that name."""
     try:
         return read_small_file(path, sys.maxsize)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A log dir and its partitions as a running broker keeps them: start, append, follow, cut, stop."""
+"""Log dir and partitions of a running broker: start, append, follow, truncate, stop."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from storage.writing.writer import Appended
 
 
-# -- where each batch of a log that is written to lies, in columns
+# -- places of the batches in an open log, in columns.
 #
-# A broker that runs for long has a million of them. As values they would take a hundred megabytes,
-# through which the garbage collector walks again and again.
+# A broker that runs for long has a million batches. As objects they would take a hundred megabytes,
+# through which the garbage collector walks repeatedly.
 
 
 _INT64 = "q"
@@ -90,7 +90,7 @@ class BatchPlaces:
         return len(self.base_offsets)
 
     def add(self, base_offset: int, last_offset: int, path: str, batch_bytes: int) -> None:
-        """Take the next batch: behind the one before, or the first one of another file."""
+        """Add the next batch, behind the previous batch or at the start of another file."""
         begin = 0
         if self._files and self._files[-1][1] == path:
             begin = self._ends[-1]
@@ -102,7 +102,7 @@ class BatchPlaces:
         self._ends.append(begin + batch_bytes)
 
     def rows(self, offset: int, end_offset: int, max_bytes: int) -> range:
-        """Give the batches from the one with `offset` on, all below `end_offset`; at least one."""
+        """Return the batches from `offset` to `end_offset`, at least one of any size."""
         row = first = bisect_left(self.last_offsets, offset)
         taken_bytes = 0
         while row < len(self.last_offsets) and self.last_offsets[row] < end_offset:
@@ -121,7 +121,7 @@ class BatchPlaces:
                 yield from self._read_file(path, here)
 
     def _read_file(self, path: str, rows: range) -> Iterator[bytes]:
-        """Read batches that lie behind each other in one file."""
+        """Read adjacent batches of one file."""
         begin, end = self._begins[rows[0]], self._ends[rows[-1]]
         with os_errors(path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -133,12 +133,12 @@ class BatchPlaces:
             yield data[self._begins[row] - begin : self._ends[row] - begin]
 
 
-# -- where a follower parts from its leader, by what it fetches (REPL-10, EPOCH-5, EPOCH-7;
-#    KIP-595)
+# -- divergence of a follower from its leader, found by fetches (REPL-10, EPOCH-5, EPOCH-7,
+# KIP-595).
 #
-# A fetch names the epoch of the last batch that the follower has. The leader looks where that
-# epoch ends in its own log. If that is below the fetch offset, or it does not know the epoch, it
-# gives no records but that end; the follower cuts, and fetches again, until they agree.
+# A fetch names the epoch of the follower's last batch. The leader looks up the end of that epoch in
+# its own log. If the end is below the fetch offset, or the epoch is unknown, the leader returns
+# that end without records. The follower truncates, and fetches again until they agree.
 #
 # Source: UnifiedLog and Partition.readRecords (divergingEpoch), AbstractFetcherThread.
 # getOffsetTruncationState.
@@ -147,9 +147,9 @@ class BatchPlaces:
 def diverging_end(
     epochs: Sequence[LeaderEpochEntry], end_offset: int, *, last_epoch: int, fetch_offset: int
 ) -> EpochEnd | None:
-    """What a leader answers instead of records; None: the follower may go on.
+    """Return a leader's answer instead of records, None if the follower may continue.
 
-    An end of -1: the leader knows of no end, and the follower cannot be told where to cut.
+    An end of -1 means that the leader knows no end, so it cannot give a truncation offset.
     """
     found = find_epoch_end(epochs, last_epoch, end_offset)
     if found is None:
@@ -160,20 +160,23 @@ def diverging_end(
 
 
 def cut_offset(epochs: Sequence[LeaderEpochEntry], end_offset: int, diverging: EpochEnd) -> int:
-    """Where a follower cuts itself, given the leader's answer; it then asks again."""
+    """Return the offset to which a follower truncates after the leader's answer.
+
+    The follower then fetches again.
+    """
     own = find_epoch_end(epochs, diverging.epoch, end_offset)
     if own is None:
         return min(diverging.end_offset, end_offset)
-    if own.epoch != diverging.epoch:  # it has nothing of that epoch: to the end of the one before
+    if own.epoch != diverging.epoch:  # nothing of that epoch: to the end of the previous epoch
         return min(own.end_offset, end_offset)
     return min(own.end_offset, diverging.end_offset, end_offset)
 
 
-# -- transactions of a log that is written to: what is not stable yet, and what was aborted
+# -- transactions of an open log: unstable and aborted transactions.
 #
-#   TXN-3  ended, and not replicated yet: its marker is at or above the high watermark
-#   TXN-4  what is stable ends below the first offset of these and of the open ones
-#   RC-3   a consumer is told of the aborted transactions that reach into what it is given
+#   TXN-3: an ended transaction is unreplicated while its marker is at or above the high watermark.
+#   TXN-4: the last stable offset is at most the first offset of these and of the open transactions.
+#   RC-3: a consumer gets the aborted transactions that reach into its records.
 #
 # Source: ProducerStateManager (unreplicatedTxns), LocalLog.collectAbortedTransactions.
 
@@ -186,7 +189,7 @@ class _Ended(NamedTuple):
 
 
 class RunningTransactions:
-    """Those of one log that have ended; the open ones are in its writer's producer state."""
+    """Ended transactions of one log. The writer's producer state has the open transactions."""
 
     def __init__(self) -> None:
         self._unreplicated: deque[_Ended] = deque()
@@ -195,7 +198,7 @@ class RunningTransactions:
         self._scanned = OpenTransactions(log_start_offset=0, high_watermark=None)
 
     def scanned(self, header: BatchHeader) -> None:
-        """Take a transactional batch that is found there at a start, in the order of the log."""
+        """Add a transactional batch that a start finds, in the order of the log."""
         if header.is_control and header.records_count:
             first_offset = self._scanned.first_offset(header.producer_id)
             if first_offset is not None:
@@ -203,22 +206,21 @@ class RunningTransactions:
         self._scanned.add_batch(header)
 
     def indexed(self, entries: Iterable[AbortedTxn]) -> None:
-        """Take the entries of the next `.txnindex`."""
+        """Add the entries of the next `.txnindex`."""
         for each in entries:
             self._aborted.append(each)
             self._markers.append(each.last_offset)
 
     def ended(self, completed: CompletedTransaction, aborted: AbortedTxn | None) -> None:
-        """Take what a marker that is appended has ended."""
+        """Add the transaction that an appended marker has ended."""
         self._unreplicated.append(_Ended(completed.first_offset, completed.last_offset))
         if aborted is not None:
             self.indexed((aborted,))
 
     def last_stable_offset(self, open_offsets: Iterable[int], high_watermark: int) -> int:
-        """TXN-4; `open_offsets`: the first ones of the open transactions.
+        """Return the last stable offset (TXN-4). `open_offsets` begin the open transactions.
 
-        The high watermark of a leader does not go back: what is below it once is not asked for
-        again.
+        A leader's high watermark does not decrease, so transactions below it are forgotten.
         """
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0].last_offset < high_watermark:
@@ -227,36 +229,36 @@ class RunningTransactions:
         return min([high_watermark, *open_offsets, *firsts])
 
     def aborted_in(self, offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Those that reach into a range of offsets (RC-3)."""
+        """Return the aborted transactions that reach into a range of offsets (RC-3)."""
         found = []
         for place in range(bisect_left(self._markers, offset), len(self._markers)):
             each = self._aborted[place]
             if each.first_offset < end_offset:
                 found.append(each)
             if each.last_stable_offset >= end_offset:
-                break  # all that began below has ended by then
+                break  # all transactions from below have ended by then
         return found
 
 
-# -- the log of one replica while its broker runs: appended to, fetched from, cut, closed
+# -- the log of one replica while its broker runs: append, fetch, truncate, close.
 #
-# Nothing here knows a second way to write a log: batches go through `storage.writing.writer`, a
-# cut is that of `recovery.truncate`, and a start after a crash is `recovery.repair.broker_start`.
-# Their steps are carried out at once, without backups: a broker keeps none.
+# There is one way to write a log. Batches go through `storage.writing.writer`, a truncation through
+# `recovery.truncate`, and a start after a crash through `recovery.repair.broker_start`. Their steps
+# run at once, without backups, because a broker keeps none.
 #
-#   REC     the start: batches are verified from the recovery point on, a torn end goes
-#   EPOCH-6 leader epochs that begin at the end of the log are dropped then
-#   TRUNC   the cut: checkpoints are lowered first, the `.log` is cut without an fsync
+#   REC: the start verifies batches from the recovery point on, and truncates a torn end.
+#   EPOCH-6: the start drops leader epochs that begin at the end of the log.
+#   TRUNC: a truncation lowers checkpoints first, then truncates the `.log` without an fsync.
 
 
 RECENT_COUNT = 64
 
 
 class LogTerms(NamedTuple):
-    """How the replicas of a log dir are written.
+    """Settings for writing the replicas of a log dir.
 
     Attributes:
-        fs: what changes files.
+        fs: changes files.
         config: the topic's settings.
         now_ms: the clock.
         flush: when a `.log` is synced.
@@ -269,7 +271,7 @@ class LogTerms(NamedTuple):
 
 
 class _LastStore(FileStore):
-    """Knows the last batch as it was written: followers and consumers ask for it next."""
+    """Store that keeps the last batch, which followers and consumers fetch next."""
 
     last = b""
 
@@ -280,11 +282,11 @@ class _LastStore(FileStore):
 
 
 def what_a_start_cuts(path: str, now_ms: int) -> str:
-    """What the start of a replica would cut off, in words; "" nothing. Reads only.
+    """Return the truncation that a start of a replica would do, in words, "" for none. Reads only.
 
     Raises:
-        RefusedError: a broker could not load it.
-        AccessError: it cannot be read.
+        RefusedError: a broker could not load the replica.
+        AccessError: the replica cannot be read.
     """
     name = parse_partition_name(Path(path).name)
     assert name is not None
@@ -300,25 +302,25 @@ def what_a_start_cuts(path: str, now_ms: int) -> str:
 
 
 class RunningLog:
-    """One open replica; `start` opens it, `close` or `abandon` ends it.
+    """One open replica. `close` or `abandon` ends it.
 
     Attributes:
         path: of the partition directory.
-        started: what the start has cut off, in words; "" nothing.
+        started: truncation at the start, in words, "" for none.
     """
 
     def __init__(self, path: str, terms: LogTerms) -> None:
         self.path = path
         self._terms = terms
         self._batches = BatchPlaces()
-        # The last batches of those, as a page cache has them.
+        # The last of these batches, as a page cache has them.
         self._recent: deque[bytes] = deque(maxlen=RECENT_COUNT)
         self._written_base = -1
         self._written_path = ""
         self.started = ""
         self._writer = self._open()
 
-    # -- what is in it
+    # -- content
 
     @property
     def end_offset(self) -> int:
@@ -327,41 +329,41 @@ class RunningLog:
 
     @property
     def start_offset(self) -> int:
-        """The log start offset; nothing is deleted while it runs."""
+        """The log start offset. Nothing is deleted while the broker runs."""
         return self._batches.base_offsets[0] if self._batches else 0
 
     @property
     def epochs(self) -> tuple[LeaderEpochEntry, ...]:
-        """Its leader epochs."""
+        """The leader epochs."""
         return self._writer.epochs
 
     @property
     def last_epoch(self) -> int:
-        """The latest of them; -1 none."""
+        """The latest leader epoch, -1 without epochs."""
         return self._writer.last_epoch
 
     @property
     def rolled_count(self) -> int:
-        """So many segments were closed since the start or the last cut."""
+        """Number of segments closed since the start or the last truncation."""
         return self._writer.rolled_count
 
     @property
     def base_offset(self) -> int:
-        """Of the segment that is written to: all below was synced when it was closed."""
+        """Base offset of the active segment. Records below were synced when it was rolled."""
         return self._writer.base_offset
 
     def read(self, offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
-        """Give whole batches from the one with `offset` on, all below `end_offset`; at least one.
+        """Return whole batches from `offset` to `end_offset`, at least one of any size.
 
         Raises:
-            AccessError: they cannot be read.
+            AccessError: the batches cannot be read.
         """
         if offset >= self._writer.end_offset:
             return []
         batches = self._batches
         recent = self._recent
         if recent and batches.base_offsets[-1] == offset:
-            # As nearly always: the last one is wanted.
+            # Usual case: the reader wants the last batch.
             return [recent[-1]] if batches.last_offsets[-1] < end_offset else []
         rows = batches.rows(offset, end_offset, max_bytes)
         first = len(batches) - len(recent)
@@ -369,10 +371,10 @@ class RunningLog:
             return [*batches.read(rows)]
         return [recent[row - first] for row in rows]
 
-    # -- its transactions
+    # -- transactions
 
     def has_open(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer has begun a transaction here, in this epoch of it."""
+        """Return whether a producer has an open transaction here, in this producer epoch."""
         state = self._writer.producers.producers.get(producer_id)
         return (
             state is not None
@@ -381,24 +383,24 @@ class RunningLog:
         )
 
     def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a later epoch of a producer is known here."""
+        """Return whether the log has a later epoch of a producer."""
         state = self._writer.producers.producers.get(producer_id)
         return state is not None and producer_epoch < state.producer_epoch
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where a read_committed consumer stops (TXN-4); the high watermark is a leader's."""
+        """Return the last stable offset (TXN-4) for the high watermark of a leader."""
         return self._transactions.last_stable_offset(self._writer.producers.ongoing, high_watermark)
 
     def aborted_in(self, offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that reach into a range, in the order of their markers."""
+        """Return the aborted transactions that reach into a range, ordered by marker."""
         return self._transactions.aborted_in(offset, end_offset)
 
-    # -- what a broker does with it
+    # -- operations of a broker
 
     def append(self, batch: bytes, *, is_begun: bool = False) -> Appended:
-        """Append what a client sends, as leader. Raises as `PartitionWriter.append`.
+        """Append a client's batch, as leader. Raises as `PartitionWriter.append`.
 
-        `is_begun`: a coordinator has let its transaction begin here, of version 2.
+        `is_begun` means that a coordinator has let its transaction begin here, of version 2.
         """
         version = EPOCH_BUMP_VERSION if is_begun else 0
         appended = self._writer.append(batch, transaction_version=version)
@@ -421,7 +423,7 @@ class RunningLog:
         return appended
 
     def follow(self, batches: Iterable[bytes]) -> None:
-        """Append what the leader has given. Raises as `PartitionWriter.append_replica`."""
+        """Append batches from the leader. Raises as `PartitionWriter.append_replica`."""
         for batch in batches:
             self._note(self._writer.append_replica(batch))
 
@@ -435,19 +437,19 @@ class RunningLog:
         self._batches.add(base_offset, last_offset, self._written_path, len(batch))
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Begin to lead: the epoch is noted before its first batch."""
+        """Begin to lead, and record the epoch before its first batch."""
         self._writer.begin_epoch(leader_epoch)
 
     def cut(self, offset: int) -> int:
-        """Cut to an offset, or below it where that lies inside of a batch; returns the new end.
+        """Truncate to an offset, or to the batch start below it, and return the new end.
 
         Raises:
-            RefusedError: what stays is damaged.
-            AccessError: it cannot be read or written.
+            RefusedError: the remaining log is damaged.
+            AccessError: the log cannot be read or written.
         """
         if offset >= self.end_offset:
-            # An epoch that it led, and appended nothing in, goes all the same: it would be told to
-            # cut there for ever (UnifiedLog.truncateTo).
+            # Drop an epoch that it led without an append. Its leader would otherwise always send it
+            # back here (UnifiedLog.truncateTo).
             if self.epochs and self.epochs[-1].start_offset >= self.end_offset:
                 self._writer.abandon()
                 self._writer = self._open()
@@ -478,11 +480,11 @@ class RunningLog:
         self._writer.store.sync_log()
 
     def close(self) -> None:
-        """Leave it as a clean stop does. Raises AccessError."""
+        """Close the log, as a clean stop does. Raises AccessError."""
         self._writer.close()
 
     def abandon(self) -> None:
-        """Leave it as it is: the broker was killed."""
+        """Leave the log as it is, because the broker was killed."""
         self._writer.abandon()
 
     # -- opening
@@ -501,7 +503,7 @@ class RunningLog:
         return Clock(self._terms.now_ms())
 
     def _open(self) -> PartitionWriter:
-        """Recover, and find where to go on."""
+        """Recover the log, and find where to continue."""
         partition = self._partition()
         interval_bytes = self._terms.config.index_interval_bytes
         self.started = ""
@@ -520,7 +522,8 @@ class RunningLog:
                 )
             )
         self._transactions = RunningTransactions()
-        # Listed anew: the recovery may have removed files of it. What is around it is as it was.
+        # Listed again, because the recovery may have removed files. The log dir itself is
+        # unchanged.
         self._batches = self._scan(tail, Partition(partition.directory, partition.log_dir))
         self._recent.clear()
         self._store = _LastStore(self.path, self._terms.fs)
@@ -575,32 +578,34 @@ class RunningLog:
                     fs.truncate(file, step.after_bytes)
 
 
-# -- a log dir while its broker runs: replicas, checkpoints, the marker of a clean stop
+# -- a log dir while its broker runs: replicas, checkpoints, the clean shutdown marker.
 #
-# replication-offset-checkpoint     high watermarks, every replica.high.watermark.checkpoint.
-# interval.ms (5 s), and at a clean stop recovery-point-offset-checkpoint  every
-# log.flush.offset.checkpoint.interval.ms (60 s): what was synced as a segment was closed; all of
-# the log at a clean stop log-start-offset-checkpoint       with it .kafka_cleanshutdown
-# last at a clean stop, with the broker epoch; first thing gone at a start Source: LogManager,
-# ReplicaManager.checkpointHighWatermarks, KafkaBroker.
+#   `replication-offset-checkpoint`: high watermarks, every
+#     replica.high.watermark.checkpoint.interval.ms (5 s), and at a clean stop.
+#   `recovery-point-offset-checkpoint`: the ends of closed and so synced segments, every
+#     log.flush.offset.checkpoint.interval.ms (60 s). At a clean stop, the log end offsets.
+#   `log-start-offset-checkpoint`: together with the recovery points.
+#   `.kafka_cleanshutdown`: last at a clean stop, with the broker epoch. A start removes it first.
+#
+# Source: LogManager, ReplicaManager.checkpointHighWatermarks, KafkaBroker.
 
 
 class RunningLogDir:
-    """The log dir of a broker that runs; the caller has its lock.
+    """The log dir of a running broker. The caller has its lock.
 
     Attributes:
-        was_clean: there was the marker of a clean stop.
-        stopped_epoch: the broker epoch in it; None unknown.
+        was_clean: the clean shutdown marker existed.
+        stopped_epoch: the broker epoch in the marker, None if unknown.
         replicas: by partition.
         high_watermarks: as checkpointed before the start.
     """
 
     def __init__(self, path: str, partitions: Iterable[TopicPartition], terms: LogTerms) -> None:
-        """Start: take the marker away, load all replicas.
+        """Start: remove the marker, and load all replicas.
 
         Raises:
-            RefusedError: a replica is damaged where a broker would not go on.
-            AccessError: something cannot be read or written.
+            RefusedError: a replica is damaged so that a broker would stop.
+            AccessError: a file cannot be read or written.
         """
         self.path = path
         self._terms = terms
@@ -617,11 +622,11 @@ class RunningLogDir:
         }
 
     def checkpoint_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write what is known of them now. Raises AccessError."""
+        """Write the known high watermarks. Raises AccessError."""
         self._checkpoint(HIGH_WATERMARK_NAME, offsets)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write what is durable of each log: its closed segments. Raises AccessError."""
+        """Write the durable end of each log: its closed segments. Raises AccessError."""
         points = {key: log.base_offset for key, log in self.replicas.items()}
         self._checkpoint(RECOVERY_POINT_NAME, points)
         self._checkpoint(LOG_START_NAME, {})
@@ -630,7 +635,7 @@ class RunningLogDir:
         entries = [OffsetCheckpointEntry(*key, offset) for key, offset in sorted(offsets.items())]
         content = encode_offset_checkpoint(entries)
         path = f"{self.path}/{name}"
-        # A cut lowers a checkpoint by itself: what was written last may not be there any more.
+        # A truncation lowers a checkpoint by itself, so the file may differ from the last write.
         if self._written.get(name) != content or _content(path) != content:
             fsio.replace_file(self._terms.fs, path, content)
             self._written[name] = content
@@ -647,7 +652,7 @@ class RunningLogDir:
         fsio.replace_file(self._terms.fs, Path(self.path, CLEAN_SHUTDOWN_NAME), marker)
 
     def abandon(self) -> None:
-        """Leave all as it is: the broker was killed."""
+        """Leave all replicas as they are, because the broker was killed."""
         for log in self.replicas.values():
             log.abandon()
 

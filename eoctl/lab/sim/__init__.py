@@ -1,4 +1,4 @@
-"""The calls of `eoctl sim`: a simulated cluster made, run and judged; what it may lose.
+"""Commands of `eoctl sim`: create, run and judge a simulated cluster, and find its losses.
 
 From the entry down: guarantees, judge, play.
 """

@@ -1,4 +1,4 @@
-"""`eoctl sim explore` and `table`: look for a course that loses something; show what was found."""
+"""`eoctl sim explore` and `table`: search for a scenario with a loss, and show the results."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def explore_cluster(
     output: OutputFormat,
     witness: str,
 ) -> int:
-    """Look for it, and save it in a file `witness` if that is named; returns the exit status.
+    """Search for a loss, save it in the file `witness` if given, and return the exit status.
 
     Raises:
-        UsageError: what cannot be. RefusedError: the file is there already.
-        RefusedError, AccessError: no run was possible, the file cannot be written.
+        UsageError: the settings are impossible. RefusedError: the file exists.
+        RefusedError, AccessError: no run was possible, or the file cannot be written.
     """
     require_possible(settings)
     require_producer(run)
@@ -123,25 +123,26 @@ def _words(course: Course) -> Iterator[str]:
 
 
 def title_of(course: Course) -> str:
-    """What a saved course is about."""
+    """Return the title of a saved scenario."""
     return f"{', '.join(sorted(course.kinds))} after {course.run.faults or 'nothing'}"
 
 
 def replay_calls(witness: str) -> Iterator[str]:
-    """The calls that repeat a saved course of events."""
+    """Yield the commands that repeat a saved scenario."""
     yield f"eoctl sim run ./play --replay {pasted(witness)}"
     yield "eoctl sim check ./play"
 
 
 def calls(settings: PlaySettings, run: RunSettings) -> Iterator[str]:
-    """The calls that repeat a course of events."""
+    """Yield the commands that repeat a scenario."""
     yield f"eoctl sim init ./play {_options(INIT_OPTIONS, settings)}".rstrip()
     options = RUN_OPTIONS | (TRANSACTION_OPTIONS if run.is_transactional else {})
     yield f"eoctl sim run ./play {_options(options, run)}".rstrip()
     yield "eoctl sim check ./play"
 
 
-# Option -> field. True is said by the option alone, or by its being there where the field is not.
+# Option -> field. A boolean option has no value, and is given if the field differs from the
+# default.
 INIT_OPTIONS = {
     "--nodes": "nodes",
     "--partitions": "partitions",
@@ -184,10 +185,10 @@ def _options(options: dict[str, str], settings: PlaySettings | RunSettings) -> s
     return " ".join(words)
 
 
-# -- `sim table`: the guarantee matrix, and the course of events that shows the worst of it
+# -- `sim table`: the guarantee matrix, and the scenario that shows its worst effect
 
 
-# What a person calls it, and what befalls the cluster then.
+# Class of faults -> its description for a person.
 WORDS = {
     "kill-one": "one broker is killed",
     "kill-in-turn": "brokers are killed one after the other",
@@ -204,7 +205,7 @@ _EFFECT_WORDS = {
 
 
 WIDTH = 78
-# In a group of cells; the options have the whole names.
+# For a group of cells. The options have the whole names.
 SHORT = {
     "acks": "acks",
     "idempotence": "idempotent",
@@ -235,7 +236,7 @@ class GuaranteeRow(NamedTuple):
 
 
 class CellGroupRow(NamedTuple):
-    """Cells that come to the same."""
+    """Cells with the same result."""
 
     settings: str
     faults: str
@@ -243,10 +244,10 @@ class CellGroupRow(NamedTuple):
 
 
 def table(filters: Mapping[str, str], output: OutputFormat, witness: str) -> int:
-    """Show the cells that the filters leave; `witness`: where the course that is told is saved.
+    """Show the cells that the filters leave. `witness` is the file for the scenario that is shown.
 
     Raises:
-        UsageError: no cell is left. RefusedError: the file is there, the matrix is torn.
+        UsageError: no cell is left. RefusedError: the file exists, or the matrix is damaged.
         AccessError: a file cannot be read or written.
     """
     if witness:
@@ -314,7 +315,7 @@ def _report(
     *,
     is_grouped: bool,
 ) -> Report:
-    """Cells for programs; for people those together that come to the same."""
+    """Return all cells for programs, and cells with the same result in groups for people."""
     if not is_grouped:
         rows = [_row(cell, result) for cell, result in cells.items()]
         return Report("guarantee", GuaranteeRow._fields, rows)
@@ -331,7 +332,7 @@ def _report(
 
 
 def settings_of(group: CellGroup, chosen: Mapping[str, Any]) -> Iterator[str]:
-    """What is set in a group, but for what was asked for and what does not matter."""
+    """Yield the settings of a group, except chosen settings and settings without effect."""
     for name in DIMENSIONS:
         text = group.text_of(name)
         if name != "faults" and name not in chosen and text != "any":
@@ -359,7 +360,7 @@ def _row(cell: GuaranteeCell, result: CellResult) -> GuaranteeRow:
 
 
 def defaults_for(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What is taken for the rest: Kafka's defaults, as far as they go with what is chosen."""
+    """Return the values for the rest: Kafka's defaults, adapted to the chosen values."""
     rest = {**DEFAULTS, **chosen}
     if "idempotence" not in chosen and (rest["acks"] != "all" or rest["truncation"] == "hw"):
         rest["idempotence"] = False
@@ -371,7 +372,7 @@ def defaults_for(chosen: Mapping[str, Any]) -> dict[str, Any]:
 def _of_defaults(
     cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
 ) -> dict[str, CellResult]:
-    """What each class of faults comes to, all else being as by default."""
+    """Return the result of each class of faults with default settings."""
     rest = defaults_for(chosen)
     found = {}
     for faults in FAULTS:
@@ -384,7 +385,7 @@ def _of_defaults(
 def _told(
     cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
 ) -> CellResult | None:
-    """The cell whose course is told: one that loses with the defaults, else any that loses."""
+    """Return the cell to show: a cell with a loss under the defaults, else any cell with a loss."""
     candidates = [*_of_defaults(cells, chosen).values(), *cells.values()]
     for effect in EFFECTS:
         for each in candidates:
@@ -415,13 +416,13 @@ def _answer(cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
 
 
 def range_words(counts: Collection[int]) -> str:
-    """The least and the most of them, or what all of them are."""
+    """Return the smallest and the largest count, or the count if all are equal."""
     least, most = min(counts), max(counts)
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _course(cell: GuaranteeCell, course: Course) -> Iterator[str]:
-    """The course of events, in at most 12 steps, and what it comes to."""
+    """Yield the scenario in at most 12 steps, and its result."""
     effect = next(
         each for each in EFFECTS if each in {effect_of(found.kind) for found in course.findings}
     )
@@ -440,7 +441,7 @@ def _course(cell: GuaranteeCell, course: Course) -> Iterator[str]:
 
 
 def survived_words(results: Iterable[CellResult]) -> Iterator[str]:
-    """How many deaths in turn so many replicas survive, and what a majority rule would need."""
+    """Yield how many deaths in turn replicas survive, and the requirement of a majority rule."""
     by_cell = {each.cell: each for each in results}
     for replicas in (2, 3):
         cells = [

@@ -1,4 +1,4 @@
-"""`sim check`: histories and log dirs of a played or a real cluster, judged."""
+"""`sim check`: judge histories and log dirs of a simulated or real cluster."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class FindingRow(NamedTuple):
 
 
 class ClusterToCheck(NamedTuple):
-    """What is to be judged.
+    """Input of a judgement.
 
     Attributes:
-        what: in words.
-        again: the call that does it.
-        replicas: of each partition: what each is called, and its directory; None: none are given.
-        ended_count: so many of the histories, from the first one on, are known to have an end.
-        problems: what of the directories cannot be read.
+        what: the input, in words.
+        again: the command that repeats the judgement.
+        replicas: for each partition, names and directories of replicas, None without directories.
+        ended_count: number of histories, from the first on, that are known to have ended.
+        problems: unreadable parts of the directories.
     """
 
     what: str
@@ -79,12 +79,12 @@ class ClusterToCheck(NamedTuple):
 def check_cluster(
     path: str | None, histories: Sequence[str], directories: Sequence[str], output: OutputFormat
 ) -> int:
-    """Judge a simulated cluster, or histories with or without log dirs; returns the exit status.
+    """Judge a simulated cluster, or histories with or without log dirs. Return the exit status.
 
     Raises:
-        RefusedError: this is no simulated cluster, or no history, or it cannot be read twice.
-        UsageError: it was never run; the call is wrong.
-        AccessError, FormatError: something cannot be read.
+        RefusedError: no simulated cluster, no history, or a history that cannot be read twice.
+        UsageError: the cluster was never run, or the command is wrong.
+        AccessError, FormatError: a file cannot be read.
     """
     judged = _given(histories, directories) if path is None else _played(path)
     if path is not None and (histories or directories):
@@ -109,7 +109,7 @@ def check_cluster(
     if is_for_people(output):
         tell(_lines(judged, verdict))
     else:
-        # The lines that bear witness are for programs, and for a terminal.
+        # Witness lines are for programs, and for a terminal.
         columns = FindingRow._fields[: -1 if output is OutputFormat.TEXT else None]
         rows = [_row(each)[: len(columns)] for each in verdict.findings]
         emit(Report("finding", columns, rows, notes=[*_notes(judged, verdict)]), output)
@@ -119,7 +119,7 @@ def check_cluster(
 
 
 def _require_history(path: str, cluster: str | None) -> None:
-    """Raises RefusedError: it cannot be read twice. AccessError: nor once."""
+    """Check that a history is a readable plain file. Raises RefusedError, AccessError."""
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError as error:
@@ -195,7 +195,7 @@ def _given(histories: Sequence[str], directories: Sequence[str]) -> ClusterToChe
 
 
 def _without_replicas(judged: ClusterToCheck, verdict: HistoryVerdict) -> list[str]:
-    """Partitions of the histories that no given directory has."""
+    """Return the partitions of the histories without a given directory."""
     if judged.replicas is None:
         return []
     return [
@@ -275,14 +275,14 @@ def _notes(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[str]:
 
 
 def _dropped(verdict: HistoryVerdict) -> Iterator[str]:
-    """What no broker is to blame for."""
+    """Yield records that are lost without a fault of the brokers."""
     if verdict.dropped_count:
         records = counted(verdict.dropped_count, "record")
         yield f"dropped by the client: {records}, for which its buffer had no room"
 
 
 def _next_calls(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[str]:
-    """What shows more, once for each partition that something is wrong in."""
+    """Yield commands that show more, once for each partition with a finding."""
     if not verdict.is_healed and verdict.counts.get("unseen"):
         yield "the last fault was not healed: what is missing may still come"
     if judged.replicas is None:
@@ -318,7 +318,7 @@ def _call(kind: str, paths: list[str]) -> str:
 
 
 def _lines(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[Line]:
-    """What a person is told: the answer, findings with what shows them, what comes next."""
+    """Yield the lines for a person: answer, findings with their witnesses, next commands."""
     rank = 2 if verdict.has_findings else 0 if verdict.is_whole else 1
     width = screen_size()[0]
     label = ("OK", "UNKNOWN", "WRONG")[rank]

@@ -62,7 +62,7 @@ class NodeRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """Something that happened to a cluster."""
+    """An event of a cluster."""
 
     time_us: int
     event: str
@@ -72,7 +72,7 @@ class EventRow(NamedTuple):
 
 
 def init_cluster(path: str, settings: PlaySettings, output: OutputFormat) -> int:
-    """Make a cluster. Raises as `make_cluster`; UsageError: it cannot be."""
+    """Create a cluster. Raises as `make_cluster`, and UsageError for impossible settings."""
     require_possible(settings)
     made = make_cluster(path, settings)
     rows = [
@@ -90,7 +90,7 @@ def init_cluster(path: str, settings: PlaySettings, output: OutputFormat) -> int
 
 
 def require_possible(settings: PlaySettings) -> None:
-    """Refuse what no cluster can be. Raises UsageError."""
+    """Refuse impossible settings of a cluster. Raises UsageError."""
     require_legal(settings.topic)
     if settings.topic == METADATA_TOPIC:
         raise UsageError(f"--topic {settings.topic}: is the controller's own")
@@ -109,7 +109,7 @@ def require_possible(settings: PlaySettings) -> None:
 
 
 def require_producer(run: RunSettings) -> None:
-    """Refuse what no producer does (ProducerConfig.postProcessAndValidate). Raises UsageError."""
+    """Refuse settings that no producer has (ProducerConfig.postProcessAndValidate). UsageError."""
     most = IDEMPOTENT_IN_FLIGHT_MAX
     if run.is_idempotent and run.in_flight > most:
         raise UsageError(
@@ -148,7 +148,10 @@ def require_producer(run: RunSettings) -> None:
 
 
 def require_isolation(run: RunSettings, *, has_transactions: bool) -> None:
-    """Refuse one that changes nothing; `has_transactions`: of runs before. Raises UsageError."""
+    """Refuse an isolation level without effect. Raises UsageError.
+
+    `has_transactions` means that earlier runs had transactions.
+    """
     is_own = run.isolation == RunSettings._field_defaults["isolation"]
     if not (is_own or run.is_transactional or has_transactions):
         raise UsageError(
@@ -167,11 +170,11 @@ def parse_retries(text: str) -> int:
 
 
 class _HistoryFile:
-    """Gathers lines, and writes them; `on_write` is called each time.
+    """Buffer and file of a history. It calls `on_write` after each write.
 
     Raises:
-        RefusedError: there is one, of a run that the marker does not know.
-        AccessError: it cannot be made.
+        RefusedError: the file has a run that the marker does not know.
+        AccessError: the file cannot be created.
     """
 
     def __init__(self, path: str) -> None:
@@ -186,7 +189,7 @@ class _HistoryFile:
         self._bytes = 0
 
     def _remove_begun(self) -> None:
-        """Remove what a run left that was killed before it was counted: at most the header."""
+        """Remove the file of a run that was killed before it was counted: at most the header."""
         with Path(self._path).open("rb") as file:
             file.readline()
             has_more = bool(file.read(1))
@@ -216,11 +219,11 @@ class _HistoryFile:
 
 
 def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: str = "") -> int:
-    """Run it; `digest`: of the history that must come of it.
+    """Run a cluster. `digest` is the expected digest of the history.
 
     Raises:
-        UsageError: faults that cannot be read.
-        RefusedError: no simulated cluster, a broker that runs, damage that no broker starts on.
+        UsageError: the faults cannot be parsed.
+        RefusedError: no simulated cluster, a running broker, or damage that stops a broker.
         AccessError: a file cannot be read or written.
     """
     require_producer(run)
@@ -249,10 +252,10 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
             start_us=cluster.end_us,
             write=history.write,
         )
-        # A run that is killed leaves a transaction that it has committed in the logs: that it has
-        # asked for that is in the history before.
+        # A killed run leaves its committed transactions in the logs, so the history must have their
+        # commit requests before.
         simulation.history.on_commit = history.flush
-        history.flush()  # a run that is counted has the header of its history
+        history.flush()  # so each counted run has the header of its history
         save_cluster(cluster)
         with Progress("playing", run.records, unit="records") as progress:
             producer = simulation.producer
@@ -262,7 +265,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
             result = simulation.run()
         end_us = simulation.scheduler.now_us
         hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)
-        sync_tree(FileSystem(), Path(cluster.root))  # no played fsync has; what has ended is there
+        sync_tree(FileSystem(), Path(cluster.root))  # simulated fsyncs do not sync the disk
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))
     _show(path, run, simulation, result, output)
     is_whole = result.is_answered and (not run.heals or (result.is_quiet and result.is_read))
@@ -278,7 +281,7 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
 
 
 def _what_is_left(path: str, run: RunSettings, result: RunResult) -> Iterator[str]:
-    """Why a run is not whole; what `_notes` say of it is not said again."""
+    """Yield why a run is incomplete, unless `_notes` says it."""
     if not result.is_answered:
         given = result.counts.get(("send", "invoke"), 0)
         answered = sum(result.counts.get(("send", each), 0) for each in ENDS)
@@ -296,7 +299,7 @@ def _what_is_left(path: str, run: RunSettings, result: RunResult) -> Iterator[st
 
 
 def event_row(event: TraceEvent) -> EventRow:
-    """A row of something that has happened."""
+    """Return the row of an event."""
     return EventRow(
         time_us=event.time_us,
         event=event.kind,
@@ -330,13 +333,13 @@ def _words(path: str, run: RunSettings, result: RunResult) -> Iterator[str]:
 
 
 def _transactions(result: RunResult) -> str:
-    """What became of them; "" there were none."""
+    """Return the results of the transactions, "" without transactions."""
     counts = result.counts
     begun = counts.get(("begin", "invoke"), 0)
     if not begun:
         return ""
     committed, aborted = (counts.get((each, "ok"), 0) for each in ("commit", "abort"))
-    # Who is refused to abort is told nothing of how it ends.
+    # A producer whose abort is refused does not learn the result.
     refused = counts.get(("commit", "fail"), 0)
     open_count = begun - committed - aborted - refused
     return (
@@ -346,12 +349,12 @@ def _transactions(result: RunResult) -> str:
 
 
 def _done(run: RunSettings) -> str:
-    """Return what `ok` means: with acks=0 no broker answers."""
+    """Return the meaning of `ok`, because with acks=0 no broker answers."""
     return "acknowledged" if run.acks else "sent, never acknowledged (acks=0)"
 
 
 def _forgotten(result: RunResult) -> str:
-    """Return what a killed producer had in its memory."""
+    """Return the records in the memory of a killed producer, in words."""
     if not result.forgotten_count:
         return ""
     return (
@@ -361,7 +364,7 @@ def _forgotten(result: RunResult) -> str:
 
 
 def _dropped(result: RunResult) -> str:
-    """Of what has failed: what was never sent."""
+    """Return the failed records that were never sent, in words."""
     return f" (dropped by the client: {result.dropped_count:,})" if result.dropped_count else ""
 
 
@@ -381,18 +384,18 @@ def _notes(path: str, run: RunSettings, result: RunResult) -> Iterator[str]:
 
 
 def played(path: str) -> PlayedCluster:
-    """Open a cluster that has been run. Raises as `open_cluster`; UsageError: it never was."""
+    """Open a cluster that was run. Raises as `open_cluster`, and UsageError if it was not."""
     cluster = open_cluster(path)
     if not cluster.runs_count:
         raise UsageError(f"{path}: was never run", next_step=f"eoctl sim run {pasted(path)}")
     return cluster
 
 
-# -- `sim run --replay`, `--script`, `sim scripts`: courses of events that are saved
+# -- `sim run --replay`, `--script`, `sim scripts`: saved scenarios
 
 
 class ScriptRow(NamedTuple):
-    """A script that is shipped."""
+    """A script of the package."""
 
     script: str
     words: str
@@ -401,11 +404,11 @@ class ScriptRow(NamedTuple):
 def replay_saved(
     path: str, given: RunSettings, output: OutputFormat, *, file: str, script: str
 ) -> int:
-    """Make the cluster of a saved course, and run it; returns the exit status.
+    """Create the cluster of a saved scenario, run it, and return the exit status.
 
     Raises:
-        UsageError: options that the course has itself, or no such script.
-        RefusedError: the file is none, or there is another cluster, or one that was run before.
+        UsageError: options that the scenario sets itself, or an unknown script.
+        RefusedError: no scenario in the file, another cluster, or a cluster that was run before.
         AccessError: a file cannot be read or written.
     """
     option = f"--replay {pasted(file)}" if file else f"--script {pasted(script)}"
@@ -425,7 +428,7 @@ def replay_saved(
 
 
 def _require_ready(path: str, course: SavedCourse) -> None:
-    """See that a cluster is there that is as that of the course, and was never run."""
+    """Create the scenario's cluster, or require the same cluster without a run."""
     if not Path(path, MARKER_NAME).exists():
         make_cluster(path, course.settings)
         return
@@ -439,7 +442,7 @@ def _require_ready(path: str, course: SavedCourse) -> None:
 
 
 def list_scripts(output: OutputFormat) -> int:
-    """List what is shipped."""
+    """List the scripts of the package."""
     rows = [ScriptRow(each, load_script(each).title) for each in script_names()]
     emit(
         Report("script", ScriptRow._fields, rows, notes=["eoctl sim run ./play --script NAME"]),

@@ -1,4 +1,4 @@
-"""What nodes and clients of a simulated cluster share: time, network, history, faults.
+"""Parts shared by nodes and clients of a simulated cluster: time, network, history, faults.
 
 From the entry down: network, metadata, settings, faults, leader.
 """

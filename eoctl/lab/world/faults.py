@@ -1,4 +1,4 @@
-"""What befalls a cluster, and when: classes of faults, and the language of `--faults`."""
+"""Classes of faults, and the language of `--faults`."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
     Draw = Callable[[int], int]
 
 
-# -- classes of faults: what may befall a cluster, of which a seed draws when and whom
+# -- classes of faults, for which a seed draws times and targets.
 #
-#   kill-one         a broker is killed, and may be started again
-#   kill-in-turn     brokers are killed one after the other until one is left
-#   kill-then-power  followers are killed one after the other, then the leader's machine loses power
-#   stop-then-power  followers are stopped cleanly, then the leader's machine loses power
-#   power-all        all machines lose power at once
-#   partition-leader the leader is cut off from the others, and reaches them again later
-#   rejoin           a follower is killed and comes back; right then the leader is killed
-#   restart-all      one after the other is killed; then all that fell last are started
-#   isr-change       a follower is killed and comes back; while the ISR changes, the leader is
-#     killed
-#   slow-one         a broker is slow; the leader is stopped or killed, and soon after the next one
-#   slow-change      followers are killed, a broker is slow, and one comes back; while the ISR
-#                    changes, which takes long now, the leader is killed or cut off
-#   first-back       one after the other is killed; then the one that fell first is started
-#   longer-log       broker 0, who leads, is cut off and takes records, and dies; when the next
-#     leader
-#                    does, too, it comes back, and its log is the longest
+#   `kill-one`: a broker is killed, and may be started again.
+#   `kill-in-turn`: brokers are killed one after the other until one is left.
+#   `kill-then-power`: followers are killed one after the other, then the leader's machine loses
+#     power.
+#   `stop-then-power`: followers are stopped cleanly, then the leader's machine loses power.
+#   `power-all`: all machines lose power at once.
+#   `partition-leader`: the leader is isolated from the other brokers, and reaches them again later.
+#   `rejoin`: a follower is killed and returns, and at that moment the leader is killed.
+#   `restart-all`: all brokers are killed one after the other, then all but the first are started.
+#   `isr-change`: a broker is killed and returns. While the ISR changes, the leader is killed or
+#     isolated.
+#   `slow-one`: a broker is slow, the leader is stopped or killed, and soon after the next leader is
+#     killed.
+#   `slow-change`: followers are killed, a broker is slow, and a follower returns. During the long
+#     ISR change, the leader is killed or isolated.
+#   `first-back`: brokers are killed one after the other, then the first of them is started.
+#   `longer-log`: broker 0 leads, is isolated, takes records, and is killed. When the next leader is
+#     killed, broker 0 returns with the longest log.
 #
 # The kinds `kill`, `power`, `partition` and `stop` draw one to three faults of any target.
 
@@ -45,14 +46,14 @@ MAX_FAULTS = 3
 
 
 class Size(NamedTuple):
-    """Of the cluster that faults are drawn for."""
+    """Size of the cluster that faults are drawn for."""
 
     nodes: int
     replication_factor: int
 
 
 def drawn_faults(draw: Draw, kinds: tuple[str, ...], size: Size) -> str:
-    """Draw faults, as they are written: of one class, or of some of the kinds."""
+    """Draw faults as text: of one class, or of some of the kinds."""
     classes = [each for each in kinds if each in CLASSES]
     plain = tuple(each for each in kinds if each not in CLASSES)
     if classes and draw(len(kinds)) < len(classes):
@@ -70,7 +71,7 @@ def _drawn(draw: Draw, kinds: tuple[str, ...]) -> Iterator[str]:
 
 
 def _moment(draw: Draw, percent: int) -> str:
-    """One time in three as the leader has what is not committed: that lasts less than 1 ms."""
+    """Return a moment, in one of three draws with `ahead`, which lasts less than 1 ms."""
     return f"{percent}%" if draw(3) else f"{percent}% ahead"
 
 
@@ -81,7 +82,7 @@ def _rising(draw: Draw, count: int, *, low: int = 5, high: int = 95) -> list[int
 def _strike(
     action: str, targets: tuple[str, ...], then: tuple[str, ...]
 ) -> Callable[[Draw, Size], Iterator[str]]:
-    """One fault, and perhaps what ends it; `then` without "" always comes."""
+    """Return a fault and perhaps its end. Without "" in `then`, the end always comes."""
 
     def faults(draw: Draw, size: Size) -> Iterator[str]:
         del size
@@ -193,38 +194,42 @@ CLASSES: dict[str, Callable[[Draw, Size], Iterator[str]]] = {
 }
 
 
-# -- faults as they are written: `kill leader at 20%, partition 2 at 3s, heal at 60%`
+# -- language of faults: `kill leader at 20%, partition 2 at 3s, heal at 60%`.
 #
-#     WHAT [WHOM] at WHEN, ...
+#   WHAT [WHOM] at WHEN, ... with WHAT as follows.
+#   `kill`: the process ends at once, and its written data stays.
+#   `power`: the machine loses power, and unsynced data may be lost in part or whole.
+#   `stop`: a clean stop.
+#   `start`: a start.
+#   `partition`: the broker is isolated from all other brokers and the controller. Clients still
+#     reach it.
+#   `slow`: messages between the broker and other brokers or the controller are late by half a
+#     second.
+#   `heal`: no broker is isolated or slow any more.
+#   `set`: KEY=VALUE: min.insync.replicas, unclean.leader.election.enable.
+#   `elect`: an unclean election for partitions without a leader.
+#   `ask`: no fault, but a probe that reads and writes the first partition.
 #
-#   kill       the process ends at once; what it wrote stays
-#   power      the machine ends: what was not synced may be lost, in part or whole
-#   stop       a clean stop
-#   start      it is started
-#   partition  it is cut off from all other brokers and the controller; clients still reach it
-#   slow       what it and other brokers or the controller send each other is late by half a second
-#   heal       nothing is cut off or slow any more
-#   set        KEY=VALUE: min.insync.replicas, unclean.leader.election.enable
-#   elect      leaders where there are none, in an unclean election
-#   ask        no fault: is the first partition read, and is it written?
+# WHOM is a node id, `leader` (of the first partition), `follower` (in its ISR), `any` or `all`.
+# Among brokers that are down, it is also `first` or `last`. `consumer` is killed, stopped or
+# started, if it commits. `producer` is killed or started.
 #
-# WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR), `any`, `all`,
-# and of those that are down `first` and `last`; or `consumer`, where it commits, which is killed,
-# stopped or started; or `producer`, which is killed or started. WHEN: `20%` of the records, `3s`
-# or `250ms` of the clock, or a state: `quiet`, nothing happens any more; `ahead`, the leader of
-# the first partition has what is not committed yet; `isr-change`, it has asked for another ISR
-# and has no answer yet; `handling`, the consumer has been given records and has not done with
-# them. For the last three it is looked after every message, and not longer than a minute; the
-# fault comes up to 1 or 3 ms later, as `ahead` and `isr-change` go on for less; a change of the
-# ISR, where a broker is slow, for up to 1.5 s; and before the consumer has done. `20% ahead`:
-# one, then the other.
+# WHEN is `20%` of the records, `3s` or `250ms` of the clock, or a state. In state `quiet`, nothing
+# happens any more. In state `ahead`, the leader of the first partition has uncommitted records. In
+# state `isr-change`, that leader waits for the answer to an ISR change. In state `handling`, the
+# consumer has records that it has not handled.
+#
+# The scheduler looks for the last three states after every message, for at most a minute. The fault
+# comes up to 1 ms later for `ahead`, and up to 3 ms later for `isr-change`, because they last less.
+# If a broker is slow, an ISR change lasts up to 1.5 s, and so does that delay. For `handling`, the
+# fault comes before the consumer is done. `20% ahead` waits for one, then for the other.
 
 
 ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition", "slow"})
 ACTIONS = ACTIONS_WITH_NODE | {"ask", "heal", "set", "elect"}
 CONSUMER = "consumer"
 PRODUCER = "producer"
-# Clients, and what befalls them.
+# Clients, and the actions on them.
 CLIENTS = {CONSUMER: frozenset({"kill", "stop", "start"}), PRODUCER: frozenset({"kill", "start"})}
 _NO_CONSUMER = "there is no consumer that commits"
 _CONSUMER_STEP = "--consumer-commit before, or --consumer-commit after"
@@ -238,7 +243,7 @@ _UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
 class WhenKind(StrEnum):
-    """What a fault waits for."""
+    """Condition that a fault waits for."""
 
     RECORDS = "records"
     TIME = "time"
@@ -252,10 +257,10 @@ STATES = (WhenKind.QUIET, WhenKind.AHEAD, WhenKind.ISR_CHANGE, WhenKind.HANDLING
 
 
 class Fault(NamedTuple):
-    """One fault; `when` is a ratio of the records, microseconds, or nothing.
+    """One fault. `when` is a ratio of the records, a time in microseconds, or 0 for a state.
 
     Attributes:
-        state: that is waited for then.
+        state: state that the fault waits for afterwards.
     """
 
     action: str
@@ -277,10 +282,10 @@ class Fault(NamedTuple):
 
 
 def parse_faults(text: str, nodes: int, clients: Collection[str] = ()) -> list[Fault]:
-    """Read faults; `clients`: those that may be killed.
+    """Parse faults. `clients` are the clients that may be killed.
 
     Raises:
-        UsageError: what they are is not clear, or there is no such node, or no such client.
+        UsageError: a fault is unclear, or its node or client does not exist.
     """
     faults = []
     for each in filter(None, map(str.strip, text.split(","))):

@@ -1,4 +1,4 @@
-"""A leader's knowledge of its followers, and what is committed."""
+"""A leader's knowledge of its followers and of committed records."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 
-# -- how far a follower is, as its leader learns it from fetch requests (Kafka's `Replica`)
+# -- progress of a follower, which its leader learns from fetch requests (Kafka's `Replica`).
 #
-#   REPL-2  a follower has all below the offset that it fetches from
-#   REPL-5  it has caught up at the time of a fetch from the leader's end; and at the time of the
-#           fetch before, if it asks now from where the leader ended then: a busy leader is always a
-#           little ahead, and its followers do keep up
+#   REPL-2: a follower has all records below its fetch offset.
+#   REPL-5: a follower has caught up when it fetches from the leader's log end. It had caught up at
+#     its previous fetch if it now fetches from the leader's end of that time. A busy leader is
+#     always slightly ahead of followers that keep up.
 #
-# A follower is judged by when it had last caught up, never by how many records it lacks. The rule
-# of releases before 0.9 counted records (`IsrRule.MESSAGES`): any burst above the limit drove
-# followers that kept up out of the ISR, and back in right after.
+# The time since the last catch-up decides, never the number of missing records. Releases before 0.9
+# counted records (`IsrRule.MESSAGES`). Any burst above the limit drove followers that kept up out
+# of the ISR, and back in right after.
 
 
 UNKNOWN_OFFSET = -1
@@ -26,21 +26,21 @@ NEVER_US = -1 << 62
 
 
 class IsrRule(StrEnum):
-    """By what a follower is out of sync."""
+    """Rule by which a follower is out of sync."""
 
     TIME = "time"  # replica.lag.time.max.ms
     MESSAGES = "messages"  # and replica.lag.max.messages, before Kafka 0.9
 
 
 class IsrTerms(NamedTuple):
-    """What is set for the ISR of a partition.
+    """Settings for the ISR of a partition.
 
     Attributes:
         min_insync: min.insync.replicas.
         lag_time_max_us: replica.lag.time.max.ms.
-        rule: what else counts.
-        lag_max_messages: replica.lag.max.messages, with that rule.
-        has_strict_minimum: the high watermark waits for min.insync.replicas, as from Kafka 3.7 on.
+        rule: the rule for a follower out of sync.
+        lag_max_messages: replica.lag.max.messages, with `IsrRule.MESSAGES`.
+        has_strict_minimum: the high watermark waits for min.insync.replicas, since Kafka 3.7.
     """
 
     min_insync: int = 1
@@ -51,11 +51,11 @@ class IsrTerms(NamedTuple):
 
 
 class FollowerProgress:
-    """One follower; times are those of the leader's clock.
+    """Progress of one follower, in times of the leader's clock.
 
     Attributes:
-        end_offset: its log end; -1 until it has fetched in this leader epoch.
-        caught_up_us: when it had last all that the leader had.
+        end_offset: its log end offset, -1 until it fetches in this leader epoch.
+        caught_up_us: the last time it had all records of the leader.
     """
 
     __slots__ = ("_fetched_us", "_leader_end_offset", "caught_up_us", "end_offset")
@@ -63,11 +63,11 @@ class FollowerProgress:
     def __init__(self, *, caught_up_us: int = NEVER_US) -> None:
         self.end_offset = UNKNOWN_OFFSET
         self.caught_up_us = caught_up_us
-        self._leader_end_offset = 0  # at the fetch before
+        self._leader_end_offset = 0  # at the previous fetch
         self._fetched_us = NEVER_US
 
     def fetched(self, fetch_offset: int, leader_end_offset: int, now_us: int) -> None:
-        """Take note of a fetch request (Replica.updateFetchStateOrThrow)."""
+        """Record a fetch request (Replica.updateFetchStateOrThrow)."""
         if fetch_offset >= leader_end_offset:
             self.caught_up_us = max(self.caught_up_us, now_us)
         elif fetch_offset >= self._leader_end_offset:
@@ -77,7 +77,7 @@ class FollowerProgress:
         self._fetched_us = now_us
 
     def keeps_up(self, terms: IsrTerms, leader_end_offset: int, now_us: int) -> bool:
-        """Whether it may stay in the ISR (ReplicaState.isCaughtUp)."""
+        """Return whether the follower may stay in the ISR (ReplicaState.isCaughtUp)."""
         if self.end_offset == leader_end_offset:
             return True
         if terms.rule is IsrRule.MESSAGES:
@@ -87,15 +87,18 @@ class FollowerProgress:
         return now_us - self.caught_up_us <= terms.lag_time_max_us
 
 
-# -- a partition as its leader sees it: ISR, high watermark, and what a producer is answered
+# -- a partition from its leader's view: ISR, high watermark, and answers to producers.
 #
-# REPL-3  the high watermark is the smallest log end of the ISR; of all that may be in it while a
-# change of it is under way (KIP-497), and of those that have caught up and will join. It never
-# goes back, and waits while the ISR is smaller than min.insync.replicas REPL-4  a follower takes
-# the leader's high watermark, at most its own log end REPL-5  who has not caught up for
-# replica.lag.time.max.ms is to leave; who has all up to the high watermark, and reaches into this
-# leader's epoch, may join. The controller decides REPL-6  acks=all waits for the high watermark
-# and asks for min.insync.replicas before and after
+#   REPL-3: the high watermark is the smallest log end offset of the ISR. While an ISR change is
+#     pending, all its possible members count (KIP-497). Followers that have caught up and will join
+#     count too. The high watermark never decreases, and waits while the ISR is smaller than
+#     min.insync.replicas.
+#   REPL-4: a follower takes the leader's high watermark, at most its own log end offset.
+#   REPL-5: a follower leaves if it has not caught up for replica.lag.time.max.ms. A follower may
+#     join if it has everything up to the high watermark, and reaches into this leader epoch. The
+#     controller decides.
+#   REPL-6: acks=all waits for the high watermark, and requires min.insync.replicas before and
+#     after.
 #
 # Source: Partition, PartitionState, DelayedProduce of Kafka 4.3.1.
 
@@ -106,14 +109,15 @@ NOT_ENOUGH_REPLICAS_AFTER_APPEND = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
 
 def follower_high_watermark(leader_high_watermark: int, end_offset: int) -> int:
-    """REPL-4: what a follower takes from a fetch response, once it has appended what was in it."""
+    """Return a follower's high watermark after it appended a fetch response (REPL-4)."""
     return min(leader_high_watermark, end_offset)
 
 
 class IsrChange(NamedTuple):
-    """What a leader asks of the controller (AlterPartition); it is for one state of the partition.
+    """ISR that a leader requests from the controller (AlterPartition).
 
-    Another leader epoch or partition epoch there, and it is refused.
+    It applies to one state of the partition. The controller refuses it in another leader epoch or
+    partition epoch.
     """
 
     isr: tuple[int, ...]
@@ -122,7 +126,7 @@ class IsrChange(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """What the controller has made of a partition."""
+    """State of a partition, as the controller decided it."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -131,20 +135,20 @@ class Leadership(NamedTuple):
 
 
 class LeaderReplica:
-    """One partition from the start of its leader's epoch on.
+    """One partition, from the start of its leader's epoch.
 
     Args:
         broker_id: the leader.
-        leadership: of it.
-        terms: what is set.
-        end_offset: log end at the start of the epoch.
+        leadership: state of the partition.
+        terms: ISR settings.
+        end_offset: log end offset at the start of the epoch.
         high_watermark: as known then.
         now_us: the time.
 
     Attributes:
-        isr: as the controller has it, as far as is known here.
-        pending: an ISR that the controller was asked for.
-        fenced: brokers that are not to join, as the cluster's metadata says.
+        isr: the ISR of the controller, as far as the leader knows.
+        pending: ISR that the leader has requested.
+        fenced: brokers that may not join, by the cluster's metadata.
     """
 
     def __init__(
@@ -168,7 +172,7 @@ class LeaderReplica:
         self.end_offset = end_offset
         self.epoch_start_offset = end_offset
         self.high_watermark = high_watermark
-        # Members of the ISR had caught up with the leader before; they get a new start.
+        # ISR members had caught up with the previous leader, so their time starts again.
         self.followers = {
             each: FollowerProgress(caught_up_us=now_us) if each in self.isr else FollowerProgress()
             for each in self.replicas
@@ -180,18 +184,18 @@ class LeaderReplica:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """All that may be in the ISR while a change is under way (KIP-497)."""
+        """All possible members of the ISR while a change is pending (KIP-497)."""
         if self.pending is None:
             return self.isr
         return (*self.isr, *(each for each in self.pending.isr if each not in self.isr))
 
     @property
     def min_insync(self) -> int:
-        """min.insync.replicas, which cannot be more than there are."""
+        """min.insync.replicas, at most the number of replicas."""
         return min(self.terms.min_insync, len(self.replicas))
 
     def leaving(self, now_us: int) -> tuple[int, ...]:
-        """Members of the ISR that do not keep up; none while a change is under way."""
+        """Return ISR members that do not keep up, none while a change is pending."""
         if self.pending is not None:
             return ()
         return tuple(
@@ -202,21 +206,21 @@ class LeaderReplica:
         )
 
     def may_join(self, follower: int) -> bool:
-        """Whether a follower that has just fetched is to be added (Partition.maybeExpandIsr)."""
+        """Return whether to add a follower that has fetched (Partition.maybeExpandIsr)."""
         if self.pending is not None or follower in self.isr or follower in self.fenced:
             return False
         end_offset = self.followers[follower].end_offset
         return end_offset >= self.high_watermark and end_offset >= self.epoch_start_offset
 
     def propose(self, isr: Sequence[int]) -> IsrChange:
-        """Note that the controller is asked for another ISR; `settle` ends it."""
+        """Record a request for another ISR. `settle` ends it."""
         self.pending = IsrChange(tuple(isr), self.leader_epoch, self.partition_epoch)
         return self.pending
 
     def settle(self, leadership: Leadership | None, now_us: int) -> None:
-        """Take what the controller made of it; None: it was refused, and nothing has changed.
+        """Apply the controller's answer. None is a refusal, which changes nothing.
 
-        What is older than what is known says nothing.
+        An answer with an older partition epoch changes nothing either.
         """
         self.pending = None
         if leadership is not None and leadership.partition_epoch > self.partition_epoch:
@@ -227,17 +231,17 @@ class LeaderReplica:
     # -- offsets
 
     def appended(self, end_offset: int, now_us: int) -> bool:
-        """Note that the log has grown; returns whether the high watermark moved."""
+        """Record that the log has grown, and return whether the high watermark moved."""
         self.end_offset = end_offset
         return self.advance(now_us)
 
     def fetched(self, follower: int, fetch_offset: int, now_us: int) -> bool:
-        """Note a fetch of a follower; returns whether the high watermark moved."""
+        """Record a follower's fetch, and return whether the high watermark moved."""
         self.followers[follower].fetched(fetch_offset, self.end_offset, now_us)
         return self.advance(now_us)
 
     def advance(self, now_us: int) -> bool:
-        """REPL-3; returns whether the high watermark moved."""
+        """Advance the high watermark (REPL-3), and return whether it moved."""
         candidate, high_watermark = self.end_offset, self.high_watermark
         members = self.maximal_isr
         for broker, progress in self.followers.items():
@@ -246,7 +250,7 @@ class LeaderReplica:
             ):
                 candidate = progress.end_offset
                 if candidate <= high_watermark:
-                    return False  # as mostly: the first one to fetch does not move it
+                    return False  # usual case: the first fetch does not move it
         if candidate <= high_watermark:
             return False
         if self.terms.has_strict_minimum and len(self.isr) < self.min_insync:
@@ -255,23 +259,28 @@ class LeaderReplica:
         return True
 
     def _will_join(self, broker: int, progress: FollowerProgress, now_us: int) -> bool:
-        """Else a follower that keeps up could stay below a high watermark that runs ahead."""
+        """Return whether a follower will join the ISR.
+
+        Without this rule, a follower that keeps up could stay below a high watermark that runs
+        ahead.
+        """
         keeps_up = progress.keeps_up(self.terms, self.end_offset, now_us)
         return keeps_up and broker not in self.fenced
 
     # -- producers
 
     def refusal(self, acks: int) -> str | None:
-        """The error for a batch before it is appended; None: it is appended."""
+        """Return the error for a batch before the append, None to append it."""
         if acks == ACKS_ALL and len(self.isr) < self.min_insync:
             return NOT_ENOUGH_REPLICAS
         return None
 
     def answer(self, next_offset: int) -> str | None:
-        """What acks=all is answered for a batch that ends below an offset; "": it is acknowledged.
+        """Return the answer to acks=all for a batch that ends below an offset, "" if acknowledged.
 
-        None: it is to wait. The high watermark itself waits for min.insync.replicas since Kafka 3.7
-        (KAFKA-15583): the error is left to an ISR that shrank right after it had moved.
+        None means to wait. Since Kafka 3.7 the high watermark itself waits for min.insync.replicas
+        (KAFKA-15583). The error remains for an ISR that shrank right after the high watermark
+        moved.
         """
         if self.high_watermark < next_offset:
             return None

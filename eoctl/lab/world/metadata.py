@@ -1,4 +1,4 @@
-"""The cluster's metadata: the records that a controller writes, and what brokers know by them."""
+"""Metadata of a cluster: the controller's records, and the view that brokers have of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REGISTER_VERSION = 3
 REGISTRATION_CHANGE_VERSION = 2
 FENCED, UNFENCED = 1, -1
 RETENTION_MS = "retention.ms"
-# As a broker asks for when it makes the topic (TransactionLog.configs), in this order.
+# Settings that a broker requests for the topic (TransactionLog.configs), in this order.
 TRANSACTION_TOPIC_SETTINGS = {
     "compression.type": "uncompressed",
     "cleanup.policy": "compact",
@@ -37,10 +37,11 @@ TRANSACTION_TOPIC_SETTINGS = {
 
 
 class Led(NamedTuple):
-    """A partition as the controller has it.
+    """A partition in the controller's state.
 
     Attributes:
-        is_recovering: its leader came by an unclean election and has not asked for anything since.
+        is_recovering: its leader came from an unclean election, and has not requested an ISR change
+            since.
     """
 
     leader: int
@@ -51,10 +52,10 @@ class Led(NamedTuple):
 
 
 class MetadataView(NamedTuple):
-    """What a broker or a client knows of the cluster; a higher version is newer.
+    """Metadata of the cluster as a broker or a client knows it. A higher version is newer.
 
     Attributes:
-        incarnations: of each broker, the start that it was registered for last.
+        incarnations: for each broker, the start that was registered last.
     """
 
     version: int
@@ -65,13 +66,13 @@ class MetadataView(NamedTuple):
 
 
 def derived_id(*parts: object) -> bytes:
-    """16 bytes that are the same in every run: of a topic, a log dir, a start of a broker."""
+    """Return 16 bytes that are the same in every run, for a topic, a log dir or a broker start."""
     text = "/".join(map(str, parts)).encode()
     return b"\x10" + sha256(text).digest()[:15]
 
 
 def first_view(settings: PlaySettings) -> dict[int, Led]:
-    """The partitions of a cluster that nothing has happened to yet."""
+    """Return the partitions of a new cluster."""
     return {
         number: Led(
             replicas[0],
@@ -89,7 +90,7 @@ def beginning(
     min_insync: int,
     is_unclean: bool,
 ) -> Iterator[bytes]:
-    """The records that a controller begins with: features, topic, partitions, settings."""
+    """Yield the first records of a controller: features, topic, partitions, settings."""
     for name, level in formatted_features(CHECKED):
         if name != ELR_FEATURE:
             yield _record(records.FEATURE_LEVEL, 0, {"name": name, "featureLevel": level})
@@ -101,17 +102,18 @@ def beginning(
         yield partition_record(led, number, topic_id, cluster)
     yield setting_record(settings.topic, MIN_INSYNC_REPLICAS, str(min_insync))
     yield setting_record(settings.topic, UNCLEAN_LEADER_ELECTION, str(is_unclean).lower())
-    # The records have the times of the played clock: a real broker would delete them at once.
+    # Record timestamps come from the simulated clock, so a real broker would delete the records at
+    # once.
     yield setting_record(settings.topic, RETENTION_MS, "-1")
 
 
 def transaction_topic_id() -> bytes:
-    """The topic id of `__transaction_state`."""
+    """Return the topic id of `__transaction_state`."""
     return derived_id("topic", TRANSACTION_STATE_TOPIC)
 
 
 def transaction_topic(cluster: str, node: int) -> Iterator[bytes]:
-    """The records of `__transaction_state`, which one node has alone: with one partition."""
+    """Yield the records of `__transaction_state`, with one partition on one node."""
     topic_id = transaction_topic_id()
     yield _record(records.TOPIC, 0, {"name": TRANSACTION_STATE_TOPIC, "topicId": topic_id})
     for key, value in TRANSACTION_TOPIC_SETTINGS.items():
@@ -121,7 +123,7 @@ def transaction_topic(cluster: str, node: int) -> Iterator[bytes]:
 
 
 def partition_record(led: Led, number: int, topic_id: bytes, cluster: str) -> bytes:
-    """A partition, whole."""
+    """Return the record of a whole partition."""
     leadership = led.leadership
     data: dict[str, Any] = {
         "partitionId": number,
@@ -144,7 +146,7 @@ def partition_record(led: Led, number: int, topic_id: bytes, cluster: str) -> by
 
 
 def change_record(before: Led, after: Led, number: int, topic_id: bytes) -> bytes:
-    """What has changed of a partition."""
+    """Return the record of a partition's changes."""
     data: dict[str, Any] = {"partitionId": number, "topicId": topic_id}
     if after.leadership.isr != before.leadership.isr:
         data["isr"] = list(after.leadership.isr)
@@ -160,19 +162,19 @@ def change_record(before: Led, after: Led, number: int, topic_id: bytes) -> byte
 
 
 def setting_record(topic: str, key: str, value: str) -> bytes:
-    """A setting of a topic."""
+    """Return the record of a topic setting."""
     data = {"resourceType": TOPIC_RESOURCE, "resourceName": topic, "name": key, "value": value}
     return _record(records.CONFIG, 0, data)
 
 
 def producer_ids_record(next_producer_id: int) -> bytes:
-    """Producer ids below this one are somebody's."""
+    """Return the record that reserves the producer ids below `next_producer_id`."""
     data = {"brokerId": -1, "brokerEpoch": -1, "nextProducerId": next_producer_id}
     return _record(records.PRODUCER_IDS, 0, data)
 
 
 def register_record(broker: int, incarnation_id: bytes, broker_epoch: int, log_dir: bytes) -> bytes:
-    """A start of a broker; it is fenced until it has caught up."""
+    """Return the record of a broker start. The broker starts fenced."""
     data = {
         "brokerId": broker,
         "isMigratingZkBroker": False,
@@ -189,7 +191,7 @@ def register_record(broker: int, incarnation_id: bytes, broker_epoch: int, log_d
 
 
 def fencing_record(broker: int, broker_epoch: int, *, is_fenced: bool) -> bytes:
-    """A broker is let in, or out."""
+    """Return the record that fences or unfences a broker."""
     data = {
         "brokerId": broker,
         "brokerEpoch": broker_epoch,

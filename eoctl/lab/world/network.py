@@ -1,4 +1,4 @@
-"""Virtual time, the network and its messages, and what is written down of them."""
+"""Virtual time, the network and its messages, and the history and trace of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from storage.formats.txn_index import AbortedTxn
 
 
-# -- virtual time, and the order of all that happens: one queue, one source of chance, no threads
+# -- virtual time, and the order of all events: one queue, one source of randomness, no threads.
 #
-# One seed gives one course of events, on every Python and in every process: nothing here looks at
-# a clock, at hashes or at addresses. Of `random.Random` only `random()` is used, whose numbers
-# are promised never to change.
+# One seed gives one sequence of events, on every Python and in every process. This code uses no
+# clock, no hashes and no addresses. Of `random.Random` it uses only `random()`, whose numbers are
+# guaranteed never to change.
 
 
 SECOND_US = 1_000_000
@@ -35,10 +35,10 @@ _Arguments = tuple[Any, ...]
 
 
 class Timer:
-    """By this something that is to happen can be called off.
+    """Handle to cancel a scheduled event.
 
     Attributes:
-        is_waiting: it has not happened, and is not called off.
+        is_waiting: the event has not happened, and is not cancelled.
     """
 
     __slots__ = ("_scheduler", "is_waiting")
@@ -48,41 +48,41 @@ class Timer:
         self.is_waiting = True
 
     def call_off(self) -> None:
-        """It will not happen."""
+        """Cancel the event."""
         if self.is_waiting:
             self.is_waiting = False
             self._scheduler.called_off_count += 1
 
 
 class Scheduler:
-    """The clock of a simulation, and what is to happen.
+    """Clock of a simulation, with its scheduled events.
 
     Attributes:
         now_us: microseconds since the start.
-        events_count: so many things have happened.
-        called_off_count: so many still lie in the queue, and will not happen.
+        events_count: events that have happened.
+        called_off_count: cancelled events that are still in the queue.
     """
 
     def __init__(self, seed: int) -> None:
         self.now_us = 0
         self.events_count = 0
         self.called_off_count = 0
-        # By time, then by number, in the order of the calls: no two have the same one, so that
-        # nothing behind it is compared. The timer is there where it may be called off.
+        # By time, then by a unique number in the order of scheduling, so the comparison never
+        # reaches the rest. Only an event that can be cancelled has a timer.
         self._queue: list[tuple[int, int, Timer | None, Callable[..., None], _Arguments]] = []
         self._number = 0
         self._random = random.Random(seed)  # noqa: S311 - it is to be repeated
 
     def draw(self, count: int) -> int:
-        """A number from 0 to count - 1."""
+        """Return a random number from 0 to count - 1."""
         return int(self._random.random() * count)
 
     def after(self, delay_us: int, action: Callable[..., None], *arguments: object) -> Timer:
-        """Have something happen later; what is due at one time happens as it was called for."""
+        """Schedule an event. Events of the same time happen in the order of scheduling."""
         timer = Timer(self)
         queue = self._queue
         if self.called_off_count > CALLED_OFF_MAX and 2 * self.called_off_count > len(queue):
-            # Most timers guard against what does not come, and would lie here for long.
+            # Most timers guard against rare events, and would stay in the queue for long.
             queue[:] = [each for each in queue if each[2] is None or each[2].is_waiting]
             heapq.heapify(queue)
             self.called_off_count = 0
@@ -91,12 +91,12 @@ class Scheduler:
         return timer
 
     def at(self, due_us: int, action: Callable[..., None], arguments: _Arguments) -> None:
-        """Have something happen at a time that is not over; nobody can call it off."""
+        """Schedule an event, which cannot be cancelled, at a time that is not over."""
         heapq.heappush(self._queue, (due_us, self._number, None, action, arguments))
         self._number += 1
 
     def run(self, until: Callable[[], bool], limit_us: int) -> bool:
-        """Let things happen until something holds; False: first it was late, or nothing is left."""
+        """Run events until a condition holds. Return False at the limit or without events."""
         queue, pop = self._queue, heapq.heappop
         while not until():
             if not queue or queue[0][0] > limit_us:
@@ -107,25 +107,25 @@ class Scheduler:
                 if not timer.is_waiting:
                     self.called_off_count -= 1
                     continue
-                timer.is_waiting = False  # it happens: to call it off is too late
+                timer.is_waiting = False  # too late to cancel
             self.now_us = at_us
             self.events_count += 1
             action(*arguments)
         return True
 
 
-# -- what happens to a cluster, in words for people: the course of events of a run
+# -- events of a cluster, in words for people
 
 
 class TraceEvent(NamedTuple):
-    """Something that a person wants to know.
+    """An event for a person to read.
 
     Attributes:
-        kind: fault, start, session, election, isr, cut, lost, append, answer, consumer, dropped,
-            serves, transaction.
-        node: whose; None: of no broker.
+        kind: `fault`, `start`, `session`, `election`, `isr`, `cut`, `lost`, `append`, `answer`,
+            `consumer`, `dropped`, `serves`, `transaction`.
+        node: broker of the event, None without a broker.
         key: the partition.
-        offset: of what was appended, answered, or cut at; -1 none.
+        offset: offset of an append, an answer or a truncation, -1 without an offset.
     """
 
     time_us: int
@@ -137,11 +137,11 @@ class TraceEvent(NamedTuple):
 
 
 class EventTrace:
-    """Collects events.
+    """Collector of events.
 
     Attributes:
-        events: the first ones, up to a limit.
-        counts: of all, by kind.
+        events: the first events, up to a limit.
+        counts: all events, by kind.
     """
 
     LIMIT = 100_000
@@ -163,7 +163,7 @@ class EventTrace:
         key: TopicPartition | None = None,
         offset: int = -1,
     ) -> None:
-        """Something has happened."""
+        """Record an event."""
         event = TraceEvent(
             time_us=self._scheduler.now_us,
             kind=kind,
@@ -179,18 +179,18 @@ class EventTrace:
             self._tell(event)
 
 
-# -- the history of clients: what they asked for, and what they were told: eoctl-history(5)
+# -- the history of clients, with their requests and the answers: eoctl-history(5)
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class HistoryWriter:
-    """Writes lines through `write`, and keeps a digest of them.
+    """Writer of lines through `write`, with a digest of them.
 
     Attributes:
         digest: SHA-256 of all lines but the header.
-        on_commit: called once it is written that a commit is asked for, before it is.
+        on_commit: called after the line of a commit request, before the request.
     """
 
     def __init__(self, write: Callable[[bytes], object], settings: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class HistoryWriter:
 
     @property
     def digest(self) -> str:
-        """Of what has been written so far."""
+        """SHA-256 of the lines so far."""
         return self._digest.hexdigest()
 
     def note(
@@ -215,8 +215,8 @@ class HistoryWriter:
             f',"op":"{operation}"'
         )
         for name, value in fields.items():
-            # Two lines are written for each record: what the encoder does with a number or a text
-            # is done here, and only the rest is given to it.
+            # Each record takes two lines, so numbers and texts are encoded here. The encoder gets
+            # only the rest.
             if type(value) is str:
                 text += f',"{name}":{_encode_text(value)}'
             else:
@@ -233,7 +233,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return _encode(value).encode() + b"\n"
 
 
-# -- what brokers, producers and followers tell each other, with Kafka's names of errors
+# -- messages between brokers, producers and followers, with Kafka's names of errors
 
 
 NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
@@ -248,7 +248,7 @@ PRODUCER_FENCED = "PRODUCER_FENCED"
 
 
 class ProduceAnswer(NamedTuple):
-    """What a producer is told; `error` is "" when it is acknowledged."""
+    """Answer to a producer. `error` is "" if the batch is acknowledged."""
 
     error: str
     base_offset: int
@@ -257,7 +257,7 @@ class ProduceAnswer(NamedTuple):
 
 
 class EndMarker(NamedTuple):
-    """What a coordinator has a leader append (WriteTxnMarkers)."""
+    """Marker that a coordinator sends to a leader (WriteTxnMarkers)."""
 
     producer_id: int
     producer_epoch: int
@@ -266,7 +266,7 @@ class EndMarker(NamedTuple):
 
 
 class ConsumerAnswer(NamedTuple):
-    """What a consumer is given of a partition.
+    """Records of a partition for a consumer.
 
     Attributes:
         aborted: with read_committed, the aborted transactions that reach into the batches.
@@ -282,12 +282,12 @@ class FetchPart(NamedTuple):
     """One partition of a follower's fetch request."""
 
     offset: int
-    last_epoch: int | None  # None: nothing is fetched that could part
+    last_epoch: int | None  # None: no check for divergence
     leader_epoch: int
 
 
 class FetchAnswer(NamedTuple):
-    """One partition of the response."""
+    """One partition of the fetch response."""
 
     error: str
     batches: list[bytes]
@@ -295,12 +295,11 @@ class FetchAnswer(NamedTuple):
     diverging: EpochEnd | None
 
 
-# -- the network between brokers, controller and clients: late, in order on each link, sometimes
-#    cut
+# -- the network between brokers, controller and clients, with late messages in order on each link.
 #
-# A link is a connection: what was sent to a process that has ended since is lost, and the other
-# side learns of a process that was killed at once, as by a reset. A link that is cut tells
-# nothing: what is sent is lost, and only time shows it. A slow one is late by half a second.
+# A link is a connection. A message to a process that has ended since is lost. The other side learns
+# at once that a process was killed, as by a reset. On an isolated link messages are lost, and only
+# timeouts show it. A slow link is late by half a second.
 
 
 LEAST_LATENCY_US = 200
@@ -313,7 +312,7 @@ class Process(Protocol):
 
     Attributes:
         name: of the node or client.
-        incarnation: counts its starts.
+        incarnation: number of its starts.
         is_running: it takes messages.
     """
 
@@ -323,25 +322,25 @@ class Process(Protocol):
 
 
 class PlayedMember(Process, Protocol):
-    """A broker as its controller knows it."""
+    """A broker from its controller's view."""
 
     number: int
 
     def registered(self, broker_epoch: int, view: MetadataView) -> None:
-        """It is known now, in this broker epoch."""
+        """Take the broker epoch of a registration."""
 
     def learn(self, view: MetadataView) -> None:
-        """The cluster's metadata is this."""
+        """Take the cluster's metadata."""
 
     def may_stop(self) -> None:
-        """Nobody counts on it any more."""
+        """Stop, because the partitions have other leaders."""
 
     def altered(self, key: TopicPartition, change: IsrChange, error: str, led: Led) -> None:
-        """What became of a change of the ISR, and what the partition is now."""
+        """Take the result of an ISR change, and the state of the partition."""
 
 
 class Network:
-    """Delivers messages: calls of a method of the process that they are sent to."""
+    """Delivery of messages, which are calls of a method of the target process."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -351,23 +350,23 @@ class Network:
         self._last_us: dict[tuple[str, str], int] = {}
 
     def isolate(self, name: str, inside: set[str]) -> None:
-        """Cut a process off from others of a group; who is not of it still reaches both."""
+        """Isolate a process within a group. Processes outside of it still reach both sides."""
         self._isolated.add(name)
         self._inside = inside
 
     def slow(self, name: str, inside: set[str]) -> None:
-        """Have what goes between a process and others of a group come late."""
+        """Delay the messages between a process and others of a group."""
         self._slow.add(name)
         self._inside = inside
 
     def heal(self) -> None:
-        """All reach all, without delay."""
+        """End all isolation and delay."""
         self._isolated.clear()
         self._slow.clear()
 
     @property
     def delay_us(self) -> int:
-        """By so much some messages are late now."""
+        """The current delay of slow messages."""
         return SLOW_US if self._slow else 0
 
     def _is_slow(self, source: str, target: str) -> bool:
@@ -375,7 +374,7 @@ class Network:
         return ends <= self._inside and not ends.isdisjoint(self._slow)
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing goes from the one to the other."""
+        """Return whether no message passes between two processes."""
         if source == target or not {source, target} <= self._inside:
             return False
         return source in self._isolated or target in self._isolated
@@ -383,7 +382,7 @@ class Network:
     def send(
         self, source: Process, target: Process, action: Callable[..., None], *arguments: object
     ) -> None:
-        """Call a method of `target` a little later, unless the link or the process is gone then."""
+        """Call a method of `target` a little later, unless the link or the process is down then."""
         if not target.is_running or (self._isolated and self.is_cut(source.name, target.name)):
             return
         scheduler, link = self._scheduler, (source.name, target.name)

@@ -1,4 +1,4 @@
-"""What a simulated cluster is made of, and how a run of it is called: values, and their JSON."""
+"""Settings of a simulated cluster and of its runs: values, and their JSON."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from storage.writing.partition_store import FlushPolicy
 
 MARKER_NAME = "cluster.json"
-CONTROLLER_ID = 100  # of a cluster of real brokers, too
+CONTROLLER_ID = 100  # also in a cluster of real brokers
 CONTROLLER_NAME = "controller"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 TRANSACTION_STATE_DIRECTORY = "__transaction_state-0"
 READ_UNCOMMITTED = "read_uncommitted"
 READ_COMMITTED = "read_committed"
 LAYOUT_VERSION = 1
-START_MS = 1_700_000_000_000  # what the clock of records shows at the start of a cluster's life
+START_MS = 1_700_000_000_000  # record timestamp at the start of a cluster
 RETRIES_MAX = INT32_MAX
 IDEMPOTENT_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection: a leader knows five batches
-SOCKET_TIMEOUT_MS = 30_000  # replica.socket.timeout.ms, as by default
+SOCKET_TIMEOUT_MS = 30_000  # default of replica.socket.timeout.ms
 
 
 class PlaySettings(NamedTuple):
-    """What `sim init` fixes.
+    """Settings that `sim init` fixes.
 
     Attributes:
-        truncation: how a follower finds out where to cut: `epoch`, or `hw` as before Kafka 0.11.
-        fetch_min_bytes: replica.fetch.min.bytes: with less a leader lets a follower's fetch wait.
-        fetch_wait_max_ms: replica.fetch.wait.max.ms: so long at most.
-        fsync: `never`: a log is synced as its segment is closed, Kafka's default; `batch`.
+        truncation: how a follower finds its truncation offset: `epoch`, or `hw` as before Kafka
+            0.11.
+        fetch_min_bytes: replica.fetch.min.bytes: with less data, a leader delays a follower's
+            fetch.
+        fetch_wait_max_ms: replica.fetch.wait.max.ms: the longest delay.
+        fsync: `never` syncs a log when its segment closes, Kafka's default. `batch` syncs each
+            batch.
     """
 
     nodes: int = 3
@@ -54,7 +57,7 @@ class PlaySettings(NamedTuple):
 
     @property
     def isr_terms(self) -> IsrTerms:
-        """For a leader."""
+        """The ISR settings of a leader."""
         return IsrTerms(
             min_insync=self.min_insync,
             lag_time_max_us=self.lag_time_max_ms * 1000,
@@ -64,7 +67,7 @@ class PlaySettings(NamedTuple):
 
     @property
     def flush(self) -> FlushPolicy:
-        """For a writer."""
+        """The flush policy of a writer."""
         return FlushPolicy.BATCH if self.fsync == "batch" else FlushPolicy.SEGMENT
 
     @property
@@ -78,24 +81,24 @@ class PlaySettings(NamedTuple):
 
 
 class RunSettings(NamedTuple):
-    """How `sim run` was called.
+    """Settings of one `sim run`.
 
     Attributes:
         acks: 0, 1, or -1 for all.
-        rate: records a second that are given to the producer; 0: the next as the last is answered.
-        burst: so many of them are given 1 ms apart, then nothing until the rate is kept again.
-        in_flight: requests to one broker that wait for their answers.
-        batch_records: batch.num.messages, at most in one request.
+        rate: records per second for the producer. 0 gives the next record after the last answer.
+        burst: records given 1 ms apart, before a pause that keeps the rate.
+        in_flight: maximum of unanswered requests to one broker.
+        batch_records: batch.num.messages, the maximum in one request.
         linger_ms: queue.buffering.max.ms.
         buffered_max: queue.buffering.max.messages.
-        is_blocking: what comes when the buffer is full waits; else it is dropped.
-        faults: as they are written.
-        heals: at the end all faults are over and all nodes are started.
-        consumer_commit: the consumer commits its offset `before` it handles records, or `after`.
-        transaction_records: so many belong to a transaction; 0: to none.
-        abort_every: each so-many-th transaction is aborted on purpose; 0: none is.
+        is_blocking: a record waits if the buffer is full. Otherwise it is dropped.
+        faults: text in the language of `--faults`.
+        heals: at the end all faults are healed and all nodes are started.
+        consumer_commit: the consumer commits its offset `before` or `after` it handles records.
+        transaction_records: records in a transaction, 0 without transactions.
+        abort_every: every n-th transaction is aborted on purpose, 0 for none.
         transaction_timeout_ms: transaction.timeout.ms.
-        isolation: isolation.level of the consumers, where there are transactions.
+        isolation: isolation.level of the consumers, if there are transactions.
     """
 
     seed: int = 0
@@ -120,21 +123,21 @@ class RunSettings(NamedTuple):
 
     @property
     def has_group(self) -> bool:
-        """Its consumer commits."""
+        """True if the consumer commits."""
         return self.consumer_commit != "none"
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Those that can be killed, as `--faults` calls them."""
+        """Clients that can be killed, by their names in `--faults`."""
         return (CONSUMER, PRODUCER) if self.has_group else (PRODUCER,)
 
     @property
     def is_transactional(self) -> bool:
-        """Its records belong to transactions."""
+        """True if the records belong to transactions."""
         return self.transaction_records > 0
 
 
-# What each setting may be, for those who read it from a file: least and most, or one of some.
+# Allowed values of each setting in a file: minimum and maximum, or a choice.
 LIMITS = {
     "nodes": (1, 99),
     "partitions": (1, 1000),
@@ -170,7 +173,7 @@ CHOICES = {
 
 
 def problem_of(settings: PlaySettings | RunSettings) -> str:
-    """What cannot be, in words; "" all of it can."""
+    """Return the first invalid setting in words, "" if all are valid."""
     for name, value in settings._asdict().items():
         if name in LIMITS and not LIMITS[name][0] <= value <= LIMITS[name][1]:
             return f"{name} {value}: from {LIMITS[name][0]} to {LIMITS[name][1]}"

@@ -1,4 +1,4 @@
-"""The columns of our data sources, in Spark's words and in Arrow's."""
+"""Columns of eoctl's data sources, with the types of Spark and Arrow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from storage.places.log_reader import ReadFinding
     from storage.places.splits import Split
 
-# Columns and their Spark types; the first ones are those of a SegmentPlace.
+# Columns and their Spark types. The first columns are a SegmentPlace.
 PLACE_COLUMNS = {
     "broker": "string",
     "topic": "string",
@@ -71,12 +71,12 @@ FINDING_COLUMNS = {
 }
 AUDIT_COLUMNS = {
     **{name: PLACE_COLUMNS[name] for name in ("broker", "topic", "partition", "directory")},
-    "segment": "int",  # which one of its directory, from 0 on
+    "segment": "int",  # number of the segment in its directory, from 0 on
     "split": "binary",
     "piece": "binary",
 }
 
-# Of a stream: what of the split counts, and no number of a segment.
+# For a stream: the offsets of the split that count, without a segment number.
 AUDIT_STREAM_COLUMNS = {
     **{name: each for name, each in AUDIT_COLUMNS.items() if name != "segment"},
     "from_offset": "bigint",
@@ -85,12 +85,12 @@ AUDIT_STREAM_COLUMNS = {
 
 
 def ddl_of(columns: Mapping[str, str]) -> str:
-    """Return a schema in Spark's words."""
+    """Return a schema in Spark's DDL."""
     return ", ".join(f"`{name}` {type_name}" for name, type_name in columns.items())
 
 
 def ddl_of_records(columns: Sequence[str]) -> str:
-    """Return the schema of some columns of records in Spark's words."""
+    """Return the schema of record columns in Spark's DDL."""
     import pyarrow as pa
 
     from recovery.records.columns import record_schema
@@ -108,7 +108,7 @@ def ddl_of_records(columns: Sequence[str]) -> str:
 
 
 def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
-    """Return the same schema for Arrow; Spark's own translation would need its JVM."""
+    """Return the same schema for Arrow. Spark's own translation would need its JVM."""
     import pyarrow as pa
 
     types = {
@@ -183,7 +183,7 @@ def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.Rec
 
 
 def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of kafka-log-findings for what could not be listed."""
+    """Yield the rows of kafka-log-findings for unlisted directories."""
     known = {
         each.directory: (each.broker, each.topic, each.partition, each.directory)
         for each in listing.directories
@@ -198,7 +198,7 @@ def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
 
 
 def empty_rows(listing: Listing, options: SourceOptions) -> Iterator[tuple[Any, ...]]:
-    """Give the rows of kafka-log-findings for directories without a segment that had offsets."""
+    """Yield the rows of kafka-log-findings for empty directories that had offsets."""
     filled = {each.directory for each in listing.places}
     for each in listing.directories:
         if each.directory not in filled and options.kafka.choice.holds(each):

@@ -1,18 +1,19 @@
-"""The options of Spark's own Kafka source that say what to read, under their own names.
+"""Options of Spark's own Kafka source that choose the data, under their own names.
 
-  subscribe, subscribePattern, assign     topics with commas, a pattern, {"topic":[0,1]}
-  startingOffsets, endingOffsets          earliest, latest, or {"topic":{"0":23,"1":-2}}, with all
-                                          partitions; -2 is the earliest, -1 the latest
-  startingTimestamp, endingTimestamp      ms: of each partition the first record not older
-  startingOffsetsByTimestamp, endingOffsetsByTimestamp    the same by partition
-  startingOffsetsByTimestampStrategy      error (default) or latest, where no record is so young
-  kafka.isolation.level                   as `isolation`
-  includeHeaders                          true: a column of headers, with schema=kafka
-  failOnDataLoss                          true (default): an offset that is asked for and not there
-                                          ends the query
+- `subscribe`, `subscribePattern`, `assign`: topics with commas, a pattern, {"topic":[0,1]}.
+- `startingOffsets`, `endingOffsets`: earliest, latest, or {"topic":{"0":23,"1":-2}} with all
+  partitions. -2 is the earliest offset, -1 the latest.
+- `startingTimestamp`, `endingTimestamp`: milliseconds. They choose the first record of each
+  partition that is not older.
+- `startingOffsetsByTimestamp`, `endingOffsetsByTimestamp`: the same by partition.
+- `startingOffsetsByTimestampStrategy`: error (default) or latest, if all records are older.
+- `kafka.isolation.level`: as `isolation`.
+- `includeHeaders`: true adds a column of headers, with schema=kafka.
+- `failOnDataLoss`: true (default) ends the query if a requested offset does not exist.
 
-A timestamp outweighs timestamps by partition, these outweigh offsets. Where Spark's source reads
-what a broker has, the earliest is the log start offset, the latest where reading ends anyway.
+A timestamp overrides timestamps by partition, which override offsets. Spark's source reads the
+offsets of a broker. Here the earliest offset is the log start offset, and the latest is where
+reading ends anyway.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ HEADERS_OPTION = "includeHeaders"
 LOSS_OPTION = "failOnDataLoss"
 READ_THE_REST = f'.option("{LOSS_OPTION}", "false") reads the rest'
 BOOLEANS = {"true": True, "false": False}  # as Spark's own source reads them
-# What a query over brokers has to say and a query over directories has not.
+# Options that a query over brokers needs, and a query over directories does not have.
 BROKER_OPTIONS = frozenset({"kafka.bootstrap.servers", "kafka.group.id", "groupidprefix"})
 
 
 class DataLossError(EoctlError):
-    """Offsets that a query asks for, or has to go on from, are not there any more."""
+    """Error: offsets that a query requests, or must continue from, are lost."""
 
     exit_status = EXIT_ACCESS
 
 
 class TopicChoice(NamedTuple):
-    """Which partitions a query reads; None: all of them.
+    """Partitions that a query reads. None means all of them.
 
     Attributes:
         topics: by name.
         pattern: of the whole name.
-        partitions: single ones.
+        partitions: single partitions.
     """
 
     topics: frozenset[str] | None = None
@@ -71,7 +72,7 @@ class TopicChoice(NamedTuple):
     partitions: frozenset[TopicPartition] | None = None
 
     def holds(self, place: SegmentPlace | DirectoryPlace | PartitionName) -> bool:
-        """Is the partition chosen?"""
+        """Return whether the partition is chosen."""
         if self.topics is not None:
             return place.topic in self.topics
         if self.pattern is not None:
@@ -79,7 +80,7 @@ class TopicChoice(NamedTuple):
         return self.partitions is None or (place.topic, place.partition) in self.partitions
 
     def require_found(self, found: frozenset[TopicPartition]) -> None:
-        """See that what is named is there, as a broker would. Raises UsageError."""
+        """Check that named topics and partitions exist, as a broker does. Raises UsageError."""
         topics = {topic for topic, _ in found}
         missing = sorted((self.topics or frozenset()) - topics)
         missing += [
@@ -93,7 +94,7 @@ class TopicChoice(NamedTuple):
 
 
 class PointKind(StrEnum):
-    """How a point in each partition is told."""
+    """Kinds of a point in each partition."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -103,13 +104,13 @@ class PointKind(StrEnum):
 
 
 class LogPoint(NamedTuple):
-    """Where in each partition to begin, or to end.
+    """A point in each partition, as a start or an end.
 
     Attributes:
-        option: that says it, for errors.
-        kind: how.
-        value: of TIME, in ms.
-        by_partition: of OFFSETS, and of TIMES in ms.
+        option: its option, for errors.
+        kind: kind of the point.
+        value: for TIME, in ms.
+        by_partition: for OFFSETS, and for TIMES in ms.
     """
 
     option: str
@@ -118,7 +119,7 @@ class LogPoint(NamedTuple):
     by_partition: Mapping[TopicPartition, int] = {}
 
     def number_of(self, partition: TopicPartition) -> int:
-        """The offset or the time of a partition. Raises UsageError: it is not named."""
+        """Return the offset or the time of a partition. Raises UsageError if it is missing."""
         if self.kind is PointKind.TIME:
             return self.value
         if partition not in self.by_partition:
@@ -132,17 +133,17 @@ class LogPoint(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Is it told by a timestamp?"""
+        """True for a timestamp."""
         return self.kind in {PointKind.TIME, PointKind.TIMES}
 
     @property
     def is_own(self) -> bool:
-        """Does it name offsets or times, and not only one of the ends?"""
+        """True for offsets or times, false for an end of the log."""
         return self.kind not in {PointKind.EARLIEST, PointKind.LATEST}
 
 
 class KafkaOptions(NamedTuple):
-    """What the options in Kafka's words say."""
+    """Values of the options with Kafka's names."""
 
     choice: TopicChoice = TopicChoice()
     starting: LogPoint | None = None
@@ -153,7 +154,7 @@ class KafkaOptions(NamedTuple):
 
 
 def parse_kafka_options(options: Mapping[str, str]) -> KafkaOptions:
-    """Read the options in Kafka's words. Raises UsageError: one is wrong."""
+    """Parse the options with Kafka's names. Raises UsageError."""
     return KafkaOptions(
         choice=_choice(options),
         starting=_point(options, START_OPTIONS, "earliest", "latest"),
@@ -167,7 +168,7 @@ def parse_kafka_options(options: Mapping[str, str]) -> KafkaOptions:
 def boolean(
     options: Mapping[str, str], name: str, *, default: bool, words: Mapping[str, bool] = BOOLEANS
 ) -> bool:
-    """Read an option that is one of a few words, in whatever case. Raises UsageError."""
+    """Parse an option that has a few values, in any case. Raises UsageError."""
     text = value_of(options, name)
     if text is None:
         return default
@@ -177,7 +178,7 @@ def boolean(
 
 
 def value_of(options: Mapping[str, str], name: str) -> str | None:
-    """Give an option, in whatever case it was written; None: it is not there."""
+    """Return an option whose name is in any case, None if it is missing."""
     if name in options:
         return options[name]
     lowered = name.lower()
@@ -218,7 +219,7 @@ def _assigned(text: str) -> frozenset[TopicPartition]:
 
 
 def _point(options: Mapping[str, str], names: tuple[str, ...], *ends: str) -> LogPoint | None:
-    """Read the first one that is given of: a timestamp, timestamps by partition, offsets."""
+    """Return the first given of: a timestamp, timestamps by partition, offsets."""
     time_option, times_option, offsets_option = names
     text = value_of(options, time_option)
     if text is not None:
@@ -279,10 +280,10 @@ def _strategy(options: Mapping[str, str]) -> bool:
     return text == "latest"
 
 
-# -- records as the table of Spark's own Kafka source, so that a query moves over unchanged
+# -- records as the table of Spark's own Kafka source, so that a query works unchanged.
 #
-# Columns, types and what is null are those of KafkaRecordToRowConverter: `headers` are there with
-# `includeHeaders` only, and null for a record without any; the type of a timestamp is its number.
+# Columns, types and nulls follow KafkaRecordToRowConverter. `headers` exist with `includeHeaders`
+# only, and are null for a record without headers. The type of a timestamp is its number.
 
 
 KAFKA_COLUMNS = {
@@ -295,7 +296,7 @@ KAFKA_COLUMNS = {
     "timestampType": "int",
 }
 HEADERS_COLUMN = {"headers": "array<struct<key: string, value: binary>>"}
-# TimestampType.id of kafka-clients; a record of message format 0 has none.
+# TimestampType.id of kafka-clients. A record of message format 0 has none.
 _TIMESTAMP_TYPE_IDS = {"CreateTime": 0, "LogAppendTime": 1}
 _NO_TIMESTAMP_TYPE = -1
 _US_PER_MS = 1000
@@ -308,7 +309,7 @@ def kafka_columns(*, has_headers: bool) -> dict[str, str]:
 
 
 def source_columns(*, has_headers: bool) -> tuple[str, ...]:
-    """Return the columns of `kafka-log-records` that the table is made from."""
+    """Return the columns of `kafka-log-records` that make the table."""
     names = ("key", "value", "topic", "partition", "offset", "timestamp_ms", "timestamp_type")
     return (*names, "headers") if has_headers else names
 
@@ -331,7 +332,7 @@ def _timestamps(timestamp_ms: Any) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    # A timestamp that no calendar holds is given as the last one, or the first, that Spark has.
+    # A timestamp outside Spark's range becomes its last or first timestamp.
     values = timestamp_ms.to_numpy()
     bounded = np.clip(values, -_MAX_TIMESTAMP_MS, _MAX_TIMESTAMP_MS)
     return pa.array(bounded * _US_PER_MS).cast(pa.timestamp("us", tz="UTC"))
@@ -350,7 +351,7 @@ def _headers(headers: Any) -> Any:
     import pyarrow.compute as pc
 
     inside = headers.flatten()
-    # What a Java consumer makes of bytes that are no UTF-8.
+    # As a Java consumer decodes bytes that are not UTF-8.
     keys = pa.array([kafka_text(key) for key in inside.field("key").to_pylist()], pa.string())
     pairs = pa.StructArray.from_arrays([keys, inside.field("value")], names=["key", "value"])
     counts = pc.list_value_length(headers)

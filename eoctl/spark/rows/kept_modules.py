@@ -1,8 +1,8 @@
-"""What a Python worker of Spark has imported: left out of its garbage collections.
+"""Imported modules of a Spark Python worker, left out of its garbage collections.
 
-Spark's daemon collects garbage after each task (`pyspark/daemon.py`, `gc.collect()`): a look at
-every object of every module that is loaded, 85,000 of them here. That takes 40 ms of processor
-time, ten times what else a task takes in Python beside the bytes that it reads.
+Spark's daemon collects garbage after each task (`pyspark/daemon.py`, `gc.collect()`). It visits
+every object of every loaded module, 85,000 of them here. That takes 40 ms of processor time, ten
+times the rest of a task in Python, without the bytes that it reads.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pyspark import TaskContext
 
 
 def keep_modules() -> None:
-    """Have later collections pass over what is there now; called at the end of a task.
+    """Exclude current objects from later collections. Tasks call it at their end.
 
-    What is passed over still goes when nothing refers to it; only circles of it stay. Nothing
-    is done outside of a task, whose process may be anybody's.
+    An excluded object is still freed when nothing refers to it, and only circles of objects stay.
+    Outside of a task this does nothing, because the process may belong to other code.
     """
     if TaskContext.get() is not None:
         _freeze()
@@ -25,6 +25,6 @@ def keep_modules() -> None:
 
 @cache
 def _freeze() -> None:
-    """Do so once: what is made later is not there to stay."""
+    """Exclude them once, because later objects do not stay."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What it means for a query that something it is to read cannot be listed, or opened."""
+"""Effect on a query of segments that cannot be listed or opened."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class NotMountedError(EoctlError):
-    """A host has not the directory that planning has seen on another one."""
+    """Error: a host does not have a directory that planning saw on another host."""
 
     exit_status = EXIT_ACCESS
 
 
 class UnopenedError(EoctlError):
-    """What a query has to read cannot be opened: without it the rows would look whole."""
+    """Error: a segment of the query cannot be opened. Without it the rows would look complete."""
 
     exit_status = EXIT_ACCESS
 
@@ -42,16 +42,16 @@ class UnopenedError(EoctlError):
 
 
 class LeftOutWarning(UserWarning):
-    """What cannot be read has no rows, as failOnDataLoss=false wants it."""
+    """Warning: an unreadable segment has no rows, because failOnDataLoss is false."""
 
 
 class Needed(Enum):
-    """Who needs the segments that planning has seen.
+    """Effect of a missing or unreadable segment that planning has seen.
 
     Attributes:
-        NOTHING: nobody: one that is gone, or cannot be opened, has no rows, and a warning tells.
-        BY_QUERY: a query that ends, which either fails.
-        BY_MICRO_BATCH: a stream, which either fails.
+        NOTHING: the segment has no rows, and a warning reports it.
+        BY_QUERY: a query without a stream fails.
+        BY_MICRO_BATCH: a stream fails.
     """
 
     NOTHING = auto()
@@ -60,12 +60,12 @@ class Needed(Enum):
 
 
 def require_listed(options: SourceOptions, listing: Listing) -> None:
-    """See that planning knows all segments that are asked for.
+    """Check that planning knows all chosen segments.
 
-    What is gone while it looks is none of them, but a PATH that is not there is.
+    A segment that disappears during the listing is not required, but a missing PATH is an error.
 
     Raises:
-        UnopenedError: something cannot be listed, and failOnDataLoss is not false.
+        UnopenedError: a path cannot be listed, and failOnDataLoss is not false.
     """
     for each in listing.problems:
         if isinstance(each, AccessError) and _may_hold_rows(options, each):
@@ -81,7 +81,7 @@ def _may_hold_rows(options: SourceOptions, problem: AccessError) -> bool:
     around, _, name = path.rpartition("/")
     file = classify(name)
     if file.kind not in (FileKind.LOG, FileKind.UNKNOWN) or file.suffix is not FileSuffix.NONE:
-        return False  # what stands beside segments
+        return False  # a file next to segments
     partition = parse_partition_name(name) or parse_partition_name(around.rpartition("/")[2])
     return partition is None or options.kafka.choice.holds(partition)
 
@@ -92,7 +92,7 @@ def _tell_left_out(error: AccessError) -> None:
 
 
 def needed_by_query(kafka: KafkaOptions) -> Needed:
-    """Return what a query that ends needs, by its failOnDataLoss."""
+    """Return the effect for a query without a stream, by its failOnDataLoss."""
     return Needed.BY_QUERY if kafka.fails_on_loss else Needed.NOTHING
 
 
@@ -100,11 +100,11 @@ def open_seen(place: SegmentPlace, *, needed: Needed) -> Segment:
     """Open a segment that planning has seen.
 
     Raises:
-        NotMountedError: its whole directory is not there: it is another one on this host.
-        DataLossError: it is gone, and is needed.
-        UnopenedError: it cannot be opened, and is needed. No AccessError, which is what those who
-            read past damage pass over.
-        AccessError: either, and nobody needs it.
+        NotMountedError: its whole directory is missing, so this host has another directory.
+        DataLossError: it is missing, and needed.
+        UnopenedError: it cannot be opened, and is needed. This is no AccessError, which readers of
+            damaged data ignore.
+        AccessError: it is missing or unreadable, and not needed.
     """
     try:
         return open_place(place)

@@ -1,4 +1,4 @@
-"""Which records of each directory a query is given, and which pieces its tasks read."""
+"""Plan of the records that a query reads from each directory, and of the pieces for its tasks."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ if TYPE_CHECKING:
     from storage.places.splits import Split
 
 
-# -- which pieces of segments the tasks of a query read, and where each of them is cut
+# -- pieces of segments that the tasks of a query read, and their boundaries.
 #
-# Planning goes by the names, sizes and times of files, and opens none of them but
-#   the last segment of a partition that a running broker appends to, if it is larger than a piece
-#   time indexes, if a time is asked for and there are not more than MAX_LOOKS_COUNT segments
-# Each task proves where its piece begins and ends, and leaves it out where it holds nothing that is
-# wanted (`eoctl.spark.rows.task_rows`).
+# Planning uses names, sizes and times of files. It opens only these files.
+#   `.log`: the last segment of a partition that a running broker appends to, if it is larger than a
+#     piece.
+#   `.timeindex`: if a time is requested, and there are at most MAX_LOOKS_COUNT segments.
+# Each task proves the boundaries of its piece, and leaves the piece out if it has no requested
+# record (`eoctl.spark.rows.task_rows`).
 
 
 MAX_PIECES_COUNT = 20_000  # tasks, which Spark schedules in half a minute
-MAX_LOOKS_COUNT = 1000  # a second of planning; more are left to the tasks
+MAX_LOOKS_COUNT = 1000  # a second of planning, with the rest left to the tasks
 
 
 def prune_whole(splits: Sequence[Split], bounds: ReadBounds, looks_count: int) -> list[Split]:
-    """Leave out segments that certainly hold nothing that is asked for.
+    """Leave out segments that certainly have no requested record.
 
     Args:
         splits: whole segments.
-        bounds: what is asked for.
-        looks_count: how many segments the query may look into in all.
+        bounds: requested offsets and times.
+        looks_count: number of segments that the query may look into in all.
     """
     if bounds == ReadBounds():
         return list(splits)
@@ -62,7 +63,7 @@ def prune_whole(splits: Sequence[Split], bounds: ReadBounds, looks_count: int) -
 
 
 def piece_bytes(options: SourceOptions, places: Iterable[SegmentPlace]) -> int:
-    """Return how large pieces of these segments are to be."""
+    """Return the size of the pieces of these segments."""
     total_bytes = sum(each.file_bytes for each in places)
     return options.split_bytes or split_bytes_for(total_bytes, MAX_PIECES_COUNT)
 
@@ -70,15 +71,15 @@ def piece_bytes(options: SourceOptions, places: Iterable[SegmentPlace]) -> int:
 def cut_in_tasks(
     options: SourceOptions, splits: Sequence[Split], listing: Listing | None
 ) -> list[Split]:
-    """Cut whole segments into the pieces of tasks; splits that were given stay as they are.
+    """Split whole segments into the pieces of tasks. Given splits stay as they are.
 
     Args:
         options: of the source.
-        splits: what is to be read.
-        listing: where it was found; None: it was given.
+        splits: segments to read.
+        listing: their listing, None for given splits.
 
     Raises:
-        AccessError: an `.index` cannot be looked at.
+        AccessError: an `.index` cannot be read.
     """
     if listing is None:
         return list(splits)
@@ -92,19 +93,19 @@ def cut_in_tasks(
     return plan_apart(places, piece_bytes(options, places), is_growing)
 
 
-# -- which records of each directory a query is given, from what its options say
+# -- records of each directory that a query reads, by its options
 
 
-# By which a time is looked for: what begins before it is left out by the time index.
+# Step of a search for a time. The time index leaves out earlier data.
 SEARCH_BYTES = 16 << 20
 
 
 class DirectoryRead(NamedTuple):
-    """How the records of one directory are read.
+    """Options for reading the records of one directory.
 
     Attributes:
         bounds: of offsets and times.
-        stable_offset: where read_committed ends; None: read_uncommitted.
+        stable_offset: end of read_committed, None for read_uncommitted.
     """
 
     bounds: ReadBounds
@@ -114,18 +115,18 @@ class DirectoryRead(NamedTuple):
 def plan_records(
     options: SourceOptions, bounds: ReadBounds, splits: Sequence[Split], listing: Listing | None
 ) -> dict[str, DirectoryRead]:
-    """Work out how each directory is read.
+    """Return the read options of each directory.
 
     Args:
         options: of the source.
-        bounds: theirs, and what the filters of the query add.
-        splits: what was chosen.
-        listing: where they come from; None: they were given.
+        bounds: of the options, narrowed by the query's filters.
+        splits: the chosen segments.
+        listing: their listing, None for given splits.
 
     Raises:
-        UsageError: an option cannot be carried out.
-        DataLossError: offsets that are asked for are not there.
-        UnopenedError: what has to be looked at for that cannot be opened.
+        UsageError: an option cannot be applied.
+        DataLossError: requested offsets do not exist.
+        UnopenedError: a segment that must be read for the plan cannot be opened.
     """
     is_committed_only = options.isolation is Isolation.READ_COMMITTED
     kafka = options.kafka
@@ -156,7 +157,7 @@ def plan_records(
 def by_directory(
     places: Iterable[SegmentPlace],
 ) -> Iterable[tuple[str, tuple[SegmentPlace, ...]]]:
-    """Give each directory with its segments; `places` are as listed."""
+    """Yield each directory with its segments. `places` are in listed order."""
     for directory, group in groupby(places, lambda each: each.directory):
         yield directory, tuple(group)
 
@@ -168,7 +169,7 @@ def _planned(
     limits: ExportLimits,
 ) -> DirectoryRead:
     kafka, is_committed_only = options.kafka, options.isolation is Isolation.READ_COMMITTED
-    # A filter of the query is no `from_offset`: it does not reach below the log start.
+    # A filter of the query is no `from_offset`, so it does not reach below the log start.
     begins_at_start = (
         is_committed_only and options.bounds.from_offset is None
     ) or kafka.starting is not None
@@ -215,12 +216,12 @@ def starting_offset(
     *,
     may_be_latest: bool = False,
 ) -> int | None:
-    """Find the offset at which a partition begins; None: where its log does.
+    """Find the start offset of a partition, None for the start of its log.
 
     Raises:
-        UsageError: the option does not tell, or no record is as young as it asks for.
-        DataLossError: the offset is not there.
-        UnopenedError: a segment that has to be looked into cannot be opened.
+        UsageError: the option has no offset, or all records are older than its time.
+        DataLossError: the offset does not exist.
+        UnopenedError: a segment that must be read cannot be opened.
     """
     if point.kind is PointKind.EARLIEST:
         return log_start_offset
@@ -274,10 +275,10 @@ def _require_there(
 def offset_at_time(
     kafka: KafkaOptions, places: Sequence[SegmentPlace], timestamp_ms: int
 ) -> int | None:
-    """Find the first record that is not older, as a broker's ListOffsets; None: there is none.
+    """Find the first record that is not older, as a broker's ListOffsets, None without a record.
 
     Raises:
-        UnopenedError, DataLossError: a segment that may have it cannot be opened, or is gone.
+        UnopenedError, DataLossError: a segment that may have it is unreadable or missing.
     """
     from recovery.records.columns import RecordReader
 
@@ -294,7 +295,7 @@ def offset_at_time(
 
 
 def pruned(splits: Sequence[Split], reads: Mapping[str, DirectoryRead]) -> list[Split]:
-    """Leave out what certainly holds nothing that is asked for; directories one by one."""
+    """Leave out segments that certainly have no requested record, by directory."""
     kept = []
     for directory, group in groupby(splits, lambda each: each.place.directory):
         kept += prune_whole(list(group), reads[directory].bounds, len(splits))

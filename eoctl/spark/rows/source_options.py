@@ -1,4 +1,4 @@
-"""Options of our data sources, and which splits they ask for."""
+"""Options of eoctl's data sources, and the splits that they choose."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLACE_NAMES = frozenset({"broker", "topic", "partition", "directory", "path"})
 
 
 class ReadBounds(NamedTuple):
-    """Offsets and times: from included, to excluded; None: no bound."""
+    """Offsets and times, start included and end excluded. None means no bound."""
 
     from_offset: int | None = None
     to_offset: int | None = None
@@ -51,7 +51,7 @@ class ReadBounds(NamedTuple):
     to_time_ms: int | None = None
 
     def narrowed(self, other: ReadBounds) -> ReadBounds:
-        """Return what both allow."""
+        """Return the bounds that satisfy both."""
         return ReadBounds(
             from_offset=_bound(max, self.from_offset, other.from_offset),
             to_offset=_bound(min, self.to_offset, other.to_offset),
@@ -60,7 +60,7 @@ class ReadBounds(NamedTuple):
         )
 
     def inclusive(self) -> SearchBounds:
-        """Return the same with both ends included."""
+        """Return the same bounds with both ends included."""
         to_offset = None if self.to_offset is None else self.to_offset - 1
         to_time_ms = None if self.to_time_ms is None else self.to_time_ms - 1
         return SearchBounds(
@@ -72,14 +72,14 @@ class ReadBounds(NamedTuple):
 
 
 class TableKind(StrEnum):
-    """Which columns records have."""
+    """Columns of records."""
 
     LOG = "log"
     KAFKA = "kafka"
 
 
 class SourceOptions(NamedTuple):
-    """What `.option(...)` calls say."""
+    """Values of `.option(...)` calls."""
 
     paths: tuple[str, ...]
     splits: str | None
@@ -94,13 +94,13 @@ class SourceOptions(NamedTuple):
 
 
 class StreamLimits(NamedTuple):
-    """The most that goes into a micro-batch; None: all that is there."""
+    """Maximum size of a micro-batch. None means all data."""
 
     max_bytes: int | None = None
     max_offsets: int | None = None
 
 
-# What each source takes: the first ones are all sources'. Spark does not care for case.
+# Options of each source. All sources have the first set. Spark ignores case.
 PLACE_OPTIONS = frozenset({"path", "paths", "splits", "split_bytes", "task_bytes"})
 BATCH_OPTIONS = PLACE_OPTIONS | {"push_filters", LOSS_OPTION, *ReadBounds._fields}
 RECORD_OPTIONS = (
@@ -118,15 +118,15 @@ OWN_BOOLEANS = BOOLEANS | {"yes": True, "no": False}
 def parse_options(
     options: Mapping[str, str], known: frozenset[str] = RECORD_OPTIONS, source: str = "this source"
 ) -> SourceOptions:
-    """Read the options of a data source.
+    """Parse the options of a data source.
 
     Args:
-        options: as `.option(...)` calls and `.load(...)` give them.
-        known: names of those that it takes.
+        options: from `.option(...)` calls and `.load(...)`.
+        known: names of the options that the source takes.
         source: its name.
 
     Raises:
-        UsageError: one is wrong or unknown, or no path is given.
+        UsageError: an option is wrong or unknown, or no path is given.
     """
     _require_known(options, known, source)
     wants_filters(options)
@@ -157,10 +157,10 @@ def parse_options(
 
 
 def parse_stream(options: Mapping[str, str], source: str) -> StreamLimits:
-    """Read what only a stream takes, and refuse what a stream has not.
+    """Parse the options of a stream, and refuse options that a stream does not have.
 
     Raises:
-        UsageError: one is wrong, or belongs to a query that ends.
+        UsageError: an option is wrong, or is not for streams.
     """
     for name in (*END_OPTIONS, "push_filters", "splits", "from_offset", "to_offset"):
         if value_of(options, name) is not None:
@@ -176,7 +176,7 @@ def parse_stream(options: Mapping[str, str], source: str) -> StreamLimits:
 
 
 def refuse_stream_options(options: Mapping[str, str], source: str) -> None:
-    """See that a query that ends is given nothing that only a stream takes. Raises UsageError."""
+    """Check that a query without a stream has no stream options. Raises UsageError."""
     for name in STREAM_OPTIONS:
         if value_of(options, name) is not None:
             raise UsageError(
@@ -186,7 +186,7 @@ def refuse_stream_options(options: Mapping[str, str], source: str) -> None:
 
 
 def _require_known(options: Mapping[str, str], known: frozenset[str], source: str) -> None:
-    """See that no option would be ignored: it may have been meant to leave something out."""
+    """Refuse unknown options, which may have been meant to leave data out."""
     names = {name.lower(): name for name in sorted(known, key=str.lower)}
     others = {name.lower() for name in STREAM_OPTIONS | RECORD_OPTIONS}
     for name in options:
@@ -235,7 +235,7 @@ def _until(text: str | None) -> Until:
 
 
 def wants_filters(options: Mapping[str, str]) -> bool:
-    """Whether filters of the query are to be pushed down.
+    """Return whether to push down the query's filters.
 
     Raises:
         UsageError: the option is neither true nor false.
@@ -244,10 +244,10 @@ def wants_filters(options: Mapping[str, str]) -> bool:
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:
-    """Return the PATHs that the options name.
+    """Return the PATHs of the options.
 
     Raises:
-        UsageError: none, or `paths` is no JSON list of strings.
+        UsageError: there is no path, or `paths` is no JSON list of strings.
     """
     paths = [options["path"]] if options.get("path") else []
     if options.get("paths"):
@@ -305,12 +305,12 @@ def _isolation(options: Mapping[str, str]) -> Isolation:
 
 
 def by_place(filters: Iterable[Any]) -> list[Any]:
-    """Return those filters that ask for segments."""
+    """Return the filters on places of segments."""
     return [each for each in filters if ".".join(getattr(each, "attribute", ())) in PLACE_NAMES]
 
 
 class Wanted:
-    """Which segments filters of a query ask for; conditions that tell nothing are passed over."""
+    """Segments that a query's filters choose. It ignores conditions of other kinds."""
 
     def __init__(self) -> None:
         self._tests: list[Callable[[SegmentPlace], bool]] = []
@@ -324,7 +324,7 @@ class Wanted:
             if column in PLACE_NAMES:
                 self._take_place(column, kind, value)
             elif isinstance(value, int) and column in ("offset", "base_offset", "last_offset"):
-                # A lower bound of a batch's offsets, or an upper one, is one of its records' too.
+                # A bound of a batch's offsets is a bound of its records too.
                 low, high = _range(kind, value)
                 self.bounds = self.bounds.narrowed(ReadBounds(low, high))
             elif isinstance(value, int) and column == "timestamp_ms":
@@ -332,7 +332,7 @@ class Wanted:
                 self.bounds = self.bounds.narrowed(ReadBounds(from_time_ms=low, to_time_ms=high))
 
     def holds(self, place: SegmentPlace) -> bool:
-        """May the segment hold something of interest, by its place?"""
+        """Return whether the segment may match, by its place."""
         return all(test(place) for test in self._tests)
 
     def _take_place(self, column: str, kind: str, value: Any) -> None:
@@ -351,7 +351,7 @@ def _bound(choose: Callable[[list[int]], int], *bounds: int | None) -> int | Non
 
 
 def _range(kind: str, value: int) -> tuple[int | None, int | None]:
-    """Return the bounds that a comparison with a number sets."""
+    """Return the bounds of a comparison with a number."""
     low = high = None
     if kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo", "EqualNullSafe"):
         low = value + (kind == "GreaterThan")
@@ -361,7 +361,7 @@ def _range(kind: str, value: int) -> tuple[int | None, int | None]:
 
 
 def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Listing | None]:
-    """Return the segments to read, each as one split, and the listing they come from.
+    """Return the segments to read, each as one split, and their listing.
 
     Given splits are returned as they are, without a listing.
     """
@@ -375,14 +375,14 @@ def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Li
 
 
 def require_chosen(options: SourceOptions, listing: Listing) -> None:
-    """See that topics and partitions that the options name are there. Raises UsageError."""
+    """Check that the topics and partitions of the options exist. Raises UsageError."""
     options.kafka.choice.require_found(
         frozenset((each.topic, each.partition) for each in listing.directories)
     )
 
 
 def splits_text(splits: Iterable[Split]) -> str:
-    """Return the value of the option `splits`: exactly these are read, and nothing is listed."""
+    """Return the value of the option `splits`, which replaces the listing."""
     from msgpack import packb
 
     data = packb([*splits], use_bin_type=True, unicode_errors="surrogateescape")
@@ -390,7 +390,7 @@ def splits_text(splits: Iterable[Split]) -> str:
 
 
 def splits_of(text: str) -> list[Split]:
-    """Read what `splits_text` has written."""
+    """Parse the result of `splits_text`."""
     from msgpack import unpackb
 
     rows = unpackb(zlib.decompress(b64decode(text)), unicode_errors="surrogateescape")

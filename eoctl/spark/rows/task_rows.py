@@ -1,4 +1,4 @@
-"""What a task is given, and how it makes rows of it; streams and queries that end do it alike."""
+"""Input of a task, and its rows, for streams and for other queries."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class SplitsInput(InputPartition):
-    """The splits of one task; `problems` are rows of findings that planning has made.
+    """The splits of one task, with rows of findings (`problems`) from planning.
 
     Attributes:
-        reads: how the records of each split are read.
-        segments: of an audit: the number of each split's segment.
-        known: of findings: how far the log of each directory is known to have reached.
+        reads: options for the records of each split.
+        segments: for an audit: the number of each split's segment.
+        known: for findings: the acknowledged offsets of each directory.
         is_by_directory: all segments of its directories are in this task.
     """
 
@@ -48,7 +48,7 @@ class SplitsInput(InputPartition):
 
 
 def no_rows(_: Split) -> Iterator[pa.RecordBatch]:
-    """Give nothing."""
+    """Return no rows."""
     return iter(())
 
 
@@ -60,18 +60,18 @@ def read_piece(
     needed: Needed,
     unopened: Callable[[Split], Iterator[pa.RecordBatch]] = no_rows,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a piece, which finds its cuts here.
+    """Yield the rows of a piece, whose boundaries are found here.
 
     Args:
-        split: as it was planned.
-        bounds: what is asked for.
-        read: gives the rows of a split with positions that hold.
-        needed: what fails the query.
-        unopened: gives the rows of one that cannot be opened and need not be.
+        split: as planned.
+        bounds: requested offsets and times.
+        read: returns the rows of a split with proven positions.
+        needed: effect of a missing or unreadable segment.
+        unopened: returns the rows of an unreadable segment that is not needed.
 
     Raises:
         NotMountedError, UnopenedError, DataLossError: as `open_seen`.
-        UnprovenCutError: the files have changed, and other tasks may have found other cuts.
+        UnprovenCutError: the files have changed, and other tasks may have other boundaries.
     """
     try:
         found = proven_apart(split, partial(open_seen, needed=needed))
@@ -80,7 +80,7 @@ def read_piece(
         return
     if found is None:
         return
-    # Of whole segments, and of those that planning has cut, it has looked at offsets.
+    # Planning has checked the offsets of whole segments, and of pieces that it has made itself.
     is_to_prune = split.part is not None or bounds.from_time_ms is not None
     if is_to_prune and not prune_splits([found], bounds.inclusive()):
         return
@@ -91,17 +91,17 @@ def read_piece(
 def record_rows(
     options: SourceOptions, split: Split, read: DirectoryRead, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
-    """Give the records of a split as the table that was asked for.
+    """Yield the records of a split in the requested table.
 
     Args:
         options: of the source.
-        split: what to read.
-        read: how.
-        needed: what fails the query.
+        split: the records to read.
+        read: how to read them.
+        needed: effect of a missing or unreadable segment.
 
     Raises:
-        NotMountedError, UnopenedError, DataLossError: as `open_seen`; of a later segment, too,
-            which has the end of a transaction.
+        NotMountedError, UnopenedError, DataLossError: as `open_seen`, also for a later segment with
+            the end of a transaction.
     """
     from recovery.records.columns import RecordReader
 
@@ -111,7 +111,7 @@ def record_rows(
 
 
 def read_options(options: SourceOptions, read: DirectoryRead) -> ReadOptions:
-    """Return what is wanted of the records of a directory."""
+    """Return the read options for the records of a directory."""
     return ReadOptions(
         columns=options.columns,
         isolation=options.isolation,
@@ -123,7 +123,7 @@ def read_options(options: SourceOptions, read: DirectoryRead) -> ReadOptions:
 def count_rows(
     options: SourceOptions, split: Split, read: DirectoryRead, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
-    """Give the row of kafka-log-segments of a piece.
+    """Yield the row of kafka-log-segments for a piece.
 
     Raises:
         NotMountedError, UnopenedError, DataLossError: as above.
@@ -135,7 +135,7 @@ def count_rows(
 
 
 def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
-    """Give the row of a piece of a segment that cannot be opened: nothing, and that it is bad."""
+    """Yield the row of a piece of an unreadable segment: no counts, and one finding."""
     from recovery.records.piece_reader import PieceCounts
 
     yield segment_row(split, PieceCounts(findings=1))
@@ -144,11 +144,11 @@ def uncounted_row(split: Split) -> Iterator[pa.RecordBatch]:
 def batch_header_rows(
     split: Split, within: ReadBounds | None = None, *, needed: Needed
 ) -> Iterator[pa.RecordBatch]:
-    """Give a row per batch; nothing if the file cannot be opened and need not be.
+    """Yield a row per batch, nothing if the file is unreadable and not needed.
 
     Args:
-        split: what to read.
-        within: of the base offsets; None: all batches of the split.
+        split: the batches to read.
+        within: bounds of the base offsets, None for all batches of the split.
         needed: as above.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Directories as streams: what has come to each partition since the batch before.
+"""Directories as streams: the records that reached each partition since the last batch.
 
 From the entry down: reader, reach.
 """

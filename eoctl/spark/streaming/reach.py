@@ -1,8 +1,8 @@
-"""How far each partition can be read now, so that nothing is given that may be taken back.
+"""Readable end of each partition, so that no record is given that a broker may still truncate.
 
-That is the checkpointed high watermark, and for read_committed the last stable offset below it. A
-broker checkpoints it every five seconds: a stream is as late. `until=log-end` reads what a broker
-may still cut off.
+The end is the checkpointed high watermark, or for read_committed the last stable offset below it. A
+broker checkpoints it every five seconds, so a stream is late by that time. `until=log-end` reads
+records that a broker may still truncate.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reach:
-    """One partition, as far as it can be read.
+    """One partition, with the part that can be read.
 
     Attributes:
-        places: its segments, by base offset; none: it has none yet.
+        places: its segments by base offset, empty without segments.
         directory: its path or URI.
-        first_offset: where its log begins.
-        end_offset: one above what may be given.
+        first_offset: its log start offset.
+        end_offset: offset after the last readable record.
         epochs: its leader epochs, ascending.
-        topic_id: of its topic; "": not known.
-        known_end: its log end offset; None: not looked for yet.
+        topic_id: of its topic, "" if unknown.
+        known_end: its log end offset, None before the first search.
     """
 
     directory: str
@@ -55,31 +55,31 @@ class Reach:
     known_end: int | None = field(default=None, repr=False)
 
     def until(self, offset: int) -> Reach:
-        """The same, but not further."""
+        """Return the same partition with another end."""
         return replace(self, end_offset=offset)
 
     def log_end_offset(self) -> int:
-        """Where its log ends, read or not; looked for once."""
+        """Return the log end offset, which is searched once."""
         if self.known_end is None:
             self.known_end = log_end_offset(self.places) if self.places else self.first_offset
         return self.known_end
 
 
 class Surveyor:
-    """Looks how far partitions can be read, again and again; knows what it has seen."""
+    """Repeated survey of the readable ends of partitions, which remembers earlier results."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._is_committed_only = options.isolation is Isolation.READ_COMMITTED
-        self._stable: dict[str, int] = {}  # no transaction is open below, by name
-        self._ends: dict[SegmentPlace, int] = {}  # log ends, by the last segment as it was
+        self._stable: dict[str, int] = {}  # by name; no transaction is open below
+        self._ends: dict[SegmentPlace, int] = {}  # log ends, by the state of the last segment
 
     def survey(self) -> dict[str, Reach]:
-        """Look at all partitions that are there; by name.
+        """Return all current partitions by name.
 
         Raises:
-            UnopenedError, AccessError, UsageError: they cannot be listed, or one name leads to two
-                directories.
+            UnopenedError, AccessError, UsageError: they cannot be listed, or two directories have
+                one name.
         """
         listing = list_places(self._options.paths)
         require_chosen(self._options, listing)
@@ -92,7 +92,7 @@ class Surveyor:
         self._ends = {place: end for place, end in self._ends.items() if place in last}
         for each in listing.directories:
             is_chosen = each.is_live and self._options.kafka.choice.holds(each)
-            if not is_chosen or each.topic == METADATA_TOPIC:  # nobody checkpoints how far that is
+            if not is_chosen or each.topic == METADATA_TOPIC:  # without a checkpoint
                 continue
             name = f"{each.broker}/{each.topic}-{each.partition}"
             if name in found:
@@ -134,10 +134,10 @@ class Surveyor:
         if self._options.until is Until.LOG_END:
             reach.end_offset = reach.log_end_offset()
         elif known.high_watermark is not None:
-            # A log that lost its end is given these offsets again, for other records.
+            # A log that lost its end gets these offsets again, for other records.
             reach.end_offset = max(first, min(known.high_watermark, reach.log_end_offset()))
         elif known.stopped is not StoppedState.LIVE and reach.log_end_offset() > first:
-            # That of a new partition of a running broker will come.
+            # A new partition of a running broker will have its high watermark later.
             raise UsageError(
                 f"{directory}: nothing there says how far it was acknowledged (its log dir has no"
                 " line of it in replication-offset-checkpoint)",
@@ -145,9 +145,9 @@ class Surveyor:
             )
 
     def _stable_end(self, name: str, reach: Reach) -> int:
-        """Find the last stable offset; only from where it was before on."""
+        """Find the last stable offset, from its previous value on."""
         start = max(self._stable.get(name, 0), reach.first_offset)
-        if start > reach.end_offset:  # the log was cut back
+        if start > reach.end_offset:  # the log was truncated
             start = reach.first_offset
         behind = [each for each in reach.places if each.may_hold(start, None)]
         found = find_stability(behind, high_watermark=reach.end_offset, log_start_offset=start)

@@ -1,8 +1,8 @@
-"""Streams of records and batches: micro-batches of what has come to the partitions since.
+"""Streams of records and batches, as micro-batches of new data in the partitions.
 
-A micro-batch is a range of offsets of each partition. Spark keeps the ranges before it reads
-them, and asks for the same ones again after a crash; what is in them does not change, for it
-lies below the high watermark.
+A micro-batch is a range of offsets of each partition. Spark stores the ranges before it reads them,
+and requests the same ranges again after a crash. Their records do not change, because they are
+below the high watermark.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from storage.places.splits import Split
 
 
-# -- how much of what is there goes into one micro-batch: by offsets, or by bytes of the logs
+# -- size of one micro-batch: by offsets, or by bytes of the logs
 
 
-PIECES_COUNT = 8  # into which the share of a partition is cut: it is met so well
+PIECES_COUNT = 8  # pieces of a partition's share, to meet the limit closely
 LEAST_PIECE_BYTES = 64 << 10
 
 
 def fair_shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Share a limit: who has less than its part leaves the rest to others."""
+    """Share a limit. A partition with less data than its part leaves the rest to others."""
     shares = {}
     left = len(available)
     for name in sorted(available, key=lambda each: (available[each], each)):
@@ -65,7 +65,7 @@ def fair_shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
 def ends_by_offsets(
     begins: Mapping[str, int], reaches: Mapping[str, Reach], limit: int
 ) -> dict[str, int]:
-    """Return where each partition ends so that no more than `limit` offsets are given."""
+    """Return the end of each partition, so that at most `limit` offsets are given."""
     available = {name: reaches[name].end_offset - begin for name, begin in begins.items()}
     shares = fair_shares(available, limit)
     return {name: begin + shares[name] for name, begin in begins.items()}
@@ -74,9 +74,9 @@ def ends_by_offsets(
 def ends_by_bytes(
     begins: Mapping[str, int], reaches: Mapping[str, Reach], limit: int
 ) -> dict[str, int]:
-    """Return where each partition ends so that about `limit` bytes of log are read.
+    """Return the end of each partition, so that about `limit` bytes of log are read.
 
-    At least one piece is given, so that a batch larger than the limit comes through.
+    At least one piece is given, so that a batch larger than the limit is read too.
     """
     piece_bytes = max(limit // (max(len(begins), 1) * PIECES_COUNT), LEAST_PIECE_BYTES)
     pieces = {
@@ -103,7 +103,7 @@ def ends_by_bytes(
 
 
 def _pieces(reach: Reach, begin: int, limit: int, piece_bytes: int) -> list[Split]:
-    """Cut what is to be read into pieces; a little more than the limit, however much there is."""
+    """Split the data to read into pieces, up to a little more than the limit."""
     bounds = ReadBounds(from_offset=begin, to_offset=reach.end_offset).inclusive()
     wanted, size = [], 0
     for place in reach.places:
@@ -122,7 +122,7 @@ def _size(split: Split) -> int:
 
 
 def _end_of(reach: Reach, pieces: list[Split], taken: int, begin: int) -> int:
-    """Where the first pieces end, as an offset: where the next one begins."""
+    """Return the offset at which the first pieces end, and the next piece begins."""
     if not taken:
         return begin
     if taken == len(pieces):
@@ -135,19 +135,19 @@ def _end_of(reach: Reach, pieces: list[Split], taken: int, begin: int) -> int:
     with open_place(following.place) as segment:
         scan = segment.scan(start_pos=following.start_pos, is_active=following.place.is_active)
         batch = next(iter(scan), None)
-    if batch is None or batch.pos != following.start_pos:  # it was proven to begin there
+    if batch is None or batch.pos != following.start_pos:  # its begin was proven before
         return begin
     return min(max(begin, batch.header.base_offset), reach.end_offset)
 
 
-# -- how far a stream has come in each partition, as Spark keeps it in the checkpoint of a query
+# -- position of a stream in each partition, as Spark stores it in the checkpoint of a query.
 #
-#     {"1/txn-0": {"offset": 311, "epoch": 4, "topic_id": "..."}}
+#     `{"1/txn-0": {"offset": 311, "epoch": 4, "topic_id": "..."}}`
 #
-# The name is that of the broker and of the partition, so that a broker may move it to another of
-# its disks meanwhile. `offset` is the next one to be given; `epoch` the leader epoch of the
-# record before it and `topic_id` its topic's, by which a log is known to be the one that was read
-# (KIP-320, KIP-516): -1 and "" where the directory does not tell.
+# The name has broker and partition, so a broker may move the partition to another of its disks.
+# `offset` is the next offset. `epoch` is the leader epoch of the record before it, and `topic_id`
+# its topic's id. They show whether the query has read this log before (KIP-320, KIP-516). Unknown
+# values are -1 and "".
 
 
 NO_EPOCH = -1
@@ -155,7 +155,7 @@ GO_ON = '.option("failOnDataLoss", "false") goes on with the rest'
 
 
 class StreamOffset(NamedTuple):
-    """Where a stream stands in one partition."""
+    """Position of a stream in one partition."""
 
     offset: int
     epoch: int = NO_EPOCH
@@ -166,12 +166,12 @@ Offsets = dict[str, StreamOffset]
 
 
 def encode_offsets(offsets: Mapping[str, StreamOffset]) -> dict[str, Any]:
-    """Return what Spark keeps."""
+    """Return offsets in the form that Spark stores."""
     return {name: offsets[name]._asdict() for name in sorted(offsets)}
 
 
 def parse_offsets(kept: Mapping[str, Any]) -> Offsets:
-    """Read what Spark has kept."""
+    """Parse offsets that Spark has stored."""
     return {
         name: StreamOffset(int(each["offset"]), int(each["epoch"]), str(each["topic_id"]))
         for name, each in kept.items()
@@ -179,7 +179,7 @@ def parse_offsets(kept: Mapping[str, Any]) -> Offsets:
 
 
 def offset_at(reach: Reach, offset: int) -> StreamOffset:
-    """Return where a stream stands that has read a partition up to an offset."""
+    """Return the position of a stream after reading a partition up to an offset."""
     epoch = NO_EPOCH
     for entry in reach.epochs:
         if entry.start_offset < offset:
@@ -188,7 +188,7 @@ def offset_at(reach: Reach, offset: int) -> StreamOffset:
 
 
 def loss_since(stood: StreamOffset, reach: Reach) -> str | None:
-    """Say in words what of a partition is gone since a stream stood there; None: nothing."""
+    """Return the loss in a partition since a stream's position, in words, None without a loss."""
     if stood.topic_id and reach.topic_id and stood.topic_id != reach.topic_id:
         return (
             f"the topic was deleted and made again: its id was {stood.topic_id} at offset"
@@ -215,7 +215,7 @@ def loss_since(stood: StreamOffset, reach: Reach) -> str | None:
 
 
 def fail_on_loss(path: str, words: str) -> DataLossError:
-    """Make the error of a query that cannot go on without passing over records."""
+    """Return the error of a query that cannot continue without skipping records."""
     return DataLossError(f"{path}: {words}", next_step=GO_ON)
 
 
@@ -223,7 +223,7 @@ def fail_on_loss(path: str, words: str) -> DataLossError:
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches; what a task gives is up to the class.
+    """Reader that plans micro-batches. Subclasses define the rows of a task.
 
     One object plans a query from its start to its end. Only its options go to the tasks.
     """
@@ -232,16 +232,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self.limits = limits
         self._surveyor: Surveyor | None = None
-        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._target: Offsets | None = None  # for Trigger.AvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave what only planning needs where it is."""
+        """Leave out data for planning alone."""
         return {**self.__dict__, "_surveyor": None, "_target": None}
 
     # --- planning ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins: as its options say, or where the logs do."""
+        """Return the start of a new query, by its options or at the start of the logs."""
         begins = {}
         for name, reach in self._survey().items():
             begins[name] = offset_at(reach, self._first_of(reach))
@@ -250,17 +250,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: Mapping[str, Any], limit: Any
     ) -> dict[str, Any]:
-        """Return where the next micro-batch ends.
+        """Return the end of the next micro-batch.
 
         Raises:
-            DataLossError: what comes next is not there any more.
+            DataLossError: the next records are lost.
         """
         stood, reaches = parse_offsets(start), self._survey()
         self._require_kept(stood, reaches)
         begins = self._begins(stood, reaches)
         ends = self._limited(begins, reaches, limit)
         moved = {name: offset_at(reaches[name], end) for name, end in ends.items()}
-        # One that has not moved stays as it is: what it stood behind may be gone by now.
+        # An unmoved position stays as it is, because the record before it may be deleted by now.
         kept = {
             name: each
             for name, each in stood.items()
@@ -269,7 +269,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_offsets({**stood, **moved, **kept})
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """Return what the options allow a micro-batch."""
+        """Return the options' limit of a micro-batch."""
         if self.limits.max_bytes is not None:
             return ReadMaxBytes(self.limits.max_bytes)
         if self.limits.max_offsets is not None:
@@ -277,12 +277,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return how far the partitions can be read, for whoever watches the query."""
+        """Return the readable end of the partitions, for monitoring of the query."""
         ends = {name: offset_at(each, each.end_offset) for name, each in self._survey().items()}
         return encode_offsets(ends)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note what is there now: the query ends with it."""
+        """Record the current ends, at which the query will end."""
         self._target = {
             name: offset_at(each, each.end_offset) for name, each in self._survey().items()
         }
@@ -293,7 +293,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan the tasks of a micro-batch.
 
         Raises:
-            DataLossError: a part of it is not there any more.
+            DataLossError: a part of it is lost.
         """
         stood, ends = parse_offsets(start), parse_offsets(end)
         moved = {name: each for name, each in ends.items() if stood.get(name) != each}
@@ -322,19 +322,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _begin_of(stood: StreamOffset | None, end: StreamOffset, reach: Reach) -> int:
-        """Return where a micro-batch begins in a partition.
+        """Return the start of a micro-batch in a partition.
 
-        Not below where its log does: DeleteRecords moves that into a segment, whose file still has
-        what was deleted.
+        It is at or above the log start offset. DeleteRecords moves that offset into a segment,
+        whose file still has the deleted records.
         """
         if stood is None or (stood.topic_id and end.topic_id and stood.topic_id != end.topic_id):
             return reach.first_offset
         return max(stood.offset, reach.first_offset)
 
     def _splits(self, reach: Reach, bounds: ReadBounds) -> list[Split]:
-        """Cut what lies between the bounds; tasks prove the cuts of segments that are whole in it.
+        """Split the data between the bounds. Tasks prove the boundaries in whole segments.
 
-        Of the two at the ends the cuts are proven here, which leaves most of them out.
+        Boundaries in the segments at both ends are proven here, which leaves out most of their
+        pieces.
         """
         low, high = bounds.from_offset, bounds.to_offset
         places = [each for each in reach.places if each.may_hold(low, high)]
@@ -371,7 +372,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reach.first_offset if found is None else found
 
     def _begins(self, stood: Offsets, reaches: Mapping[str, Reach]) -> dict[str, int]:
-        """Return from where on each partition is read; those that have nothing new are left out."""
+        """Return the start offset of each partition that may have new records."""
         found = {}
         for name, reach in reaches.items():
             begin = reach.first_offset
@@ -385,7 +386,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @staticmethod
     def _after_loss(stood: StreamOffset, reach: Reach) -> int:
-        """Return where to go on in a log of which something is gone."""
+        """Return where to continue in a log with lost records."""
         if stood.topic_id and reach.topic_id and stood.topic_id != reach.topic_id:
             return reach.first_offset
         return min(max(stood.offset, reach.first_offset), max(reach.end_offset, reach.first_offset))
@@ -410,12 +411,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _require_kept(
         self, stood: Offsets, reaches: Mapping[str, Reach], *, is_end: bool = False
     ) -> None:
-        """Fail where something of what comes next is gone, unless that is allowed.
+        """Fail if records of the next range are lost, unless the options allow it.
 
         Args:
-            stood: offsets that were given to Spark.
-            reaches: what is there now.
-            is_end: they are where a micro-batch ends: the log may begin behind them by now.
+            stood: offsets that Spark got.
+            reaches: current state of the partitions.
+            is_end: the offsets end a micro-batch, and the log may begin after them by now.
         """
         if not self.options.kafka.fails_on_loss:
             return
@@ -430,7 +431,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- reading ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a task."""
+        """Yield the rows of a task."""
         if isinstance(partition, SplitsInput):
             for split, read in zip(partition.splits, partition.reads, strict=True):
                 rows = partial(self.rows, read=read)
@@ -440,35 +441,35 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def needed(self) -> Needed:
-        """Whether a segment that is gone, or cannot be opened, fails the query."""
+        """The effect of a missing or unreadable segment on the query."""
         return Needed.BY_MICRO_BATCH if self.options.kafka.fails_on_loss else Needed.NOTHING
 
     @abstractmethod
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a split."""
+        """Yield the rows of a split."""
 
 
 class RecordStreamReader(LogStreamReader):
-    """Streams records."""
+    """Stream of records."""
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the records of a split."""
+        """Yield the records of a split."""
         yield from record_rows(self.options, split, read, needed=self.needed)
 
 
 class BatchStreamReader(LogStreamReader):
-    """Streams headers of batches, each by its base offset."""
+    """Stream of batch headers, each by its base offset."""
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the batches of a split that begin within the bounds."""
+        """Yield the batches of a split that begin within the bounds."""
         yield from batch_header_rows(split, read.bounds, needed=self.needed)
 
 
 class AuditStreamReader(LogStreamReader):
-    """Streams summaries of what has come to each piece."""
+    """Stream of summaries of the new data in each piece."""
 
     def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
-        """Give the row of a split; nothing where no batch begins within the bounds."""
+        """Yield the row of a split, nothing if no batch begins within the bounds."""
         from recovery.summaries.codec import pack_piece, pack_split
         from recovery.summaries.segment import summarize_split
 

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.plain_english import (
+    CODE,
     PATTERNS,
     Sentence,
+    documented,
     hits,
     manual,
     markdown,
     printed,
     reading_ease,
     syllables,
+    unlike_a_first_line,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ ROOMS = ("eoctl", "recovery", "storage")  # of modules that print
 NOT_PRINTED = "eoctl/lab/"
 # Headings of the report page; those of other pages are no sentences either.
 HEADINGS = ("What is wrong", "Who is blocked", "What to do")
+# Lists of modules in the docstrings of packages, whose form `tests/test_rooms.py` reads.
+MODULES = "From the entry down:"
+NAMES_IN_DOCSTRINGS = re.compile(r"\A(?:mended|tell): |\b(?:courses?|cut)(?=, |$)")
 MAN_PAGES = tuple(f"man/{page.name}" for page in (ROOT / "man").glob("*.[1-9]"))
 
 
@@ -101,6 +107,26 @@ def test_no_pattern_in_printed_texts(room: str) -> None:
             if sentence.text not in HEADINGS
         )
     ]
+    assert found == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings_and_comments(room: str) -> None:
+    """No pattern, no long sentence, no first line that is a question or lacks its noun."""
+    found: list[str] = []
+    for each in sorted((ROOT / room).rglob("*.py")):
+        path, text = str(each.relative_to(ROOT)), each.read_text()
+        sentences = [
+            sentence._replace(text=NAMES_IN_DOCSTRINGS.sub(CODE, sentence.text))
+            for sentence in documented(path, text)
+        ]
+        found += hits(sentences)
+        found += [
+            str(sentence)
+            for sentence in sentences
+            if len(sentence.words) > WORDS_MAX and not sentence.text.startswith(MODULES)
+        ]
+        found += [f"{path}:{line}: {first}" for line, first in unlike_a_first_line(text)]
     assert found == []
 
 
@@ -182,6 +208,35 @@ def test_sentences_of_a_manual() -> None:
     assert len(hits(found)) == 2
 
 
+def test_sentences_of_docstrings_and_comments() -> None:
+    found = list(documented("p", DOCUMENTED))
+    assert sorted((each.line, each.text) for each in found) == [
+        (1, "Whether it is."),
+        (6, "Return it."),
+        (9, "name: of what."),
+        (12, "It was told so."),
+        (14, "x: told"),
+    ]
+    assert len(hits(found)) == 3
+    assert list(unlike_a_first_line(DOCUMENTED)) == [(1, "Whether it is.")]
+
+
+DOCUMENTED = """\
+'''Whether it is.'''
+# noqa: told
+
+
+def told(name):
+    '''Return it.
+
+    Args:
+        name: of what.
+    '''
+
+    # It was
+    # told so.
+    return f"{told}"  # x: told
+"""
 MODULE = """\
 '''Told.'''
 

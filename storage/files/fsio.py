@@ -4,7 +4,7 @@ A file is replaced in steps, so that a crash at any moment leaves the old or the
 
 1. NAME.eoctl-tmp in the same directory: O_CREAT | O_EXCL | O_NOFOLLOW, mode 0600
 2. all of the data
-3. owner, group and mode: those of the directory, without the x bits, as its broker writes
+3. owner, group and mode of the directory, without the x bits, as its broker writes
 4. fsync of the file: without it the rename may survive while the data is lost
 5. rename to NAME: atomic, so a reader sees the old or the new file
 6. fsync of the directory: without it the old file may come back
@@ -13,9 +13,9 @@ A failed step removes the temporary file and leaves NAME as it was. After step 5
 in place. If step 6 fails, the error says that it may not be durable. A NAME.eoctl-tmp that an
 earlier crash left is replaced. A broker ignores such files.
 
-Every change goes through a `FileSystem` object. So tests can record each call with its payload, let
-any call fail, and leave a call out. Its methods raise OSError. The functions of this module raise
-eoctl's own errors.
+Every change goes through a `FileSystem` object. So tests can record all calls with their payloads,
+let any call fail, and leave a call out. Its methods raise OSError. The functions of this module
+raise eoctl's own errors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The scan kernel in plain Python: the definition that the bulk kernel must agree with.
 
 `scan_window` is the hot loop. It walks whole and healthy v2 batches inside one buffer and stops at
-any other place. `parse_frame`, `verify` and `judge` decide about that place. They also are the
-rules that the loop has inlined. Rules (docs/rules/log.md):
+any other place. `parse_frame`, `compute_checksum` and `judge` decide about that place. They also
+are the rules that the loop has inlined. Rules (docs/rules/log.md):
 
       BAT-2  length >= 14; v2: length >= 49; v1: length >= 22; magic in 0..2
       BAT-1  v2: CRC-32C of bytes 21 to the end; v0, v1: CRC-32 of bytes 16 to the end

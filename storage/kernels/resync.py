@@ -244,7 +244,7 @@ class Resync:
         return bool(is_next and (magic < MAGIC_V2 or _has_possible_fields(head)))
 
     def _loose(self, start_pos: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield the batches behind a place with right checksums, whatever their other fields are."""
+        """Yield the batches behind a place with right checksums, whatever else they contain."""
         source = self._source
         patterns = [_LOOSE_HEADER]
         if self.seen_legacy or not self.seen_v2:

@@ -5,13 +5,13 @@ The walk is the walk of the broker's file reader (WALK 1 to 5, class FileLogInpu
 raises. With `resume=True` it continues behind damage. A scan never raises for bad bytes.
 
     Data at a position                                 kind           check id   continues
-      the end of the range                               (ok)
-      1 to 17 bytes before the end, whatever they are    torn_tail        SEG-6    no
-      a length that reaches beyond the end               torn_tail        SEG-6    resume
-      only zeros to the end                              preallocated     SEG-6    no
-      a length below 14 (v2: 49)                         corrupt          BAT-2    resume (v2: yes)
-      a batch that breaks a rule of kernels.pure         corrupt          its id   yes
-      bytes that the operating system cannot read        unreadable       ""       resume
+    the end of the range                               (ok)
+    1 to 17 bytes before the end, whatever they are    torn_tail        SEG-6    no
+    a length that reaches beyond the end               torn_tail        SEG-6    resume
+    only zeros to the end                              preallocated     SEG-6    no
+    a length below 14 (v2: 49)                         corrupt          BAT-2    resume (v2: yes)
+    a batch that breaks a rule of kernels.pure         corrupt          its id   yes
+    bytes that the operating system cannot read        unreadable       ""       resume
 
 In a segment that is not the last segment (is_active=False) the three SEG-6 verdicts are corrupt, by
 SEG-5.

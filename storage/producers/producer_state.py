@@ -1,9 +1,9 @@
 """Producer state of a partition, one batch at a time: the definition (rules PROD, SNAP-8, TXN-6).
 
-The state per producer id is its epoch, the last five data batches, the coordinator's epoch, the
-time of the last batch or marker, and the first offset of an open transaction. A broker derives it
-from the log, keeps it in memory, and writes it as `.snapshot` files. Source: ProducerStateManager,
-ProducerAppendInfo and ProducerStateEntry of Kafka 4.
+The state per producer id is its epoch, the last five data batches and the coordinator's epoch. It
+includes the time of the last batch or marker, and the first offset of an open transaction. A broker
+derives it from the log, keeps it in memory, and writes it as `.snapshot` files. Source:
+ProducerStateManager, ProducerAppendInfo and ProducerStateEntry of Kafka 4.
 
 Compaction leaves an empty control batch of a marker. It has no data of its producer, but makes it
 known with epoch -1, timestamp -1 and no batch. The next load of a snapshot drops this entry again

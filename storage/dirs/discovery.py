@@ -183,7 +183,7 @@ class ServerProperties(NamedTuple):
     """
 
     log_dirs: tuple[str, ...]
-    metadata_log_dir: str  # the first log dir unless set
+    metadata_log_dir: str  # the first log directory unless set
     node_id: int | None = None
 
     @property
@@ -351,7 +351,7 @@ class _DirectoryFinder:
     """A collector that takes each directory once by its real path."""
 
     def __init__(self) -> None:
-        self.log_dirs: dict[str, LogDir] = {}  # by real path, of all parent directories
+        self.log_dirs: dict[str, LogDir] = {}  # by real path, even if it is no log dir
         self.used: dict[str, None] = {}  # keys of the log directories, in order
         self.whole: set[str] = set()  # keys of the log directories given as PATHs
         self.selected: dict[str, Selected] = {}

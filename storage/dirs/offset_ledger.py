@@ -45,8 +45,8 @@ class OffsetSpan(NamedTuple):
     """The result of a walk over batches.
 
     Attributes:
-        first_offset: of the first good batch, or None without one.
-        end_offset: one above the last offset of a good batch, or None without one.
+        first_offset: of the first good batch, or None.
+        end_offset: one above the last offset of a good batch, or None.
         gaps: offsets between good batches, both bounds inclusive, ascending.
         cleaned_end: one above the last batch that only a cleaner can have written, or 0.
         is_wrapped: the first batch is a compressed message of an old format. The offset in its
@@ -303,7 +303,7 @@ def absent(
         known: of the directory of the log.
         span: of its good batches.
         find_cleanup: looks the topic up, if there is a gap (`cleanup_of`, `Partition.cleanup`).
-        `told`: offsets already reported as lost, such as damaged stretches.
+        told: offsets already reported as lost, such as damaged stretches.
         is_whole: the span goes to the end of the log. So the last batches before the last segment
             may be missing too.
     """

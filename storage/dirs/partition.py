@@ -247,7 +247,7 @@ class Partition:
 
         Args:
             span: the result of a walk over the log. None: only gaps between segments are searched.
-            `told`: offsets that the walk already reports as lost.
+            told: offsets that the walk already reports as lost.
             end_offset: the end of the log. None: it is searched.
             walked: without a span, the spans of the read segments by base offset.
         """

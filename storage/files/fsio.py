@@ -14,7 +14,7 @@ in place. If step 6 fails, the error says that it may not be durable. A NAME.eoc
 earlier crash left is replaced. A broker ignores such files.
 
 Every change goes through a `FileSystem` object. So tests can record all calls with their payloads,
-let any call fail, and leave a call out. Its methods raise OSError. The functions of this module
+and let any of them fail or do nothing. Its methods raise OSError. The functions of this module
 raise eoctl's own errors.
 """
 

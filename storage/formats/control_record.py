@@ -4,14 +4,14 @@ A control batch (attributes bit 5) contains them. All but the first two types oc
 `__cluster_metadata` and its snapshots.
 
     part   pos  width  type   field    meaning
-    key      0      2  int16  version  0; a higher one is read as 0
+    key      0      2  int16  version  0; a higher version is read as 0
     key      2      2  int16  type     `ControlRecordType`
     value                              by type:
 
 End of a transaction (ABORT, COMMIT), at least 6 bytes, one record in its batch:
 
     pos  width  type   field              meaning
-      0      2  int16  version            0; a higher one is read as 0
+      0      2  int16  version            0; a higher version is read as 0
       2      4  int32  coordinator_epoch  leader epoch of the coordinator's partition
 
 The others are flexible messages (see `message`) that open with their own int16 version:

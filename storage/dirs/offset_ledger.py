@@ -361,7 +361,7 @@ def not_given(
 ) -> tuple[Missing, ...]:
     """Return all offsets that a reader of a whole log does not return.
 
-    They are hidden, absent, or behind its end. The arguments are the arguments of `absent`, the end
+    They are hidden, absent, or behind its end. The arguments are as in `absent`, with the end
     offset of the log (None: the end of the span), and whether the last `.log` could be read to its
     end.
     """

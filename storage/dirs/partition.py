@@ -1,7 +1,7 @@
 """A partition: its segments in order, its log start and log end, lookup and reading.
 
 Indexes only speed up a search, they never decide. A position from an index counts if the batch
-there has a right checksum and an offset that fits, and the walk from there meets no fault.
+there has a right checksum and an offset that fits. The walk from there must meet no fault.
 Otherwise the segment is walked from its first byte. The directory may be in use. If segments are
 rolled or removed during a read, they are listed once more, and `notes` reports it.
 """

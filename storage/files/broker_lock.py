@@ -12,7 +12,7 @@ lock is possible, the kernel requires no descriptor open for writing. So the fil
 read-only.
 
 A POSIX lock is dropped when its process closes *any* descriptor of the file. That never affects
-another process. But while this process holds a lock, nothing in it may open that file again:
+another process. But while this process holds a lock, nothing in it may open that file again.
 `probe` and `take` recognize the held files by device and inode, and answer without opening them. A
 child process neither inherits the lock nor can drop it.
 """

@@ -15,7 +15,7 @@ The last condition exists for topics whose record values are whole batches (mirr
 value is a batch with a right checksum, but the bytes behind it are the rest of a record. The
 condition is a strong hint and no proof. `Scan.resynced` marks batches after a resynchronisation. If
 the checksum stored at the damaged place holds for all bytes up to a candidate, only a frame is
-damaged, and the batches found inside are content. If there is no candidate up to the end, batches
+damaged. The batches found inside are then content. If there is no candidate up to the end, batches
 with a wrong offset or magic count too (`next_in_spite`). They are reported, and are no torn tail.
 
 Cost: bytes are searched once. A scan has one budget of BUDGET_BYTES and BUDGET_PER_BYTE times the

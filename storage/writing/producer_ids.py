@@ -6,8 +6,7 @@ given only after its record is durable there.
 
 A block is taken from the sequence before its first id is handed out. Unused ids of a block are
 never handed out. Ids of leases come from a block that all processes share. A block begins above
-every id of our range that is in use, so that ids are not handed out twice after the loss of the
-log.
+every id of our range that is in use. So no id is handed out twice after the loss of the log.
 
     lease state        cause                             the id
     held               acquire, renew                    its holder's, with the generation as epoch

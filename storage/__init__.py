@@ -1,6 +1,6 @@
 """The files of a broker, read and written byte for byte.
 
-What a log dir holds, and nothing of what to do about it.
+This package knows the content of a log directory. The decisions about repairs are elsewhere.
 
 From the entry down: value_pieces, file_names, checksum, limits, errors.
 """
@@ -19,7 +19,7 @@ __all__ = ["open_partition", "open_segment"]
 
 
 def open_partition(path: str | os.PathLike[str]) -> Partition:
-    """Open a partition directory read-only; nothing is locked.
+    """Open a partition directory read-only, without a lock.
 
     Raises:
         UsageError: the path leads to no partition, or to several.
@@ -34,7 +34,7 @@ def open_partition(path: str | os.PathLike[str]) -> Partition:
 
 
 def open_segment(path: str | os.PathLike[str]) -> Segment:
-    """Open one `.log` read-only, a context manager; its name tells its base offset.
+    """Open one `.log` read-only, as a context manager. Its name gives its base offset.
 
     Raises:
         AccessError: it cannot be read.

@@ -1,8 +1,8 @@
 """CRC-32C (Castagnoli) and CRC-32 (IEEE) as used on disk.
 
-`import crc32c` costs about 28 ms, nearly all of it importlib.metadata looking up its own version.
-Small files must not pay for that, so its extension module is loaded directly when it can be found;
-the ordinary import is the fallback.
+`import crc32c` costs about 28 ms. Nearly all of it is importlib.metadata looking up the version of
+the package. To spare small files that cost, its extension module is loaded directly if it can be
+found. The ordinary import is the fallback.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @cache
 def load_crc32c() -> Callable[..., int]:
-    """Return the CRC-32C function; it takes any contiguous buffer and gives an unsigned 32-bit int.
+    """Return the CRC-32C function, from any contiguous buffer to an unsigned 32-bit int.
 
-    A second argument is the checksum of what comes before the buffer.
+    Its second argument is the checksum of the bytes before the buffer.
 
     It frees the GIL for buffers of at least 32 KiB.
     """
@@ -55,10 +55,10 @@ def _load_extension() -> Any:
 
 
 def crc32c(data: Buffer, before: int = 0) -> int:
-    """Checksum the whole buffer; unsigned. Of b"123456789" it is 0xE3069283.
+    """Return the unsigned CRC-32C of the whole buffer. For b"123456789" it is 0xE3069283.
 
     Args:
         data: the buffer.
-        before: checksum of what comes before it.
+        before: checksum of the bytes before it.
     """
     return load_crc32c()(data, before)

@@ -1,7 +1,7 @@
 """The error tree: fields instead of prose, so that every report can name path, position and rule.
 
-Formats raise `FormatError`s with a position in the buffer they were given; the layer that knows
-the file adds `path` (and shifts `pos` to the place in the file) with `located`.
+A parser raises a `FormatError` with a position in its buffer. The layer that knows the file adds
+`path` with `located`, which also shifts `pos` to the place in the file.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-# -- words of a call as they are pasted into a shell, and nothing that a terminal would act on
+# -- the words of a command as you paste them into a shell, without bytes that a terminal acts on
 #
-# A name may hold anything but a slash: what cannot be printed is written as `$'...'`, which sh of
-# POSIX 2024, bash, zsh and ksh know, each byte as an octal number.
+# A name may contain any byte but a slash. Unprintable bytes are written as `$'...'`, each byte as
+# an octal number. sh of POSIX 2024, bash, zsh and ksh know that form.
 
 
 def quoted(word: str) -> str:
-    """Return a word as a shell takes it; all of it can be printed."""
+    """Return a word quoted for a shell, in printable characters only."""
     if word.isprintable():
         return shlex.quote(word)
     return f"$'{''.join(map(_escaped, word))}'"
@@ -42,7 +42,7 @@ def _escaped(char: str) -> str:
 
 
 def pasted(path: str | os.PathLike[str]) -> str:
-    """As `quoted`, of a path: it is not taken for an option either."""
+    """Return a path as `quoted` does, in a form that no command takes for an option."""
     return quoted(as_argument(os.fspath(path)))
 
 
@@ -52,17 +52,20 @@ def as_argument(path: str) -> str:
 
 
 def call_text(words: Iterable[str]) -> str:
-    """Return a call as one line."""
+    """Return the words of a command as one line."""
     return " ".join(map(quoted, words))
 
 
 def printable_call(text: str) -> str:
-    """Return a call that `shlex` can split so that all of it can be printed."""
+    """Return a command line with all words printable.
+
+    Returns `text` itself if `shlex` cannot split it.
+    """
     if text.isprintable():
         return text
     try:
         return call_text(shlex.split(text))
-    except ValueError:  # it is none
+    except ValueError:  # `text` is no command line
         return text
 
 
@@ -77,14 +80,14 @@ EXIT_REFUSED = 4
 EXIT_SKIPPED = 5
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
-EXIT_UNREAD = 141  # as of SIGPIPE: nobody reads what is found, and nothing is known yet
+EXIT_UNREAD = 141  # as after SIGPIPE: the output is closed, and no result is known yet
 
 
 class EoctlError(Exception):
     """Base of all our errors.
 
     Attributes:
-        exit_status: what the command line ends with when nothing handles the error.
+        exit_status: exit status of eoctl if nothing handles the error.
         next_step: the command or action to try next, "" when there is none.
     """
 
@@ -94,16 +97,16 @@ class EoctlError(Exception):
         super().__init__(message)
         self.message = message
         self.next_step = next_step
-        if next_step:  # who meets it as a traceback, as Spark prints them, is told as well
+        if next_step:  # a traceback, as Spark prints it, has the next step too
             self.add_note(f"try: {next_step}")
 
     def without_frames(self) -> Self:
-        """Forget where it was raised: one that is kept keeps the buffers of its frames alive."""
+        """Drop the traceback. A kept error would keep the buffers of its frames alive."""
         self.__traceback__ = self.__cause__ = self.__context__ = None
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes with all fields, whatever the signature of the class."""
+        """Pickle the error with all fields, whatever the signature of its class."""
         return _restored, (type(self), self.args, self.__dict__)
 
 
@@ -115,13 +118,13 @@ def _restored(kind: type[EoctlError], args: tuple[Any, ...], fields: dict[str, A
 
 
 class UsageError(EoctlError):
-    """The call itself is wrong: an option, an argument, a combination of them."""
+    """The command itself is wrong: an option, an argument or their combination."""
 
     exit_status = EXIT_USAGE
 
 
 class AccessError(EoctlError):
-    """A file cannot be read or written at all; wraps the operating system's error.
+    """A file cannot be read or written at all. Wraps the operating system's error.
 
     Attributes:
         reason: the message without the path.
@@ -137,25 +140,25 @@ class AccessError(EoctlError):
 
 
 class RefusedError(EoctlError):
-    """It could be done and is refused: a held lock, a stale plan, unsafe without a flag."""
+    """An action that is possible, but refused: a held lock, a stale plan, a missing flag."""
 
     exit_status = EXIT_REFUSED
 
 
 class KernelError(EoctlError):
-    """A kernel was demanded that this installation does not have."""
+    """A kernel was requested that this installation does not have."""
 
     exit_status = EXIT_USAGE
 
 
 class FormatError(EoctlError):
-    """Bytes do not have the shape their format demands.
+    """Bytes do not have the shape that their format requires.
 
     Attributes:
         check_id: the rule that is broken (an id of docs/rules, such as `BAT-2`).
         pos: position of the fault, in bytes from the start of the buffer (located: of the file).
         path: the file, "" until located.
-        expected, found: what the rule demands and what is there, as short text.
+        expected, found: the required and the actual value, as short text.
     """
 
     exit_status = EXIT_FINDINGS
@@ -171,7 +174,10 @@ class FormatError(EoctlError):
         self.found = found
 
     def located(self, path: str, base_pos: int = 0) -> Self:
-        """Name the file and shift the position by `base_pos`; returns itself, to be raised."""
+        """Name the file and shift the position by `base_pos`.
+
+        Returns the error itself, to be raised.
+        """
         self.path = path
         self.pos += base_pos
         return self
@@ -202,21 +208,22 @@ class TruncatedError(FormatError):
 
 
 class CorruptError(FormatError):
-    """The bytes are there and contradict the format."""
+    """The bytes are complete and contradict the format."""
 
 
 class UnsupportedError(FormatError):
-    """A magic, version, codec or type that is not known; never guessed."""
+    """An unknown magic, version, codec or type. eoctl never guesses."""
 
 
 class TooLargeError(FormatError):
     """Decompressed data would exceed the limit that bounds memory (a bomb, or a limit to raise)."""
 
 
-# -- the operating system's errors while files are changed: what is left, and what to do next
+# -- the operating system's errors while files are changed: the state, and the next step
 
 
-# Of one file: a command that changes several says itself what became of the others.
+# The state of one file. A command that changes several files reports the state of the others
+# itself.
 LEFT_AS_IT_WAS = "the file is as it was"
 
 _ADVICE = {
@@ -230,9 +237,9 @@ _ADVICE = {
 
 
 class os_errors:  # noqa: N801 - it reads as the function that it is
-    """Turn an OSError into an AccessError about `path`; `state` as `access_error`.
+    """Turn an OSError into an AccessError about `path`, with `state` as in `access_error`.
 
-    A class, not a generator: it stands around each call that changes a file.
+    A class, not a generator, for speed: it wraps each system call that changes a file.
     """
 
     __slots__ = ("_path", "_state")
@@ -242,12 +249,12 @@ class os_errors:  # noqa: N801 - it reads as the function that it is
         self._state = state
 
     def __enter__(self) -> None:
-        """Nothing has happened yet."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raises AccessError."""
+        """Raise an AccessError for an OSError."""
         if isinstance(error, OSError):
             raise access_error(error, self._path, state=self._state) from error
 
@@ -255,6 +262,6 @@ class os_errors:  # noqa: N801 - it reads as the function that it is
 def access_error(
     error: OSError, path: str | os.PathLike[str], state: str = LEFT_AS_IT_WAS
 ) -> AccessError:
-    """The error for the command line; its next step begins with the state that things are in."""
+    """Return the error for the command line. Its next step begins with the state of the files."""
     advice = _ADVICE.get(error.errno or 0, "put that right, then run it again")
     return AccessError(error, os.fspath(path), next_step=f"{state}; {advice}")

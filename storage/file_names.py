@@ -1,4 +1,4 @@
-"""Names of the files, directories and topics of a log dir, and what each name says."""
+"""Names of the files, directories and topics of a log directory, and their meaning."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka takes it for the name of a topic."""
+    """Return whether Kafka accepts the text as the name of a topic."""
     return name not in {".", ".."} and _TOPIC_NAME.fullmatch(name) is not None
 
 
-PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.writing.producer_ids`
+PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own topic: `storage.writing.producer_ids`
 
 
 REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"
@@ -63,8 +63,8 @@ META_PROPERTIES_NAME = "meta.properties"
 
 
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
-# The snapshot in `__cluster_metadata-0` that a controller begins with: since 4.4 with its records,
-# before with the voters of a dynamic quorum alone.
+# The first snapshot of a controller in `__cluster_metadata-0`. Since 4.4 it contains the bootstrap
+# records, before 4.4 only the voters of a dynamic quorum.
 BEGINNING_NAME = f"{0:020d}-{0:010d}.checkpoint"
 
 
@@ -77,11 +77,11 @@ PARTITION_METADATA_NAME = "partition.metadata"
 QUORUM_STATE_NAME = "quorum-state"
 
 
-MAX_NAME_CHARS = 255  # -delete and -stray names are cut to this
+MAX_NAME_CHARS = 255  # -delete and -stray names are truncated to this length
 
 
 class FileKind(StrEnum):
-    """What a file is, by its name alone."""
+    """The kind of a file, by its name alone."""
 
     LOG = "log"
     INDEX = "index"
@@ -99,7 +99,7 @@ class FileKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-# A partition's log, and what a broker derives from it.
+# The files of a partition's log, and the files that a broker derives from it.
 LOG_FILE_KINDS = frozenset(
     {
         FileKind.LOG,
@@ -113,7 +113,7 @@ LOG_FILE_KINDS = frozenset(
 
 
 class FileSuffix(StrEnum):
-    """Why a file is not what its name would otherwise say (REC-3, REC-4)."""
+    """A suffix that overrides the kind in the file name (REC-3, REC-4)."""
 
     NONE = ""
     DELETED = ".deleted"
@@ -126,8 +126,8 @@ class FileSuffix(StrEnum):
 class FileName(NamedTuple):
     """A classified name.
 
-    `offset` is the number in the name: a segment's base offset, the end offset of a snapshot;
-    None when the name has none. `epoch` belongs to KRaft snapshots. With several suffixes the
+    `offset` is the number in the name: a segment's base offset or the end offset of a snapshot. It
+    is None if the name has no number. `epoch` belongs to KRaft snapshots. With several suffixes the
     last one counts.
     """
 
@@ -139,7 +139,7 @@ class FileName(NamedTuple):
 
     @property
     def has_padded_offset(self) -> bool:
-        """The number has 20 digits and nothing else before the `.`, as a broker writes it."""
+        """Return whether the number has exactly 20 digits before the `.`, as a broker writes it."""
         return self.offset is not None and self.name.split(".", 1)[0] == f"{self.offset:020d}"
 
 
@@ -182,20 +182,24 @@ _KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a path is a directory, or lies in it; as they were given."""
+    """Return whether a path is a directory or lies in it.
+
+    The paths are compared as they are given.
+    """
     return path == directory or path.startswith(f"{directory.rstrip('/')}/")
 
 
 def is_clean_marker(path: str) -> bool:
-    """Tell whether a path is that of a log dir's marker of a clean shutdown."""
+    """Return whether a path is a log directory's clean-shutdown marker."""
     return path.rpartition("/")[2] == CLEAN_SHUTDOWN_NAME
 
 
 @lru_cache(KEPT_NAMES)
 def classify(name: str) -> FileName:
-    """Tell what a file is from its name (without directories). Never fails: UNKNOWN.
+    """Return the kind of a file from its name (without directories). Never fails.
 
-    Thousands of partitions have files of the same few names.
+    The kind of an unknown name is UNKNOWN. The result is cached, because thousands of partitions
+    have files of the same few names.
     """
     stem, suffix = name, FileSuffix.NONE
     while (dot := stem.rfind(".")) > 0 and (found := _SUFFIXES.get(stem[dot:])) is not None:
@@ -223,18 +227,18 @@ def classify(name: str) -> FileName:
     return FileName(name=name, kind=kind, suffix=suffix, offset=offset)
 
 
-# Java's Long.parseLong, of all that an ASCII name can have.
+# The syntax of Java's Long.parseLong, for ASCII names.
 _JAVA_LONG = re.compile(r"[+-]?[0-9]+")
 _SNAPSHOT_ENDS = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
 
 
 def keeps_from_loading(name: str, *, is_metadata: bool = False) -> bool:
-    """Whether a file of this name in a partition directory keeps a broker from starting.
+    """Return whether a file of this name in a partition directory keeps a broker from starting.
 
-    It takes a number from what stands before the first dot of all that ends like a file of a
-    segment, and dies where none stands there (LogFileUtils.offsetFromFileName, as LogLoader and
-    ProducerStateManager call it). In the metadata log the names of snapshots are taken apart by
-    place (Snapshots.parse). What is `.deleted` is deleted unread.
+    For each name that ends like a file of a segment, the broker parses the text before the first
+    dot as a number. It fails if that text is no number (LogFileUtils.offsetFromFileName, as
+    LogLoader and ProducerStateManager call it). In the metadata log it parses names of snapshots by
+    fixed positions (Snapshots.parse). It deletes `.deleted` files without parsing their names.
     """
     if is_metadata and name.endswith(_SNAPSHOT_ENDS):
         return _KRAFT_SNAPSHOT.match(name) is None
@@ -250,7 +254,7 @@ def _bounded(digits: str, maximum: int) -> int | None:
 
 
 class TopicPartition(NamedTuple):
-    """A partition by name: the key of the offset checkpoints."""
+    """Topic and partition number, the key of the offset checkpoints."""
 
     topic: str
     partition: int
@@ -260,7 +264,7 @@ class TopicPartition(NamedTuple):
 
 
 class DirState(StrEnum):
-    """What the suffix of a partition directory says."""
+    """The meaning of the suffix of a partition directory."""
 
     LIVE = "live"
     FUTURE = "future"
@@ -268,7 +272,7 @@ class DirState(StrEnum):
     STRAY = "stray"
 
 
-# A broker has only still to delete these.
+# A broker has only to delete these.
 SET_ASIDE = frozenset({DirState.DELETE, DirState.STRAY})
 
 
@@ -279,10 +283,10 @@ class PartitionName(NamedTuple):
     partition: int
     state: DirState
     unique_id: str = ""  # 32 hexadecimal digits, except in a live name
-    topic_may_be_cut: bool = False  # `topic` may be only the beginning of the real one
+    topic_may_be_cut: bool = False  # `topic` may be truncated
 
 
-# As LocalLog: a name with one of the suffixes must have this shape as a whole.
+# As LocalLog: a whole name with one of the suffixes must have this shape.
 _SUFFIXED_DIR = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)", re.ASCII)
 
 
@@ -291,10 +295,10 @@ _PARTITION_NUMBER = re.compile(r"\+?[0-9]{1,20}")
 
 @lru_cache(KEPT_NAMES)
 def parse_partition_name(name: str) -> PartitionName | None:
-    """Split a directory's name into topic and partition as the broker does; None if it cannot.
+    """Split a directory's name into topic and partition as the broker does, or return None.
 
-    Source: LocalLog.parseTopicPartitionName. The last `.` cuts off the suffix, the last `-`
-    separates the partition: topics may contain both.
+    The suffix begins at the last `.`, and the partition number after the last `-`. Topics may
+    contain both. Source: LocalLog.parseTopicPartitionName.
     """
     state, unique_id, live_name = DirState.LIVE, "", name
     if name.endswith(("-delete", "-future", "-stray")):

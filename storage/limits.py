@@ -1,4 +1,4 @@
-"""The greatest of Kafka's numbers, which are Java's; and the check before a read."""
+"""The limits of Kafka's numbers, which are Java's, and the check before a read."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MAX_RELATIVE_OFFSET = INT32_MAX  # above a segment's base offset: what an index 
 
 
 def as_int64(number: int) -> int:
-    """Give what 64 bits make of a sum, as Java adds: beyond the greatest comes the least."""
+    """Return a sum as Java's 64-bit addition does, which wraps around."""
     if is_int64(number):
         return number
     return (number + 2**63) % 2**64 - 2**63
 
 
 def is_int64(number: int) -> bool:
-    """Whether 64 bits hold a number."""
+    """Return whether a number fits in 64 bits."""
     return -(2**63) <= number < 2**63
 
 
-# -- the check that comes before every read of a structure with a fixed size
+# -- the check before every read of a structure with a fixed size
 
 
 Buf = bytes | bytearray | memoryview
 
 
 def require_bytes(buf: Buf, pos: int, needed_bytes: int, what: str, *, check_id: str) -> None:
-    """Make sure that `needed_bytes` can be read at `pos`.
+    """Require that `needed_bytes` can be read at `pos`.
 
-    The parsers of batches and messages, which run per batch, do the same in place.
+    The parsers of batches and messages run once per batch and do the same check inline.
 
     Raises:
         TruncatedError: fewer bytes are left, or `pos` lies before the buffer.

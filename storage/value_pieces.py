@@ -1,6 +1,6 @@
 """Text and msgpack of very large values in pieces, so that no copy of such a value is made.
 
-The text of a value may take six times as many bytes, and a string four times as many.
+As text a value may take six times its bytes, and as a Python string four times.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
     Value = bytes | memoryview
 
-LARGE_BYTES = 1 << 20  # a larger value comes in pieces
+LARGE_BYTES = 1 << 20  # a larger value is written in pieces
 PIECE_BYTES = 3 << 18  # of base64 without padding
 
 
 def is_large(*values: Value | None) -> bool:
-    """Return whether one of the values is written in pieces."""
+    """Return whether one of the values is large enough to be written in pieces."""
     return any(each is not None and len(each) > LARGE_BYTES for each in values)
 
 
 def is_utf8(data: Value) -> bool:
-    """Return whether bytes are text, without making one string of them."""
+    """Return whether bytes are UTF-8, without making one string of them."""
     try:
         for _ in _texts(data):
             pass
@@ -33,7 +33,7 @@ def is_utf8(data: Value) -> bool:
 
 
 def json_pieces(data: Value) -> Iterator[bytes]:
-    """Give a JSON string of bytes that are UTF-8."""
+    """Yield a JSON string of UTF-8 bytes."""
     from json.encoder import encode_basestring
 
     yield b'"'
@@ -43,7 +43,7 @@ def json_pieces(data: Value) -> Iterator[bytes]:
 
 
 def base64_pieces(data: Value) -> Iterator[bytes]:
-    """Give bytes as base64 in a JSON string."""
+    """Yield bytes as base64 in a JSON string."""
     from binascii import b2a_base64
 
     yield b'"'
@@ -53,7 +53,7 @@ def base64_pieces(data: Value) -> Iterator[bytes]:
 
 
 def msgpack_pieces(data: bytes) -> Iterator[bytes]:
-    """Give bytes as msgpack has them."""
+    """Yield bytes in msgpack's format."""
     sizes = ((1 << 8, b"\xc4", 1), (1 << 16, b"\xc5", 2), (1 << 32, b"\xc6", 4))
     kind, width = next((kind, width) for end, kind, width in sizes if len(data) < end)
     yield kind + len(data).to_bytes(width, "big")

@@ -1,6 +1,6 @@
-"""A log dir and its partitions.
+"""A log directory and its partitions.
 
-Found, listed, read; what their checkpoints and metadata say.
+Contents: discovery, listing and reading, with the content of checkpoints and metadata.
 
 From the entry down: log_tail, compaction, partition, offset_ledger, acknowledged, topic_settings,
 cluster_image, state_file, discovery, lookup, partition_files, log_dir.

@@ -1,20 +1,19 @@
-"""What was acknowledged of a partition, held against what is on disk: is it all there?
+"""The acknowledged offsets of a partition, compared with the offsets on disk.
 
-A log dir says more of a partition than its `.log` files do. What lies below these was there:
+A log directory proves more of a partition than its `.log` files. All offsets below these existed:
 
-  high watermark     replicated, so that producers were told it is safe and consumers could
-    read it
-  recovery point     flushed to the disk; after a clean stop it is the log end offset
-  producer snapshot  taken at the log end of a clean stop, or where a segment ends
-  an index           a segment that began at its base offset; alone, without its `.log`, or with
-                     entries beside one that has no byte
+- high watermark: replicated, so producers got an acknowledgement and consumers could read it.
+- recovery point: flushed to the disk. After a clean stop it is the log end offset.
+- producer snapshot: taken at the log end of a clean stop, or at the end of a segment.
+- an index: a segment began at its base offset. The index has no `.log`, or it has entries while its
+  `.log` is empty.
 
-Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has
-not seen. Bounds are inclusive, and the most that can be gone: control records and what
-compaction has removed are among them. A broker at its next start notices none of this: it
-clamps its checkpoints to the log that it finds, and gives the offsets out again (OFS-1 to
-OFS-3, SEG-9, REC-9); readers go on behind an emptied segment (SEG-11). A cleaner that removes
-all records of a segment leaves it without entries, too.
+Every command that claims to have read all of a log uses `Acknowledged.missing` for the offsets it
+did not read. Bounds are inclusive and an upper limit: they include control records and compacted
+records. A broker notices none of this at its next start. It lowers its checkpoints to the log that
+it finds, and assigns the offsets again (OFS-1 to OFS-3, SEG-9, REC-9). Readers continue behind an
+emptied segment (SEG-11). A cleaner that removes all records of a segment leaves it without entries,
+too.
 """
 
 from __future__ import annotations
@@ -60,27 +59,25 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
 
 
-# -- tiered storage (KIP-405): partitions whose log begins in remote storage, not in a local
-#    segment
+# -- tiered storage (KIP-405): partitions whose log begins in remote storage.
 #
-# Such a partition keeps its log start below its first `.log`: the checkpoint's, or 0 without a line
-# there (REC-13). In any other partition that is a line left over from before retention, or none,
-#   and
-# the log starts at the first segment. What tells them apart is remote.storage.enable of the topic
-# in `__cluster_metadata`. Where that is not there, it is
-#   -  a line in log-start-offset-checkpoint at all, which other partitions have only for a log
-#     start
-#      above their first segment, or a partition of `__remote_log_metadata` beside it
-#   -  and a `leader-epoch-checkpoint` that begins below the first segment: it is cut at the log
-#     start
-#      (EPOCH-4)
+# Such a partition keeps its log start below its first `.log`. The log start is its checkpoint line,
+# or 0 without a line (REC-13). In any other partition such a line is from before retention, or
+# there is no line, and the log starts at the first segment. The topic's setting
+# remote.storage.enable in `__cluster_metadata` decides. Without that metadata, a partition is
+# tiered if both conditions hold.
+#
+# * A line in log-start-offset-checkpoint, or a partition of `__remote_log_metadata` beside it.
+#   Other partitions have a line only for a log start above their first segment.
+# * No `leader-epoch-checkpoint` that begins at or above the first segment. A broker truncates it at
+#   the log start (EPOCH-4).
 
 
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 
 class RemoteRange(NamedTuple):
-    """Offsets of a log that are in remote storage only: from the log start to the first `.log`."""
+    """Offsets of a log that are only in remote storage: from the log start to the first `.log`."""
 
     start_offset: int
     end_offset: int  # exclusive
@@ -90,19 +87,19 @@ class RemoteRange(NamedTuple):
 
 
 class LocalLog(Protocol):
-    """What is asked of a `storage.dirs.partition.Partition`."""
+    """The interface required of a `storage.dirs.partition.Partition`."""
 
     @property
     def log_dir(self) -> LogDir | None:
-        """The log dir that it is in, if that is known."""
+        """The log directory of the partition, or None if unknown."""
 
     @property
     def directory(self) -> PartitionDir:
-        """Its directory."""
+        """The directory of the partition."""
 
     @property
     def topic(self) -> str:
-        """Topic by the directory's name."""
+        """Topic, from the directory's name."""
 
     @property
     def files(self) -> PartitionFiles:
@@ -118,12 +115,12 @@ def find_remote_range(
     image: ClusterImage | None,
     own_image: Callable[[LogDir], ClusterImage | None],
 ) -> RemoteRange | None:
-    """Tell which offsets are remote only; None: none.
+    """Return the offsets that are only in remote storage, or None.
 
     Args:
         partition: with at least one segment.
-        image: of its cluster; None: the one in its own log dir, if it matters.
-        own_image: loads that.
+        image: of its cluster. None: the image from its own log directory, if it matters.
+        own_image: loads that image.
     """
     log_dir = partition.log_dir
     first_base = partition.segments[0].base_offset
@@ -135,7 +132,7 @@ def find_remote_range(
         return None
     is_likely = is_likely_tiered(log_dir, checkpoint)
     if image is None and not is_likely and _is_cut_at(partition, first_base):
-        return None  # as of every topic whose oldest segments are gone: no look at the metadata
+        return None  # the common case after retention: no need to read the metadata
     if image is None:
         image = own_image(log_dir)
     if image is not None and partition.topic in image.topics:
@@ -146,26 +143,29 @@ def find_remote_range(
 
 
 def is_tiered(image: ClusterImage, topic: str) -> bool:
-    """Whether a topic has remote storage by its own setting; there is none of the broker."""
+    """Return whether a topic has remote storage.
+
+    Only the topic has this setting, not the broker.
+    """
     return image.topic_config(topic, REMOTE_STORAGE_ENABLE) == "true"
 
 
 def is_likely_tiered(log_dir: LogDir, log_start: int | None) -> bool:
-    """Tell whether a line of the log start, or what is beside a log, hints at remote storage."""
+    """Return whether a log start line, or a partition next to the log, hints at remote storage."""
     return log_start is not None or bool(log_dir.partitions_of(REMOTE_METADATA_TOPIC))
 
 
 def first_epoch_offset(path: str) -> int | None:
-    """Return where the first entry of a leader-epoch-checkpoint begins; None: there is none."""
+    """Return the start offset of the first entry of a leader-epoch-checkpoint, or None."""
     try:
         entries = parse_leader_epochs(read_small_file(path, MAX_FILE_BYTES))
-    except (FormatError, OSError):  # who needs the file tells of it
+    except (FormatError, OSError):  # a caller that needs the file reports this
         return None
     return entries[0].start_offset if entries else None
 
 
 def _is_cut_at(partition: LocalLog, first_base: int) -> bool:
-    """Whether the leader epochs say that nothing is below the first segment."""
+    """Return whether the leader epochs begin at or above the first segment."""
     entry = partition.files.other(LEADER_EPOCHS_NAME)
     if entry is None:
         return False
@@ -173,40 +173,40 @@ def _is_cut_at(partition: LocalLog, first_base: int) -> bool:
     return begin is not None and begin >= first_base
 
 
-# -- what the cluster's metadata say of one directory of a partition: who leads, who is in the ISR
+# -- the metadata of one partition directory: its leader, its ISR, and the state of this replica
 #
-# And where this copy stood. A directory is held against the metadata by its topic id: an older
-# topic of that name, or another cluster's, is told nothing about. What is not known is None.
+# The topic id links a directory with the metadata. An older topic of that name, or a topic of
+# another cluster, gets no data. Unknown values are None.
 
 
-MAX_METADATA_FILE_BYTES = 4096  # of a partition.metadata; they have 50
+MAX_METADATA_FILE_BYTES = 4096  # of a partition.metadata, which has about 50
 
 
 class CopyStanding(StrEnum):
-    """What a copy was to the cluster."""
+    """The state of a replica in the cluster."""
 
     LEADER = "leader"
     IN_SYNC = "in sync"
-    ELIGIBLE = "eligible"  # out of the ISR, and has all that was acknowledged (ELR)
+    ELIGIBLE = "eligible"  # not in the ISR, but with all acknowledged records (ELR)
     OUT_OF_SYNC = "out of sync"
-    NO_REPLICA = "no replica"  # that broker has none
-    ELSEWHERE = "in another log dir"  # that broker's replica is
+    NO_REPLICA = "no replica"  # that broker has no replica
+    ELSEWHERE = "in another log dir"  # that broker's replica is there
     OTHER_TOPIC = "another topic of that name"
     NOT_THERE = "not in the metadata"
 
 
 class InCluster(NamedTuple):
-    """A partition as the metadata have it, and where one copy stood.
+    """A partition as in the metadata, with the state of one replica.
 
     Attributes:
-        leader: broker id; -1: none.
-        min_insync_replicas: as a broker counts: never more than there are replicas.
-        min_insync_from: whose setting that is (`SettingSource`).
-        is_under_min_isr: acks=all is refused, or nobody leads.
-        lacks_leader: nobody leads although the broker of a replica runs; where all of them are
-            stopped, that is as it should be.
-        standing: a `CopyStanding`; None, too, where it is not known whose log dir this is, and of a
-            directory that is being moved here.
+        leader: broker id, or -1 without a leader.
+        min_insync_replicas: as a broker counts, never more than there are replicas.
+        min_insync_from: the source of that setting (`SettingSource`).
+        is_under_min_isr: acks=all is refused, or there is no leader.
+        lacks_leader: there is no leader although the broker of a replica runs. If all these brokers
+            are stopped, this is False.
+        standing: a `CopyStanding`. None also if the owner of this log directory is unknown, and for
+            a directory that is being moved here.
     """
 
     leader: int | None = None
@@ -225,12 +225,12 @@ NOT_KNOWN = InCluster()
 def in_cluster(
     directory: PartitionDir, log_dir: LogDir | None, image: ClusterImage | None
 ) -> InCluster:
-    """Tell what the metadata say of a partition directory; raises nothing.
+    """Return the metadata of a partition directory. Raises nothing.
 
     Args:
         directory: of any partition.
-        log_dir: the one that it lies in; None: not known.
-        image: the cluster's state; None: not known.
+        log_dir: its log directory, or None if unknown.
+        image: the cluster's state, or None if unknown.
     """
     name = directory.name
     if image is None or not image.topics:
@@ -256,7 +256,7 @@ def in_cluster(
 
 
 def topic_id_of(directory: PartitionDir) -> bytes | None:
-    """Read the id in `partition.metadata`; None: there is none that can be read."""
+    """Return the id in `partition.metadata`, or None if it cannot be read."""
     path = Path(directory.path, PARTITION_METADATA_NAME)
     try:
         return parse_partition_metadata(read_small_file(path, MAX_METADATA_FILE_BYTES)).topic_id
@@ -294,21 +294,21 @@ HIGH_WATERMARK = "high watermark"
 RECOVERY_POINT = "recovery point"
 SNAPSHOT = "producer snapshot"
 
-# A segment whose `.log` has one of these beside it is being deleted or replaced by a broker.
+# A broker is deleting or replacing a segment whose `.log` has one of these suffixes.
 _UNDER_WAY = frozenset({FileSuffix.DELETED, FileSuffix.CLEANED, FileSuffix.SWAP})
-_PREALLOCATED_BYTES = 4096  # and more: both indexes of a segment to which a broker appends
+_PREALLOCATED_BYTES = 4096  # or more: both indexes of a segment to which a broker appends
 
 
 class Missing(NamedTuple):
-    """Offsets that a log had and that its broker does not give, both bounds included.
+    """Offsets that a log had and that its broker does not return. Both bounds are inclusive.
 
     Attributes:
-        last_offset: None: how far it went is not known.
-        why: what says that they were there, as words.
+        last_offset: None if unknown.
+        why: the evidence for them, in words.
         check_id: the rule.
-        is_on_disk: the bytes are there, but below a log start that cannot be right, or in files
-            that get their names at the next start.
-        is_read: False: they may be in what could not be read at the end of the log.
+        is_on_disk: the bytes are on disk, but below an impossible log start, or in files that get
+            their names at the next start.
+        is_read: False if they may be in the unreadable end of the log.
     """
 
     base_offset: int
@@ -320,18 +320,18 @@ class Missing(NamedTuple):
 
     @property
     def offsets_count(self) -> int | None:
-        """How many offsets, at most; None: not known."""
+        """The maximum number of offsets, or None if unknown."""
         return None if self.last_offset is None else self.last_offset - self.base_offset + 1
 
     @property
     def offsets(self) -> str:
-        """As words: `offsets 200 to 220 (21)`."""
+        """The offsets in words: `offsets 200 to 220 (21)`."""
         if self.last_offset is None:
             return f"offsets from {self.base_offset} on"
         return f"offsets {self.base_offset} to {self.last_offset} ({self.offsets_count})"
 
     def within(self, from_offset: int, to_offset: int | None) -> Missing | None:
-        """Cut to [from_offset, to_offset); None if nothing is left."""
+        """Return the part in [from_offset, to_offset), or None if it is empty."""
         base = max(self.base_offset, from_offset)
         last = self.last_offset
         if to_offset is not None:
@@ -348,14 +348,14 @@ class Missing(NamedTuple):
 
 
 def offsets_count(missing: Iterable[Missing]) -> int | None:
-    """How many offsets, at most; None: not known."""
+    """Return the maximum number of offsets, or None if unknown."""
     counts = [each.offsets_count for each in missing]
     known = [each for each in counts if each is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
 class Claim(NamedTuple):
-    """Something says that a log reached up to an offset, excluded."""
+    """Evidence that a log reached up to an offset, exclusive."""
 
     end_offset: int
     what: str
@@ -366,25 +366,25 @@ class Claim(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What is known of how far a log reached, and of segments without their `.log`.
+    """The evidence for the end of a log, and its segments without a `.log`.
 
     Attributes:
-        log_start_offset: as checkpointed; None: not there, or not known.
-        claims: how far it reached.
+        log_start_offset: the checkpointed log start, or None.
+        claims: evidence for its end.
         orphans: base offsets of indexes without a `.log`, ascending.
-        emptied: those of segments without a byte whose indexes say that there were batches, but of
-            the last one, ascending.
-        bases: base offsets of the segments that are there, ascending.
+        emptied: base offsets of empty segments whose indexes prove batches, ascending. The last
+            segment is not included.
+        bases: base offsets of the segments on disk, ascending.
         stopped: how the broker left the directory.
-        swapped: the offsets of `.swap` files that the next start puts in place, the end excluded;
-            None: there are none.
-        cleaned_offset: the cleaner has been below it, by its checkpoint; 0: that has no line of the
-            log; None: there is no checkpoint that can be read.
-        begin_offset: the log had offsets from there on, below its first segment, by its leader
-            epochs, which a broker cuts at the log start; None: nothing tells of any.
-        is_likely_tiered: what is below the first segment may be in remote storage.
-        unlisted: those of segments that the operating system does not give: what is in them is not
-            known, and whoever reads says that it could not be read.
+        swapped: the offsets of `.swap` files that the next start renames, the end exclusive, or
+            None.
+        cleaned_offset: the end of the cleaner's progress, by its checkpoint. 0 if that has no line
+            of the log, None if no checkpoint can be read.
+        begin_offset: an offset below the first segment at which the log began, by its leader
+            epochs. A broker truncates these at the log start. None without such evidence.
+        is_likely_tiered: offsets below the first segment may be in remote storage.
+        unlisted: base offsets of segments that the operating system cannot open. Their content is
+            unknown, and their reader reports the error.
     """
 
     log_start_offset: int | None = None
@@ -401,27 +401,27 @@ class Acknowledged(NamedTuple):
 
     @property
     def high_watermark(self) -> int | None:
-        """As checkpointed; None: not known."""
+        """The checkpointed high watermark, or None if unknown."""
         return next((each.end_offset for each in self.claims if each.what == HIGH_WATERMARK), None)
 
     @property
     def end_offset(self) -> int | None:
-        """The log reached at least so far; None: nothing tells."""
+        """A lower bound of the log end offset, or None without evidence."""
         return max((each.end_offset for each in self.claims), default=None)
 
     def missing(self, end_offset: int | None, *, is_end_read: bool = True) -> tuple[Missing, ...]:
-        """Tell what is not there, in order.
+        """Return the missing offsets, in order.
 
         Args:
-            end_offset: one above the last good batch that is on disk, the base offset of the last
-                segment if that is empty; None: the log has no segment.
-            is_end_read: False: the last `.log` could not be read up to its end.
+            end_offset: one above the last good batch on disk, or the base offset of the last
+                segment if that is empty. None if the log has no segment.
+            is_end_read: False if the last `.log` could not be read up to its end.
         """
         found = (*self.holes(), *self._tail(end_offset, is_end_read=is_end_read))
         return tuple(part for each in found for part in self._outside_swapped(each))
 
     def _outside_swapped(self, missing: Missing) -> Iterator[Missing]:
-        """Give the parts that no `.swap` file has: a start puts those in place (REC-4)."""
+        """Yield the parts that are in no `.swap` file. A start renames these files (REC-4)."""
         parts = [missing]
         if self.swapped is not None:
             start, end = self.swapped
@@ -430,12 +430,12 @@ class Acknowledged(NamedTuple):
         yield from parts
 
     def holes(self) -> Iterator[Missing]:
-        """Tell what is missing in front of segments that are there.
+        """Yield the offsets that are missing before segments on disk.
 
-        Those have indexes without their `.log`, or without a byte in it.
+        These are the segments with indexes and no `.log`, or with an empty `.log`.
         """
         start = self.log_start_offset or 0
-        covered = -1  # of what was told already
+        covered = -1  # last offset that was yielded
         bases = sorted((*self.bases, *self.unlisted))
         for base in sorted((*self.orphans, *self.emptied)):
             place = bisect_right(bases, base)
@@ -455,7 +455,7 @@ class Acknowledged(NamedTuple):
                 )
 
     def hidden(self, end_offset: int | None) -> Missing | None:
-        """Tell what lies on disk below a log start that is beyond the log's end (OFS-1)."""
+        """Return the offsets on disk that a log start beyond the log's end hides (OFS-1)."""
         start = self.log_start_offset
         if start is None or end_offset is None or not self.bases:
             return None
@@ -471,7 +471,7 @@ class Acknowledged(NamedTuple):
         )
 
     def not_given(self, end_offset: int | None, *, is_end_read: bool = True) -> tuple[Missing, ...]:
-        """Tell both: what is hidden, and what is missing."""
+        """Return the hidden and the missing offsets."""
         hidden = self.hidden(end_offset)
         if hidden is None:
             hidden = self._pending(end_offset)
@@ -479,7 +479,7 @@ class Acknowledged(NamedTuple):
         return (*(() if hidden is None else (hidden,)), *missing)
 
     def _pending(self, end_offset: int | None) -> Missing | None:
-        """Tell what lies in `.swap` files alone, which nobody reads before a start (REC-4)."""
+        """Return the offsets that are only in `.swap` files, unreadable before a start (REC-4)."""
         if self.swapped is None:
             return None
         pending = Missing(
@@ -493,7 +493,7 @@ class Acknowledged(NamedTuple):
         return pending if known is None else pending.within(known, None)
 
     def _tail(self, end_offset: int | None, *, is_end_read: bool) -> Iterator[Missing]:
-        """What lies behind the log's end; all of it where there is no segment."""
+        """Yield the missing offsets behind the log's end, or all offsets without a segment."""
         if self.unlisted and self.unlisted[-1] >= max(self.bases, default=0):
             return
         first = end_offset
@@ -533,10 +533,10 @@ class Acknowledged(NamedTuple):
 def acknowledged(
     directory: PartitionDir, log_dir: LogDir | None, files: PartitionFiles
 ) -> Acknowledged:
-    """Gather what is known of a partition directory, from its listing and its log dir.
+    """Collect the evidence of a partition directory, from its listing and its log directory.
 
-    Only the live directory of a partition has to reach anywhere: a copy that is under way is
-    short, and a broker removes the files of a -delete directory in no order.
+    Only the live directory of a partition has to reach an end. An unfinished copy is short, and a
+    broker removes the files of a -delete directory in no order.
     """
     is_live = directory.name.state is DirState.LIVE
     if directory.name.state is DirState.DELETE:
@@ -557,7 +557,7 @@ def acknowledged(
             claims += checkpoint_claims(
                 log_dir.high_watermark(directory), log_dir.recovery_point(directory)
             )
-    # After a crash one may be left of records that nobody was told of.
+    # After a crash there may be a snapshot of records that were never acknowledged.
     has_snapshot = snapshots and is_live and directory.name.topic != METADATA_TOPIC
     if has_snapshot and (is_clean or not bases):
         claims.append(Claim(max(snapshots), SNAPSHOT, "SNP-2"))
@@ -577,7 +577,7 @@ def acknowledged(
 
 
 def _swapped(files: PartitionFiles) -> tuple[int, int] | None:
-    """Find the offsets that the `.log.swap` files have which a start keeps (REC-3)."""
+    """Return the offsets of the `.log.swap` files that a start keeps (REC-3)."""
     least = min(
         (e.name.offset or 0 for e in files.others if e.name.suffix is FileSuffix.CLEANED),
         default=None,
@@ -599,9 +599,9 @@ def _swapped(files: PartitionFiles) -> tuple[int, int] | None:
 
 
 def next_offset(entry: FileEntry) -> int:
-    """Offset behind the last batch of a `.log`, by its headers; its base offset if it has none.
+    """Return the offset after the last batch of a `.log`, by its headers, else its base offset.
 
-    Raises AccessError: it cannot be read.
+    Raises AccessError if it cannot be read.
     """
     found = entry.name.offset or 0
     with open_segment(entry.path, base_offset=None) as segment:
@@ -612,7 +612,7 @@ def next_offset(entry: FileEntry) -> int:
 
 
 def claimed_end(directory: PartitionDir, log_dir: LogDir | None) -> ClaimedEnd | None:
-    """Return how far a log reached; None: nothing tells, or a broker appends to it."""
+    """Return the claimed end of a log. None without evidence, or if a broker appends to it."""
     is_live = directory.name.state is DirState.LIVE
     if log_dir is None or not is_live or directory.name.topic == METADATA_TOPIC:
         return None
@@ -629,7 +629,7 @@ def claimed_end(directory: PartitionDir, log_dir: LogDir | None) -> ClaimedEnd |
 def _begin_offset(
     directory: PartitionDir, files: PartitionFiles, log_start: int | None
 ) -> int | None:
-    """Return where the log began by its leader epochs, if segments are gone from its front."""
+    """Return the start of the log by its leader epochs, if its first segments are missing."""
     if not files.segments or directory.name.topic == METADATA_TOPIC:
         return None
     first_base = files.segments[0].base_offset
@@ -647,7 +647,7 @@ def _begin_offset(
 
 
 def checkpoint_claims(high_watermark: int | None, recovery_point: int | None) -> list[Claim]:
-    """Return what two lines of checkpoints say; None: there is none."""
+    """Return the evidence of two checkpoint lines, where None is a missing line."""
     claims = []
     if high_watermark is not None:
         claims.append(Claim(high_watermark, HIGH_WATERMARK, "OFS-3"))
@@ -657,10 +657,10 @@ def checkpoint_claims(high_watermark: int | None, recovery_point: int | None) ->
 
 
 def _is_emptied(files: SegmentFiles) -> bool:
-    """Whether indexes tell of batches in a segment that has none.
+    """Return whether indexes prove batches in a segment that has none.
 
-    Where a broker has appended last, both are preallocated, as long as each other but for a part of
-    an entry: their sizes tell nothing.
+    If a broker has appended last, both indexes are preallocated. Their sizes are then equal except
+    for a part of an entry, and prove nothing.
     """
     sizes = [
         0 if each is None else each.file_bytes for each in (files.offset_index, files.time_index)
@@ -672,7 +672,7 @@ def _is_emptied(files: SegmentFiles) -> bool:
 
 
 def _orphans(files: PartitionFiles) -> set[int]:
-    """Base offsets of indexes whose `.log` is neither there nor being removed or replaced."""
+    """Return base offsets of indexes whose `.log` is missing and not being removed or replaced."""
     explained = {
         each.name.offset
         for each in files.others
@@ -683,7 +683,7 @@ def _orphans(files: PartitionFiles) -> set[int]:
 
 
 def _unlisted(files: PartitionFiles) -> set[int]:
-    """Base offsets of `.log` files that cannot even be asked for their size."""
+    """Return base offsets of `.log` files whose size the operating system does not give."""
     names = [
         classify(each.path.rpartition("/")[2])
         for each in files.problems

@@ -1,13 +1,14 @@
-"""The state of the cluster as `__cluster_metadata-0` tells it: topics, replicas, settings, brokers.
+"""The state of the cluster in `__cluster_metadata-0`: topics, replicas, settings, brokers.
 
-The newest whole `.checkpoint` (KRaft snapshot) is replayed, then the log from its end offset on.
-Where a cluster has not begun its log yet, `bootstrap.checkpoint` may have the topics already.
-Records between BEGIN_TRANSACTION and END_TRANSACTION count together; what is aborted, or still
-open at the end, never does. What follows the quorum's high watermark (stored nowhere on disk) is
-replayed too: the last few records of a controller that was not the leader may never have counted.
+The newest whole `.checkpoint` (KRaft snapshot) is replayed, then the log from its end offset on. If
+a cluster has no log yet, `bootstrap.checkpoint` may already contain the topics. Records between
+BEGIN_TRANSACTION and END_TRANSACTION take effect together. Aborted transactions and a transaction
+that is open at the end have no effect. Records above the quorum's high watermark, which is not on
+disk, are replayed too. So the last few records of a controller that was not the leader may never
+have been committed.
 
-Records and versions that are not known, and values that cannot be read, are counted and passed
-over: an answer may then be incomplete, and `is_complete` says so.
+Unknown records and versions, and unreadable values, are counted and skipped. Then an answer may be
+incomplete, and `is_complete` is False.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ if TYPE_CHECKING:
 # ConfigResource.Type
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
-ALL_BROKERS = ""  # resource name of the settings that hold for every broker
+ALL_BROKERS = ""  # resource name of the settings of all brokers
 
 LEADER_UNCHANGED = -2
 RECOVERY_UNCHANGED = -1  # LeaderRecoveryState
 RECOVERING = 1
-# Ids of directories that are no directories (Kafka's DirectoryId)
-ZERO_UUID = bytes(16)  # MIGRATING: not known
+# Ids that stand for no directory (Kafka's DirectoryId)
+ZERO_UUID = bytes(16)  # MIGRATING: unknown
 UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
 LOST_DIRECTORY = bytes(15) + b"\x02"
 MAX_PROBLEMS_COUNT = 100
-TORN_TAIL = "SEG-6"  # of a crash, preallocated, or as a controller writes: no loss
+TORN_TAIL = "SEG-6"  # after a crash, preallocated, or during an append of a controller: no loss
 
 
 _TRANSACTION_KEYS = frozenset(
@@ -56,10 +57,10 @@ _TRANSACTION_KEYS = frozenset(
 
 
 class PartitionImage(NamedTuple):
-    """Where a partition lies and who leads it. `directories` go with `replicas`.
+    """The replicas and the leader of a partition. `directories` has the order of `replicas`.
 
-    `elr`: may lead although out of the ISR, as they have all that was acknowledged (KIP-966).
-    `last_known_elr`: the last leader, of a partition that has neither ISR nor ELR.
+    `elr`: replicas that may lead although out of the ISR, since they have all acknowledged records
+    (KIP-966). `last_known_elr`: the last leader of a partition without ISR and ELR.
     """
 
     replicas: tuple[int, ...]
@@ -69,14 +70,14 @@ class PartitionImage(NamedTuple):
     leader: int  # -1 none
     leader_epoch: int
     partition_epoch: int
-    directories: tuple[bytes, ...]  # 16 bytes each; zeros if never assigned
+    directories: tuple[bytes, ...]  # 16 bytes each, zeros if never assigned
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
-    is_recovering: bool = False  # its leader came by an unclean election, and has not recovered
+    is_recovering: bool = False  # its leader is from an unclean election, and has not recovered
 
 
 class TopicImage(NamedTuple):
-    """A topic; partitions by number."""
+    """A topic, with its partitions by number."""
 
     name: str
     topic_id: bytes
@@ -84,7 +85,7 @@ class TopicImage(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens."""
+    """An address where a node listens."""
 
     name: str
     host: str
@@ -100,10 +101,10 @@ class BrokerImage(NamedTuple):
     rack: str | None
     log_dirs: tuple[bytes, ...]
     in_controlled_shutdown: bool = False
-    cordoned_log_dirs: tuple[bytes, ...] = ()  # given no new replicas (KIP-1066)
-    incarnation_id: bytes = ZERO_UUID  # drawn at each start of the broker
+    cordoned_log_dirs: tuple[bytes, ...] = ()  # log directories that get no new replicas (KIP-1066)
+    incarnation_id: bytes = ZERO_UUID  # random, new at each start of the broker
     endpoints: tuple[Endpoint, ...] = ()
-    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level that it knows
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest known level
 
 
 class ControllerImage(NamedTuple):
@@ -112,7 +113,7 @@ class ControllerImage(NamedTuple):
     controller_id: int
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
-    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level that it knows
+    features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest known level
 
 
 class ClusterImage:
@@ -120,24 +121,23 @@ class ClusterImage:
 
     Attributes:
         topics: live topics by name.
-        deleted_topics: names of removed topics by topic id, as far as the log still tells.
+        deleted_topics: names of removed topics by topic id, if the log still has them.
         configs: settings by (resource type, resource name), then by key.
         features: levels by name.
-        quotas: by entity, which is pairs of a type and a name (None: the default one) in the order
-            of types; then by key.
+        quotas: by entity, then by key. An entity is pairs of a type and a name in the order of
+            types. The name None is the default entity.
         brokers: by id.
         controllers: by id, as they registered themselves (metadata version 3.7 and above).
-        next_producer_id: above every block of producer ids handed out; None if none was.
-        snapshot_offset: end offset of the snapshot it starts with; 0 without one.
-        snapshot_timestamp_ms: of the last record in that snapshot; None: not known.
-        end_offset: one above the last record that was replayed.
-        timestamp_ms: of the last batch that was replayed; None: not known.
-        path: the directory, or the file, that it was loaded from; "": neither.
-        voters: the controllers that elect a leader among them, as the quorum's own records have
-            them; empty: not known.
-        quorum_leader: the controller that began to lead last; None: not known.
-        unknown_records_count: records that could not be understood.
-        problems: what could not be read, at most 100 of them.
+        next_producer_id: above every block of producer ids handed out, or None without a block.
+        snapshot_offset: end offset of the snapshot it starts with, or 0.
+        snapshot_timestamp_ms: of the last record in that snapshot, or None if unknown.
+        end_offset: one above the last replayed record.
+        timestamp_ms: of the last replayed batch, or None if unknown.
+        path: the directory or the file that it was loaded from, or "".
+        voters: the controllers that elect a leader, by the quorum's own records. Empty if unknown.
+        quorum_leader: the last controller that became leader, or None if unknown.
+        unknown_records_count: records that could not be decoded.
+        problems: reading errors, at most 100.
     """
 
     def __init__(self) -> None:
@@ -160,16 +160,16 @@ class ClusterImage:
         self.unknown_records_count = 0
         self.problems: list[Problem] = []
         self._by_id: dict[bytes, TopicImage] = {}
-        self._pending: list[records.MetadataRecord] | None = None  # inside a transaction
+        self._pending: list[records.MetadataRecord] | None = None  # records of an open transaction
 
     @property
     def is_complete(self) -> bool:
-        """Every record was read and understood."""
+        """Return whether every record was read and decoded."""
         return not self.problems and not self.unknown_records_count
 
     @property
     def open_transaction_records_count(self) -> int:
-        """Records of a metadata transaction that is still open at the end: not in the image."""
+        """The number of records of an open metadata transaction, which are not in the image."""
         return len(self._pending or ())
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -177,21 +177,21 @@ class ClusterImage:
         return self._by_id.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
-        """Look up a partition; None if the image does not have it."""
+        """Look up a partition. None if the image does not have it."""
         image = self.topics.get(topic)
         return None if image is None else image.partitions.get(partition)
 
     def replication_factor(self, topic: str, partition: int) -> int | None:
-        """Count the replicas, those that are being added or removed included; None if unknown."""
+        """Count the replicas, including those being added or removed. None if unknown."""
         image = self.partition(topic, partition)
         return None if image is None else len(image.replicas)
 
     def topic_config(self, topic: str, key: str) -> str | None:
-        """Return a topic's own setting; None if it has none (the broker's then holds)."""
+        """Return a topic's own setting. None if the broker's setting counts."""
         return self.configs.get((TOPIC_RESOURCE, topic), {}).get(key)
 
     def broker_config(self, key: str, *, broker_id: int | None = None) -> str | None:
-        """Return a dynamic setting of a broker, else of all brokers; not of server.properties."""
+        """Return a dynamic setting of a broker, else of all brokers. Ignores server.properties."""
         for name in ([] if broker_id is None else [str(broker_id)]) + [ALL_BROKERS]:
             value = self.configs.get((BROKER_RESOURCE, name), {}).get(key)
             if value is not None:
@@ -199,14 +199,14 @@ class ClusterImage:
         return None
 
     def replay(self, record: records.MetadataRecord) -> None:
-        """Take the next record in log order."""
+        """Apply the next record in log order."""
         for each in self.due(record):
             self.apply(each)
 
     def due(self, record: records.MetadataRecord) -> Sequence[records.MetadataRecord]:
-        """Take the next record in log order; returns those that come into force with it.
+        """Take the next record in log order. Returns the records that take effect with it.
 
-        Whoever wants to know what each of them changes applies them, one by one, before the next.
+        To see the change of each record, apply them one by one before the next call to `due`.
         """
         if self._pending is None and record.api_key not in _TRANSACTION_KEYS:
             return (record,)
@@ -222,17 +222,17 @@ class ClusterImage:
         return ()
 
     def apply(self, record: records.MetadataRecord) -> None:
-        """Let a record come into force."""
+        """Let a record take effect."""
         apply = self._APPLY.get(record.api_key)
         if apply is not None:
             apply(self, record.data)
 
     def add_problem(self, problem: Problem) -> None:
-        """Record what could not be read."""
+        """Record a reading error."""
         if len(self.problems) < MAX_PROBLEMS_COUNT:
             self.problems.append(problem.without_frames())
 
-    # --- one method for each record that matters here ---------------------------------------------
+    # --- one method for each relevant record ------------------------------------------------------
 
     def _topic(self, data: dict[str, Any]) -> None:
         topic = TopicImage(data["name"], data["topicId"], {})
@@ -305,7 +305,7 @@ class ClusterImage:
         )
 
     def _clear_elr(self, data: dict[str, Any]) -> None:
-        """No topic name: of all topics. It is a change of each partition that has any."""
+        """Without a topic name it clears all topics. Each partition with an ELR changes."""
         name = data["topicName"]
         for topic in [self.topics.get(name)] if name else list(self.topics.values()):
             for number, before in () if topic is None else topic.partitions.items():
@@ -379,7 +379,7 @@ class ClusterImage:
         changes: dict[str, Any] = {}
         if data["fenced"]:  # 1 fence, -1 unfence, 0 leave
             changes["is_fenced"] = data["fenced"] > 0
-        if data.get("inControlledShutdown"):  # 1 begins; nothing ends it but a new registration
+        if data.get("inControlledShutdown"):  # 1 begins; only a new registration ends it
             changes["in_controlled_shutdown"] = True
         if data.get("logDirs"):
             changes["log_dirs"] = tuple(data["logDirs"])
@@ -388,7 +388,7 @@ class ClusterImage:
         self._change_broker(data["brokerId"], **changes)
 
     def take_control(self, control_type: int, message: dict[str, Any]) -> None:
-        """Take a record of the quorum itself."""
+        """Apply a record of the quorum itself."""
         if control_type == ControlRecordType.SNAPSHOT_HEADER:
             self.snapshot_timestamp_ms = message["lastContainedLogTimestamp"]
         elif control_type in (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VOTERS):
@@ -426,7 +426,7 @@ class ClusterImage:
 
 
 def _directories(directories: list[bytes] | tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
-    """One directory id for each replica: zeros (migrating) where the record has none."""
+    """Return one directory id for each replica, zeros (migrating) if the record has no ids."""
     return tuple(directories) if len(directories) == count else (ZERO_UUID,) * count
 
 
@@ -439,11 +439,11 @@ def _features(data: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
         (each["name"], each["minSupportedVersion"], each["maxSupportedVersion"])
         for each in data["features"]
     )
-    return tuple(sorted(found))  # a snapshot has them in another order than the log
+    return tuple(sorted(found))  # a snapshot has another order than the log
 
 
 class MetadataLog(Protocol):
-    """What is asked of the `storage.dirs.partition.Partition` of `__cluster_metadata-0`."""
+    """The interface required of a `storage.dirs.partition.Partition` of `__cluster_metadata-0`."""
 
     @property
     def path(self) -> str:
@@ -459,21 +459,21 @@ class MetadataLog(Protocol):
 
     @property
     def problems(self) -> Sequence[Problem]:
-        """What of the directory cannot be read."""
+        """The reading errors of the directory."""
 
     def read(self, start_offset: int, end_offset: int | None = None) -> MetadataBatches:
-        """Read the batches that hold offsets from `start_offset` on."""
+        """Read the batches with offsets from `start_offset` on."""
 
 
 class MetadataBatches(Protocol):
-    """Batches in order, and afterwards what was not read."""
+    """Batches in order, and afterwards the parts that were not read."""
 
     def __iter__(self) -> Iterator[MetadataBatch]:
-        """Give the batches."""
+        """Yield the batches."""
 
     @property
     def verdicts(self) -> Sequence[tuple[SegmentFiles, Verdict]]:
-        """How each segment ended."""
+        """The verdict at the end of each segment."""
 
 
 class MetadataBatch(Protocol):
@@ -491,7 +491,7 @@ class MetadataBatch(Protocol):
 def load_cluster_image(partition: MetadataLog) -> ClusterImage:
     """Replay the snapshots and the log of a `__cluster_metadata-0` directory.
 
-    Raises nothing for what is in the files: see `problems`.
+    Raises nothing for the content of the files. `problems` has the errors.
     """
     rejected: list[Problem] = []
     image = ClusterImage()
@@ -531,7 +531,7 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
 
 
 def unread_of(partition: MetadataLog, read: MetadataBatches) -> Iterator[Problem]:
-    """Tell what was not read of a log. A torn or preallocated tail is no loss."""
+    """Yield the parts of a log that were not read. A torn or preallocated tail is no loss."""
     for files, verdict in read.verdicts:
         if verdict.check_id != TORN_TAIL:
             yield CorruptError(
@@ -543,11 +543,11 @@ def unread_of(partition: MetadataLog, read: MetadataBatches) -> Iterator[Problem
 
 
 def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
-    """Replay what a log dir begins with; None unless it is whole and has topics.
+    """Replay the bootstrap snapshot of a log directory. None unless it is whole and has topics.
 
-    A controller starts from it where there is no metadata log yet: a `bootstrap.checkpoint`, or
-    since 4.4 a snapshot of offset 0. One that only has features, as most have, says nothing about
-    topics; who took it for the cluster would miss all of them.
+    A controller without a metadata log starts from a `bootstrap.checkpoint`, or since 4.4 from a
+    snapshot of offset 0. Most of these have only features and no topics. Such a snapshot is no
+    cluster state: all topics would be missing.
     """
     for place in (BOOTSTRAP_NAME, f"{METADATA_TOPIC}-0/{BEGINNING_NAME}"):
         path = str(Path(log_dir, place))
@@ -559,7 +559,7 @@ def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
 
 
 def load_snapshot(path: str, end_offset: int) -> ClusterImage | None:
-    """Replay a `.checkpoint`; None unless it is whole, from header to footer (KRF-2)."""
+    """Replay a `.checkpoint`. None unless it is whole, from header to footer (KRF-2)."""
     image = ClusterImage()
     control_types: list[int] = []
     try:
@@ -581,7 +581,7 @@ def load_snapshot(path: str, end_offset: int) -> ClusterImage | None:
 def _replay_batch(
     image: ClusterImage, segment: Segment, batch: ScannedBatch, start_offset: int
 ) -> list[int]:
-    """Replay the records of a batch from an offset on; returns the types of its control records."""
+    """Replay the records of a batch from an offset on. Returns the types of its control records."""
     if batch.header.is_control:
         return replay_control(image, segment, batch)
     try:
@@ -601,7 +601,7 @@ def _replay_batch(
 
 
 def replay_control(image: ClusterImage, segment: Segment, batch: ScannedBatch) -> list[int]:
-    """Replay a control batch; returns the types of its records."""
+    """Replay a control batch. Returns the types of its records."""
     types = []
     try:
         for record in segment.records(batch):

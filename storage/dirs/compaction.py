@@ -1,7 +1,7 @@
-"""How much of a compacted log its cleaner has not come to.
+"""The part of a compacted log that its cleaner has not reached.
 
-A cleaner goes through closed segments, from the offset in `cleaner-offset-checkpoint` on. A cleaner
-that is dead, or that something stops, lets a compacted topic grow without bound.
+A cleaner processes closed segments, from the offset in `cleaner-offset-checkpoint` on. If a cleaner
+is dead or blocked, a compacted topic grows without bound.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
 
-TOLD_RATIO = 0.5  # min.cleanable.dirty.ratio by default: a cleaner that works stays below
+TOLD_RATIO = 0.5  # default of min.cleanable.dirty.ratio: a working cleaner stays below it
 
 
 class Uncompacted(NamedTuple):
-    """Closed segments of a compacted partition that no cleaner has gone through.
+    """Closed segments of a compacted partition that no cleaner has processed.
 
     Attributes:
-        first_offset: where they begin: the cleaner's checkpoint; the first segment without one.
-        end_offset: where the last segment begins, which is never compacted.
+        first_offset: their start: the cleaner's checkpoint, or the first segment without a
+            checkpoint.
+        end_offset: the start of the last segment, which is never compacted.
         has_checkpoint: the cleaner has a line for the partition.
-        segments_count, log_bytes: of them.
+        segments_count, log_bytes: number and size of these segments.
         dirty_ratio: their share of all closed segments, in bytes.
-        since_ms: timestamp of their first batch; None: it has none, or cannot be read.
+        since_ms: timestamp of their first batch, or None if there is none or it cannot be read.
     """
 
     first_offset: int
@@ -45,7 +46,7 @@ class Uncompacted(NamedTuple):
     since_ms: int | None
 
     def told(self, records_count: int | None = None) -> str:
-        """What that is, as words; with the number of records where they were counted."""
+        """Return a description in words, with the number of records if it is known."""
         what = f"{self.end_offset - self.first_offset:,} offsets"
         if records_count is not None:
             what = f"{records_count:,} records"
@@ -63,7 +64,7 @@ class Uncompacted(NamedTuple):
 
 
 def is_compacted(partition: Partition, image: ClusterImage | None) -> bool:
-    """Tell whether the topic is compacted: metadata, cleaner, name or user say so."""
+    """Return whether the topic is compacted, by its metadata, cleaner, name or the user."""
     log_dir = partition.log_dir
     checkpoints = None if log_dir is None else log_dir.cleaner_offsets
     key = partition.directory.topic_partition
@@ -75,7 +76,7 @@ def is_compacted(partition: Partition, image: ClusterImage | None) -> bool:
 
 
 def uncompacted(partition: Partition, image: ClusterImage | None) -> Uncompacted | None:
-    """Return what is not compacted yet; None: the topic is not compacted, as far as is known.
+    """Return the part that is not compacted yet, or None for a topic that is not compacted.
 
     Raises:
         RefusedError: a setting of the topic that must be a number is none.

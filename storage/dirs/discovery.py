@@ -1,8 +1,8 @@
-"""From the PATHs of a call to partitions: log dirs, single partition directories, files in them.
+"""From the PATHs of a command to partitions: log directories, partition directories, their files.
 
-A PATH may be a log dir, a partition directory or a file in either; symbolic links are followed. A
-directory called `kafka-1` may be both by its name, so the content decides: the files that only a
-log dir has, else the files that only a partition has, else the name.
+A PATH may be a log directory, a partition directory or a file in either. Symbolic links are
+followed. The name `kafka-1` fits both kinds of directory, so the content decides. Files that only
+a log directory has come first, then files that only a partition has, then the name.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another
 
 _PARTITION_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE}
 _NUMBERED_KINDS = LOG_FILE_KINDS - {FileKind.LEADER_EPOCHS}
-# Others have a `.lock`, too.
+# Other programs have a `.lock`, too.
 _MARKS = (LOG_DIR_FILES - {LOCK_FILE_NAME}) | {LEADER_EPOCHS_NAME, PARTITION_METADATA_NAME}
 
 
-# What is looked for, to tell a mount that is not there or another program's directory.
+# The names listed in the error, to help to detect a missing mount or another program's directory.
 LOOKED_FOR = (
     "looked for meta.properties, checkpoints, partition.metadata, segments"
     " (00000000000000000000.log), or directories TOPIC-N with these"
@@ -58,9 +58,9 @@ LOOKED_FOR = (
 
 
 class NotKafkaError(UsageError):
-    """A directory holds nothing of Kafka's: another one was meant, or a mount is missing.
+    """A directory without a file of Kafka: the wrong directory, or a mount is missing.
 
-    `given`: the file in it that was named.
+    `given`: the named file in it.
     """
 
     exit_status = EXIT_ACCESS
@@ -75,13 +75,13 @@ class NotKafkaError(UsageError):
 
 
 def is_partition_file(name: str) -> bool:
-    """Does only a partition directory have a file of that name?"""
+    """Return whether only a partition directory has a file of that name."""
     found = classify(name)
     if found.kind is FileKind.CHECKPOINT:
         return found.epoch is not None  # a snapshot of the metadata
     if found.kind not in _PARTITION_KINDS:
         return False
-    # Others have a `.log` and an `.index`, too; Kafka's begin with an offset.
+    # Other programs have a `.log` and an `.index`, too. Kafka's begin with an offset.
     return found.kind not in _NUMBERED_KINDS or found.has_padded_offset
 
 
@@ -89,9 +89,9 @@ _BOUNDS_NAMES = frozenset({LOG_START_NAME, HIGH_WATERMARK_NAME})
 
 
 class Selected(NamedTuple):
-    """One partition directory that was asked for, and the log dir it lies in.
+    """One selected partition directory, with its log directory.
 
-    `log_dir` is None when the directory around it cannot be read or is no log dir: checkpoints,
+    `log_dir` is None if the parent directory cannot be read or is no log directory. Checkpoints,
     marker and lock are then unknown.
     """
 
@@ -100,12 +100,12 @@ class Selected(NamedTuple):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps the log start and the high watermark of the partition from being known."""
+        """The problems that hide the log start and the high watermark of the partition."""
         found = () if self.log_dir is None else self.log_dir.problems
         return tuple(each for each in found if Path(each.path).name in _BOUNDS_NAMES)
 
     def log_bytes(self) -> int:
-        """What its `.log` files take now; 0 where they cannot be listed."""
+        """The current size of its `.log` files, or 0 if they cannot be listed."""
         try:
             return sum(each.stat().st_size for each in Path(self.partition.path).glob("*.log"))
         except OSError:
@@ -113,22 +113,22 @@ class Selected(NamedTuple):
 
 
 class Discovery(NamedTuple):
-    """What the PATHs of a call lead to."""
+    """The directories behind the PATHs of a command."""
 
-    selected: tuple[Selected, ...]  # each directory once, in the order asked for, sorted within
+    selected: tuple[Selected, ...]  # each directory once, in the order of the PATHs, sorted within
     log_dirs: tuple[LogDir, ...]  # each once
-    problems: tuple[Problem, ...]  # those of the log dirs included
-    whole: tuple[LogDir, ...] = ()  # of the log dirs those that were asked for as such
+    problems: tuple[Problem, ...]  # including the problems of the log directories
+    whole: tuple[LogDir, ...] = ()  # the log directories that were given as PATHs themselves
 
 
 def discover(paths: Iterable[str | Path]) -> Discovery:
     """Find the partitions behind the PATHs.
 
-    A PATH that cannot be listed is a recorded problem, unless it is the only one.
+    A PATH that cannot be listed is a recorded problem, unless it is the only PATH.
 
     Raises:
         AccessError: there is one PATH, and it does not exist or cannot be read.
-        NotKafkaError: a PATH is neither a log dir, nor a partition, nor a file in one.
+        NotKafkaError: a PATH is neither a log directory, nor a partition, nor a file in one.
         UsageError: there is no PATH.
     """
     wanted = [os.fspath(each) for each in paths]
@@ -145,7 +145,7 @@ def discover(paths: Iterable[str | Path]) -> Discovery:
             problems.append(exc)
     log_dirs = tuple(finder.log_dirs[key] for key in finder.used)
     for key, log_dir in zip(finder.used, log_dirs, strict=True):
-        # Foreign directories beside a partition do not matter to who asks for that partition only.
+        # Foreign directories beside a partition do not matter if only that partition was given.
         is_whole = key in finder.whole
         problems += (each for each in log_dir.problems if is_whole or not is_foreign(each))
     problems += duplicate_partitions(log_dirs)
@@ -162,12 +162,13 @@ def select_partition(path: str | Path) -> Selected:
     """Find the one partition that a PATH leads to.
 
     Raises:
-        UsageError: it leads to none, or to several.
+        UsageError: it leads to no partition, or to several.
         AccessError: it cannot be read.
     """
     found = discover([path]).selected
     if not Path(path).is_dir():
-        # A file in a partition leads to it; one that lies beside partitions, to none of them.
+        # A file in a partition leads to that partition. A file beside partitions leads to no
+        # partition.
         around = Path(path).absolute().parent.resolve()
         found = tuple(each for each in found if Path(each.partition.path).resolve() == around)
     if len(found) != 1:
@@ -176,13 +177,13 @@ def select_partition(path: str | Path) -> Selected:
 
 
 class ServerProperties(NamedTuple):
-    """What a broker's configuration says of its log dirs, as written there.
+    """The log directories in a broker's configuration, as written there.
 
-    `node_id`: node.id, else broker.id; None: neither is a number.
+    `node_id`: node.id, else broker.id. None if neither is a number.
     """
 
     log_dirs: tuple[str, ...]
-    metadata_log_dir: str  # the first log dir unless set
+    metadata_log_dir: str  # the first log directory unless set
     node_id: int | None = None
 
     @property
@@ -198,7 +199,7 @@ DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 def read_server_properties(path: str | Path) -> ServerProperties:
     """Read log.dirs (else log.dir) and metadata.log.dir from a broker's configuration.
 
-    Relative names are left as they are: they depend on where the broker was started.
+    Relative names are kept, since they depend on the broker's working directory.
 
     Raises:
         AccessError, CorruptError: the file cannot be read or parsed.
@@ -210,7 +211,7 @@ def read_server_properties(path: str | Path) -> ServerProperties:
     except OSError as exc:
         raise AccessError(exc, os.fspath(path)) from exc
     try:
-        # The same syntax; what is not meta.properties' own is in `other`.
+        # The same syntax. Keys that meta.properties does not have are in `other`.
         parsed = parse_meta_properties(data)
     except FormatError as exc:
         raise exc.located(os.fspath(path)) from exc
@@ -230,9 +231,9 @@ def read_server_properties(path: str | Path) -> ServerProperties:
 
 
 def is_in_log_dir(path: str | Path) -> bool:
-    """Whether a path, which need not exist, is a log dir, a partition, or leads into one.
+    """Return whether a path, which need not exist, is or leads into a log directory or a partition.
 
-    They are known by files that nothing but Kafka has.
+    They are recognized by files that only Kafka has.
     """
     target = Path(os.path.realpath(path))
     return any((each / name).exists() for each in (target, *target.parents) for name in _MARKS)
@@ -241,15 +242,15 @@ def is_in_log_dir(path: str | Path) -> bool:
 def require_outside_log_dirs(
     path: str | Path, next_step: str = "", *, place: str | Path | None = None
 ) -> None:
-    """Refuse to put what is ours among the files of a broker.
+    """Refuse to write our files among the files of a broker.
 
     Args:
-        path: of a file or directory, as the user has named it.
-        next_step: what else to do.
-        place: what is looked at in place of the path.
+        path: of a file or directory, as the user named it.
+        next_step: the alternative for the user.
+        place: checked instead of the path.
 
     Raises:
-        RefusedError: it is in a log dir.
+        RefusedError: it is in a log directory.
     """
     if is_in_log_dir(path if place is None else place):
         raise RefusedError(
@@ -258,15 +259,15 @@ def require_outside_log_dirs(
 
 
 def is_foreign(problem: Problem) -> bool:
-    """Is it a directory whose name is no partition's (DIR-1)?"""
+    """Return whether the problem is a directory whose name is no partition's (DIR-1)."""
     return isinstance(problem, CorruptError) and problem.check_id == "DIR-1"
 
 
 def duplicate_partitions(log_dirs: Iterable[LogDir]) -> list[CorruptError]:
-    """Find partitions with two live directories in one node: it refuses to start (DIR-2).
+    """Find partitions with two live directories in one node, which refuses to start (DIR-2).
 
-    Log dirs that state different node ids are of different nodes; without meta.properties a log
-    dir is taken for one of the same node as the others.
+    Log directories with different node ids belong to different nodes. A log directory without
+    meta.properties counts as one of the same node as the others.
     """
     seen: dict[TopicPartition, list[tuple[str, int | None]]] = {}
     found = []
@@ -293,7 +294,7 @@ def duplicate_partitions(log_dirs: Iterable[LogDir]) -> list[CorruptError]:
 
 
 class _Looks(Enum):
-    """What a directory looks like from its content."""
+    """The kind of a directory, by its content."""
 
     LOG_DIR = 1
     PARTITION = 2
@@ -311,7 +312,7 @@ def _look(path: str) -> _Looks:
                 if is_partition_file(entry.name):
                     has_partition_files = True
                 elif parse_partition_name(entry.name) is not None and Path(entry.path).is_dir():
-                    below.append(entry.path)  # not a link that leads to itself
+                    below.append(entry.path)  # not a link to itself
     except OSError as exc:
         raise AccessError(exc, path) from exc
     if has_partition_files:
@@ -319,14 +320,17 @@ def _look(path: str) -> _Looks:
     if any(map(has_partition_file, below)):
         return _Looks.LOG_DIR
     absolute = Path(path).absolute()
-    # A broker takes any directory of a log dir for a partition, also an empty one.
+    # A broker takes any directory of a log directory for a partition, even if it is empty.
     if parse_partition_name(absolute.name) is not None and _has_mark(absolute.parent):
         return _Looks.PARTITION
     return _Looks.NEITHER
 
 
 def has_partition_file(path: str) -> bool:
-    """Whether a directory holds a file that only a partition has; False if it cannot be listed."""
+    """Return whether a directory has a file that only a partition has.
+
+    False if it cannot be listed.
+    """
     try:
         with os.scandir(path) as entries:
             return any(is_partition_file(each.name) for each in entries)
@@ -335,7 +339,7 @@ def has_partition_file(path: str) -> bool:
 
 
 def _has_mark(path: Path) -> bool:
-    """Whether a directory has a file that nothing but a log dir has."""
+    """Return whether a directory has a file that only a log directory has."""
     return any((path / name).exists() for name in LOG_DIR_FILES)
 
 
@@ -344,20 +348,20 @@ def _is_in_one(found: Selected) -> bool:
 
 
 class _DirectoryFinder:
-    """Collects, each directory once by its real path."""
+    """A collector that takes each directory once by its real path."""
 
     def __init__(self) -> None:
-        self.log_dirs: dict[str, LogDir] = {}  # by real path, those included that are none
-        self.used: dict[str, None] = {}  # keys of those that are log dirs, in order
-        self.whole: set[str] = set()  # keys of those that were asked for as such
+        self.log_dirs: dict[str, LogDir] = {}  # by real path, even if it is no log dir
+        self.used: dict[str, None] = {}  # keys of the log directories, in order
+        self.whole: set[str] = set()  # keys of the log directories given as PATHs
         self.selected: dict[str, Selected] = {}
-        self._keys: dict[tuple[int, int], str] = {}  # by device and inode: mounted twice is one
+        self._keys: dict[tuple[int, int], str] = {}  # by device and inode: two mounts are one
 
     def add(self, path: str) -> None:
         given = ""
         if not Path(path).is_dir():
             given = path
-            try:  # a link that leads nowhere, or to itself, is no file in the directory around it
+            try:  # a dangling link, or a link to itself, is no file in the directory around it
                 Path(path).stat()
             except OSError as exc:
                 raise AccessError(exc, path) from exc
@@ -370,7 +374,7 @@ class _DirectoryFinder:
             self.used.setdefault(key)
             self.whole.add(key)
             for each in log_dir.partitions:
-                # Without a log dir's own files around it, a name alone says nothing.
+                # Without the files of a log directory around it, a name alone proves nothing.
                 if log_dir.is_log_dir or has_partition_file(each.path):
                     self._select(each, log_dir)
         else:
@@ -387,18 +391,19 @@ class _DirectoryFinder:
         parent = given.parent if given.name not in {"", ".."} else absolute.parent
         log_dir = self._log_dir(str(parent))
         if log_dir is None and (real := Path(os.path.realpath(absolute))) != absolute:
-            # A link to it from elsewhere: what counts is the log dir that its broker has it in.
+            # A link from elsewhere leads to it. The log directory in which its broker has it
+            # counts.
             log_dir = self._log_dir(str(real.parent))
             if log_dir is not None:
                 path, name = str(real), parse_partition_name(real.name) or name
         self._select(PartitionDir(path, name), log_dir)
 
     def _log_dir(self, path: str) -> LogDir | None:
-        """The directory around a partition, if it is a log dir that can be read."""
+        """Return the directory around a partition, if it is a readable log directory."""
         try:
             around, key = self._read(path)
         except AccessError:
-            return None  # only the partition was asked for; what lies around it is then unknown
+            return None  # only the partition was given, so its surroundings are unknown
         if not around.is_log_dir:
             return None
         self.used.setdefault(key)
@@ -418,7 +423,7 @@ class _DirectoryFinder:
             self.selected[key] = found  # its log dir has its bounds, and its lock
 
     def _key(self, path: str) -> str:
-        """One name for a directory, by whatever path or mount it was reached."""
+        """Return one name for a directory, for every path or mount that leads to it."""
         real = os.path.realpath(path)
         try:
             found = Path(real).stat()

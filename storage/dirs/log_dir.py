@@ -1,18 +1,18 @@
-"""A log dir: the names of its files and directories, its checkpoints, and how it was stopped.
+"""A log directory: the names of its files and directories, its checkpoints, and how it was stopped.
 
 Names
 
     <topic>-<partition>                          live replica
     <topic>-<partition>.<unique id>-future       being copied from another log dir of the broker
-    <topic>-<partition>.<unique id>-delete       deletion pending; the topic may be cut
-    <topic>-<partition>.<unique id>-stray        set aside by a KRaft broker; the topic may be cut
+    <topic>-<partition>.<unique id>-delete       deletion pending; the topic may be truncated
+    <topic>-<partition>.<unique id>-stray        set aside by a broker; the topic may be truncated
     <20 digits>.log .index .timeindex .txnindex  a segment, by its base offset
     <20 digits>.snapshot                         producer state below that offset
     <20 digits>-<10 digits>.checkpoint           KRaft snapshot: end offset and epoch
-    ....deleted .cleaned .swap .tmp .part        unfinished business, attached to the full name
+    ....deleted .cleaned .swap .tmp .part        unfinished work, after the full name
 
-A broker takes every sub-directory for a partition and aborts on a name it cannot parse (DIR-1);
-plain files of unknown name are ignored. `classify` knows every file; a decoder is chosen by it.
+A broker takes every subdirectory for a partition and aborts on a name it cannot parse (DIR-1). It
+ignores plain files of unknown name. `classify` knows every file and so chooses the decoder.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class PartitionDir(NamedTuple):
-    """A partition directory as found: its path and what its name says."""
+    """A partition directory as found: its path and its parsed name."""
 
     path: str
     name: PartitionName
@@ -71,19 +71,19 @@ class PartitionDir(NamedTuple):
 
 
 class StoppedState(StrEnum):
-    """How the broker left a log dir."""
+    """The state in which the broker left a log directory."""
 
-    CLEAN = "clean"  # the marker is there
+    CLEAN = "clean"  # the marker exists
     UNCLEAN = "unclean"  # no marker: the next start recovers from the recovery points on
     LIVE = "live"  # the lock is held
-    UNKNOWN = "unknown"  # not a log dir, or the lock could not be asked
+    UNKNOWN = "unknown"  # not a log directory, or the lock could not be probed
 
 
 def stopped_of(log_dir: LogDir | None, directory: PartitionDir) -> StoppedState:
-    """How the broker left a partition directory: as its log dir, but for one it had set aside.
+    """Return how the broker left a partition directory: as its log directory, unless set aside.
 
-    A `-delete` or `-stray` directory is not closed with the others: a clean stop neither
-    trims its indexes nor writes a snapshot of its end (LogManager.asyncDelete, shutdown).
+    A `-delete` or `-stray` directory is not closed with the others. A clean stop neither trims its
+    indexes nor writes a snapshot of its end (LogManager.asyncDelete, shutdown).
     """
     if log_dir is None:
         return StoppedState.UNKNOWN
@@ -93,7 +93,7 @@ def stopped_of(log_dir: LogDir | None, directory: PartitionDir) -> StoppedState:
 
 
 class OtherEntry(NamedTuple):
-    """An entry of a log dir that is no partition."""
+    """An entry of a log directory that is no partition."""
 
     path: str
     is_dir: bool
@@ -101,7 +101,7 @@ class OtherEntry(NamedTuple):
 
 
 def only_begins(path: str) -> bool:
-    """Whether a `__cluster_metadata-0` has no log yet, only what a controller begins with."""
+    """Return whether `__cluster_metadata-0` has only a controller's first snapshot, and no log."""
     try:
         names = {each.name for each in Path(path).iterdir()}
     except OSError:
@@ -114,14 +114,14 @@ Offsets = dict[TopicPartition, int]
 
 
 class LogDir(NamedTuple):
-    """Everything at the top level of a log dir.
+    """The top level of a log directory.
 
-    A checkpoint that is missing or cannot be read is None; one without entries is {}. What could
-    not be read or breaks a rule is in `problems`, in no order that matters.
+    A missing or unreadable checkpoint is None, and a checkpoint without entries is {}. `problems`
+    has reading errors and broken rules, in no specific order.
     """
 
     path: str
-    is_log_dir: bool  # False: none of the files that only a log dir has
+    is_log_dir: bool  # False: it has no file that only a log directory has
     meta: MetaProperties | None
     clean_shutdown: bool
     lock: LockState
@@ -135,7 +135,7 @@ class LogDir(NamedTuple):
 
     @property
     def stopped(self) -> StoppedState:
-        """How the broker left it, as far as the directory tells."""
+        """The state in which the broker left it, by the files of the directory."""
         if self.lock.is_held:
             return StoppedState.LIVE
         if not self.is_log_dir or self.lock.kind is LockKind.UNKNOWN:
@@ -144,48 +144,49 @@ class LogDir(NamedTuple):
 
     @property
     def has_bootstrap(self) -> bool:
-        """What a controller begins with is there: it lies beside its log, or in place of it."""
+        """Return whether a controller's first snapshot exists, beside its log or in place of it."""
         return any(
             each.file.name == BOOTSTRAP_NAME and not each.is_dir for each in self.others
         ) or any(only_begins(each.path) for each in self.partitions_of(METADATA_TOPIC))
 
     def high_watermark(self, partition: PartitionDir) -> int | None:
-        """Checkpointed high watermark; None when there is none for this directory."""
+        """Return the checkpointed high watermark, or None without a line for this directory."""
         return self._checkpointed(self.high_watermarks, partition)
 
     def partitions_of(self, topic: str) -> tuple[PartitionDir, ...]:
-        """Return the directories of a topic; they are listed in the order of their names."""
+        """Return the directories of a topic. They are listed in the order of their names."""
         start = bisect_left(self.partitions, topic, key=lambda each: each.name.topic)
         end = bisect_right(self.partitions, topic, start, key=lambda each: each.name.topic)
         return self.partitions[start:end]
 
     def cleaned_offset(self, partition: PartitionDir) -> int | None:
-        """Return how far the cleaner has come, as checkpointed; None: it was never there."""
+        """Return the checkpointed progress of the cleaner. None if it was never there."""
         return self._checkpointed(self.cleaner_offsets, partition)
 
     def log_start_offset(self, partition: PartitionDir) -> int | None:
-        """Checkpointed log start; None is normal: listed only above the first segment's base.
+        """Return the checkpointed log start. None is normal.
 
-        Of a topic with remote storage it is listed always, and may lie below that.
+        A line exists only for a log start above the first segment's base offset. A topic with
+        remote storage always has a line, which may be below that.
         """
         return self._checkpointed(self.log_start_offsets, partition)
 
     def recovery_point(self, partition: PartitionDir) -> int | None:
-        """Checkpointed recovery point."""
+        """Return the checkpointed recovery point."""
         return self._checkpointed(self.recovery_points, partition)
 
     def loaded_from(self, partition: PartitionDir) -> tuple[int, int]:
         """Return the recovery point and the log start with which a broker loads a directory.
 
-        It looks for the topic and the partition, and does not look at the suffix.
+        It looks up the topic and the partition, and ignores the suffix.
         """
         key = partition.topic_partition
         points, starts = self.recovery_points or {}, self.log_start_offsets or {}
         return points.get(key, 0), starts.get(key, 0)
 
     def _checkpointed(self, offsets: Offsets | None, partition: PartitionDir) -> int | None:
-        # The line of that name belongs to the live replica, or to that of a recreated topic. It is
-        # the line of a -future directory only if no live one lies beside it.
+        # The line of that name belongs to the live replica, or to the replica of a recreated topic.
+        # It is the line of a -future directory only if there is no live directory next to it.
         name = partition.name
         if offsets is None or name.state in SET_ASIDE:
             return None
@@ -209,17 +210,17 @@ LOG_DIR_FILES = frozenset(
         CLEANER_NAME,
     }
 )
-# What a directory or a dangling link of that name keeps from being known.
+# Files whose content is lost if a directory or a dangling link has their name.
 _READ_FILES = frozenset(
     {META_PROPERTIES_NAME, RECOVERY_POINT_NAME, LOG_START_NAME, HIGH_WATERMARK_NAME, CLEANER_NAME}
 )
 
 
 def read_log_dir(path: str | Path) -> LogDir:
-    """Read the top level of a log dir in one pass; no partition is opened.
+    """Read the top level of a log directory in one pass, without opening a partition.
 
     Raises:
-        AccessError: the directory itself cannot be listed. All else is recorded in the result.
+        AccessError: the directory itself cannot be listed. Other errors are in the result.
     """
     path = os.fspath(path)
     problems: list[Problem] = []
@@ -247,7 +248,7 @@ def read_log_dir(path: str | Path) -> LogDir:
         path=path,
         is_log_dir=not names.isdisjoint(LOG_DIR_FILES),
         meta=_read(path, META_PROPERTIES_NAME, names, parse_meta_properties, problems),
-        # A link that leads nowhere is no marker to a broker.
+        # For a broker a dangling link is no marker.
         clean_shutdown=CLEAN_SHUTDOWN_NAME in names and Path(path, CLEAN_SHUTDOWN_NAME).exists(),
         lock=probe(f"{path}/{LOCK_FILE_NAME}"),
         partitions=tuple(partitions),
@@ -267,7 +268,7 @@ def _sort_entry(
     problems: list[Problem],
 ) -> None:
     try:
-        is_dir = entry.is_dir()  # a symbolic link counts as what it leads to
+        is_dir = entry.is_dir()  # a symbolic link counts as its target
     except OSError as exc:
         problems.append(AccessError(exc, entry.path))
         return
@@ -298,7 +299,7 @@ MAX_FILE_BYTES = 128 << 20
 
 
 def dangling_link(path: str) -> list[AccessError]:
-    """Return the problem of a name that was listed and leads to nothing; [] if it is gone since."""
+    """Return the problem of a listed name that leads to nothing. [] if it was removed since."""
     if not Path(path).is_symlink():
         return []
     return [AccessError(FileNotFoundError(ENOENT, "Symbolic link leads nowhere"), path)]
@@ -311,7 +312,7 @@ def _read(
     parse: Callable[[bytes], T],
     problems: list[Problem],
 ) -> T | None:
-    """Read and parse one file; None when it is not there or cannot be used."""
+    """Read and parse one file. None if it does not exist or cannot be used."""
     if name not in names:
         return None
     path = Path(directory, name)
@@ -327,7 +328,7 @@ def _read(
 
 
 def parse_offsets(data: bytes) -> Offsets:
-    """Parse an offset checkpoint of a log dir. Raises FormatError."""
+    """Parse an offset checkpoint of a log directory. Raises FormatError."""
     from storage.formats.checkpoint import parse_offset_checkpoint
 
     return {

@@ -1,20 +1,22 @@
-"""The end of a closed partition, as far as a writer has to know it to go on there.
+"""The end of a closed partition, with the state that a writer needs to continue there.
 
-A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
-directory itself, whether the log dir has its clean-shutdown marker or not:
-  - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
-    without the marker a broker would cut the log at the first one that is not
-  - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
-    are preallocated, so a crash leaves zeros at their end (IDX-5)
-  - neither has an entry behind the log end (IDX-4): their log was lost
-  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
-    above it: it would pass for that of another log that grows to there
-  - what that snapshot has for the last batch of a producer does not lie between two segments
-  - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
-Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
+A broker that stops cleanly, and our own writer, leave a partition closed. The directory itself
+shows that, with or without the clean-shutdown marker of the log directory:
 
-The index entries of the last segment are counted again from its batches, so that what is written
-at the next roll or close is what a recovery would write (FIX-2).
+- From the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1).
+  Without the marker a broker would truncate the log at the first bad batch.
+- `.index` and `.timeindex` of the last segment exist and are trimmed. They are preallocated while a
+  broker runs, so a crash leaves zeros at their end (IDX-5).
+- Neither has an entry behind the log end (IDX-4), whose log would be lost.
+- There is a producer snapshot at the log end offset (SNP-3), unless the log is empty. There is none
+  above it, which would later count as a snapshot of a log that grows to that offset.
+- The last batch of a producer in that snapshot does not lie between two segments.
+- No compaction is unfinished (`.cleaned`, `.swap`).
+
+Everything else is refused and has to be recovered first (`recovery.repair.broker_start`).
+
+The index entries of the last segment are computed again from its batches. So the next roll or close
+writes the same entries as a recovery (FIX-2).
 """
 
 from __future__ import annotations
@@ -44,22 +46,24 @@ if TYPE_CHECKING:
 
 
 # -- `.index` and `.timeindex` of a segment while it is written, batch by batch (rules APP-8,
-#    APP-9)
+# APP-9).
 #
 # Per batch at position p with last offset o and maximum timestamp m:
-#   if m is above the greatest so far, it and o are remembered;
-#   if p - (position of the last indexed batch, 0 at first) > index.interval.bytes:
-#     `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
-#     the last entry there (-1 at first);
-# when the segment is rolled or closed the remembered pair is tried once more (ROLL-6).
-# Source: LogSegment.append. `recovery.rebuild.index_builder` does the same for tables of batches.
+#
+# * If m is above the maximum so far, remember m and o.
+# * If p - (position of the last indexed batch, 0 at first) > index.interval.bytes, add entries.
+#   `.index` gets (o, p). `.timeindex` gets the remembered pair if its timestamp is above the last
+#   entry there (-1 at first).
+#
+# A roll or a close of the segment tries the remembered pair once more (ROLL-6). Source:
+# LogSegment.append. `recovery.rebuild.index_builder` does the same for tables of batches.
 
 
 class SegmentIndexes:
     """The entries of one segment so far.
 
     Attributes:
-        offset_entries_count, time_entries_count: what a broker would have in the two files.
+        offset_entries_count, time_entries_count: the number of entries in a broker's two files.
     """
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
@@ -75,7 +79,7 @@ class SegmentIndexes:
         self._last_entry_ms = -1
 
     def add(self, pos: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Take the next batch."""
+        """Add the next batch."""
         if max_timestamp_ms > self._max_timestamp_ms:
             self._max_timestamp_ms = max_timestamp_ms
             self._max_timestamp_offset = last_offset
@@ -85,7 +89,7 @@ class SegmentIndexes:
     def add_run(
         self, pos: Sequence[int], last_offsets: Sequence[int], timestamps_ms: Sequence[int]
     ) -> None:
-        """Take the next batches; most of small ones get no entry, and no line is run for them."""
+        """Add the next batches. Most small batches get no entry, and cost no line of Python."""
         count, done = len(pos), 0
         while done < count:
             row = bisect_right(pos, self._last_indexed_pos + self.interval_bytes, done, count)
@@ -109,7 +113,10 @@ class SegmentIndexes:
             self._last_entry_ms = self._max_timestamp_ms
 
     def free_slots(self, index_max_bytes: int) -> int:
-        """So many entries fit into each; the last slot of the time index is for its last entry."""
+        """Return the number of entries that still fit.
+
+        The time index keeps a slot for its last entry.
+        """
         offset_slots = index_max_bytes // offset_index.ENTRY_BYTES
         time_slots = index_max_bytes // time_index.ENTRY_BYTES
         return min(
@@ -117,8 +124,8 @@ class SegmentIndexes:
         )
 
     def is_full(self, index_max_bytes: int) -> bool:
-        """Whether one of them is."""
-        # As `free_slots`, without a call: it is asked for every batch.
+        """Return whether one of the indexes is full."""
+        # As `free_slots`, but inlined, since it runs for every batch.
         return (
             self.offset_entries_count >= index_max_bytes // offset_index.ENTRY_BYTES
             or self.time_entries_count >= index_max_bytes // time_index.ENTRY_BYTES - 1
@@ -146,21 +153,21 @@ RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again
 
 
 class NotClosedError(RefusedError):
-    """A partition that a broker would recover first, as `recovery.repair.broker_start` does."""
+    """A partition that a broker would first recover, as `recovery.repair.broker_start` does."""
 
 
 class LogTail(NamedTuple):
-    """Where a writer goes on.
+    """The state of a log with which a writer continues.
 
     Attributes:
-        base_offset: of the last segment, or of the first one to be.
+        base_offset: of the last segment, or of the first segment to be written.
         log_bytes: size of that segment.
         end_offset: the log end offset.
-        first_timestamp_ms: maximum timestamp of the segment's first batch; None without one.
+        first_timestamp_ms: maximum timestamp of the segment's first batch, or None without a batch.
         indexes: the segment's entries.
         aborted: the entries of its `.txnindex`.
         epochs: of `leader-epoch-checkpoint`.
-        last_leader_epoch: the highest one known, from the file and from the batches; -1 none.
+        last_leader_epoch: the highest leader epoch in the file and in the batches, or -1.
         producers: of the snapshot at the log end offset, in file order.
     """
 
@@ -176,7 +183,7 @@ class LogTail(NamedTuple):
 
 
 def empty_tail(start_offset: int, index_interval_bytes: int) -> LogTail:
-    """Return the tail of a log that has no segment yet."""
+    """Return the tail of a log without a segment."""
     return LogTail(
         base_offset=start_offset,
         log_bytes=0,
@@ -196,12 +203,12 @@ def read_tail(
     *,
     on_bytes: Callable[[int], None] | None = None,
 ) -> LogTail:
-    """Make sure that a partition is closed, and find where a writer goes on.
+    """Require that a partition is closed, and return its tail for a writer.
 
     Args:
-        partition: listed just now, with its log dir.
-        index_interval_bytes: with which the index entries of the last segment are counted.
-        on_bytes: told how many more bytes of log were verified.
+        partition: recently listed, with its log directory.
+        index_interval_bytes: used to compute the index entries of the last segment.
+        on_bytes: receives the number of further verified bytes of log.
 
     Raises:
         RefusedError: the partition is not closed, or its log is in an older format.
@@ -260,14 +267,14 @@ def _require_no_problems(partition: Partition) -> None:
 
 
 def _first_to_verify(partition: Partition) -> int:
-    """Where a broker begins that finds no clean-shutdown marker: at the recovery point (REC-6)."""
+    """Return the recovery point: there a broker without a clean-shutdown marker begins (REC-6)."""
     log_dir = partition.log_dir
     recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
     return floor_of(partition.segments, recovery_point or 0)
 
 
 class TailWalk:
-    """Reads the segments one after the other; afterwards it knows the end of the last one."""
+    """A reader of segments in order, which then knows the end of the last segment."""
 
     def __init__(
         self,
@@ -276,7 +283,10 @@ class TailWalk:
         *,
         may_be_older: bool = False,
     ) -> None:
-        """`may_be_older`: messages before magic 2 are counted, too; nothing is appended to them."""
+        """Begin before the first segment.
+
+        `may_be_older`: messages before magic 2 are counted too. A writer must not append to them.
+        """
         self._may_be_older = may_be_older
         self._interval_bytes = index_interval_bytes
         self._on_bytes = on_bytes
@@ -308,7 +318,8 @@ class TailWalk:
         with open_segment(files.log.path) as segment:
             scan = segment.scan_tables(end_pos=end_pos)
             for table in scan:
-                # Verdicts run ahead of rows: offsets that do not fit the base never get counted.
+                # Verdicts run ahead of rows, so offsets that do not fit the base offset are never
+                # counted.
                 _require_ok(files, scan.verdicts)
                 self._take(table, files)
             _require_ok(files, scan.verdicts)
@@ -345,7 +356,7 @@ def _require_ok(files: SegmentFiles, verdicts: list[Verdict]) -> None:
 
 
 def require_room(files: SegmentFiles, end_offset: int) -> None:
-    """Refuse what appending would stumble over, or a broker afterwards."""
+    """Refuse a file that would fail in appending, or in a broker afterwards."""
     path = files.log.path
     if Path(path).is_symlink():
         raise RefusedError(f"{path}: is a symbolic link", next_step="put the file itself there")
@@ -374,7 +385,7 @@ def _describe(verdict: Verdict) -> str:
 def _require_trimmed(
     partition: Partition, entry: FileEntry | None, files: SegmentFiles, end_offset: int
 ) -> None:
-    """Make sure that an index of the last segment is what a roll or a close leaves (IDX-5)."""
+    """Require that an index of the last segment is trimmed, as after a roll or a close (IDX-5)."""
     rebuild = f"eoctl rebuild {pasted(partition.path)} --apply"
     if entry is None:
         if files.log.file_bytes:
@@ -397,7 +408,7 @@ def _require_trimmed(
 def _read_aborted(
     partition: Partition, files: SegmentFiles, end_offset: int
 ) -> tuple[AbortedTxn, ...]:
-    """Read `.txnindex`, which a broker's sanity check must pass (REC-5)."""
+    """Read `.txnindex`, which must pass a broker's sanity check (REC-5)."""
     entry = files.txn_index
     data = partition.read_file(entry)
     _require_no_problems(partition)
@@ -411,9 +422,10 @@ def _read_aborted(
 def _require_not_lost(
     partition: Partition, producers: Iterable[ProducerEntry], gaps: Sequence[range]
 ) -> None:
-    """A gap between segments is legal, but not where a producer's last batch was.
+    """Require that no gap between segments contains a producer's last batch. Other gaps are legal.
 
-    Compaction keeps that one (COMP-6); the end of a log that was never synced may be gone.
+    Compaction keeps that batch (COMP-6). Such a gap may be the lost end of a log that was never
+    synced.
     """
     for entry in producers:
         for offset in (entry.last_offset, entry.current_txn_first_offset):
@@ -436,7 +448,7 @@ def _require_no_later_snapshot(partition: Partition, end_offset: int) -> None:
 
 
 def _read_producers(partition: Partition, end_offset: int) -> tuple[ProducerEntry, ...]:
-    """Read the snapshot at the log end offset; an empty log has none."""
+    """Read the snapshot at the log end offset. An empty log has none."""
     _require_no_later_snapshot(partition, end_offset)
     entry = next(
         (each for each in partition.files.snapshots if each.name.offset == end_offset), None

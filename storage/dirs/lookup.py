@@ -1,11 +1,11 @@
-"""Finding a place inside one segment: by offset, by time, and its end.
+"""Positions in one segment: by offset, by time, and its end.
 
-An index entry is a hint. It counts if there is a batch at its position whose checksum is right and
-whose base offset is not above the offset looked for: offsets grow along a log, so everything
-before it can be left out. No checksum covers a base offset, which the batches around must bear out:
-so the walk begins at the entry before (which must hold, too) or at the first byte, and must meet
-the batch of the entry, and no fault; if it does not, or if no entry holds, the segment is walked
-from its first byte, on behind damage.
+An index entry is a hint. It counts if the batch at its position has a right checksum and a base
+offset that is not above the wanted offset. Offsets grow along a log, so everything before that
+batch can be skipped. No checksum covers a base offset, so the batches around must confirm it. The
+walk begins at the entry before (which must hold too) or at the first byte. It must meet the batch
+of the entry, and no fault. Otherwise, or if no entry holds, the whole segment is walked from its
+first byte, and continues behind damage.
 """
 
 from __future__ import annotations
@@ -32,33 +32,36 @@ if TYPE_CHECKING:
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
 
-BULK_BYTES = 4 << 20  # what is larger is walked in tables: to import numpy takes less
+BULK_BYTES = 4 << 20  # a larger segment is read in tables: that outweighs the import of numpy
 CANDIDATES_COUNT = 3  # index entries to try before the whole segment is walked
-# What the last segment may have behind its last batch: see `is_wrong_end`.
+# Kinds of data that the last segment may have behind its last batch: see `is_wrong_end`.
 END_KINDS = frozenset(each for each in VerdictKind if each.is_end)
 
 
-# Rules that a batch with a right checksum breaks when its offset, length or magic, which the
-# checksum does not cover, is wrong.
+# Rules that a batch with a right checksum breaks if its offset, length or magic is wrong, which the
+# checksum does not cover.
 OFFSET_CHECK_IDS = frozenset({"BAT-2", "BAT-3", "SEG-1", "SEG-2", "SEG-3"})
-# One that is only too high for its segment is where the log ends: checkpoints follow it.
+# A batch whose offset is only too high for its segment is the end of the log: checkpoints follow
+# it.
 ENDED_CHECK_IDS = OFFSET_CHECK_IDS - {"SEG-3"}
-# Rules without which nobody can take the records of a batch, whatever its checksum says: its magic
-# or its codec does not exist, or it counts more records than it has offsets, or fewer than none.
+# If a batch breaks one of these rules, nobody can read its records, whatever its checksum is. Its
+# magic or codec does not exist, or it counts more records than offsets, or a negative number.
 RECORDS_CHECK_IDS = frozenset({"BAT-1", "BAT-2", "BAT-4", "BAT-7"})
 
 
 def is_wrong_end(kind: str, stopped: StoppedState) -> bool:
-    """Is it a torn or preallocated end of a log that was closed (SEG-6)? All readers go by this.
+    """Return whether a closed log has a torn or preallocated end (SEG-6).
 
-    A crash, or an append under way, leaves such an end; a clean stop does not. It costs no record
-    that was acknowledged, or that is told as missing, too.
+    All readers use this rule.
+
+    A crash, or a running append, leaves such an end. A clean stop does not. Such an end contains no
+    acknowledged record, or its records are reported as missing too.
     """
     return kind in END_KINDS and stopped is StoppedState.CLEAN
 
 
 class _ToldBatches:
-    """Tells, while a scan goes on, of which of its batches a verdict names one of some rules."""
+    """The batches of a running scan for which a verdict names one of some rules."""
 
     def __init__(self, scan: Scan | TableScan | BulkScan, check_ids: AbstractSet[str]) -> None:
         self._verdicts = scan.verdicts
@@ -68,7 +71,7 @@ class _ToldBatches:
 
     @property
     def positions(self) -> set[int]:
-        """Where such batches begin, for all that the scan has given so far."""
+        """The positions of such batches in the scan so far."""
         for verdict in self._verdicts[self._seen_count :]:
             if verdict.is_lost and verdict.check_id in self._check_ids:
                 self._positions.add(verdict.start_pos)
@@ -77,7 +80,7 @@ class _ToldBatches:
 
 
 class DoubtfulOffsets(_ToldBatches):
-    """Tells which batches have an offset that cannot be right."""
+    """The batches of a scan with an impossible offset."""
 
     def __init__(
         self,
@@ -89,8 +92,9 @@ class DoubtfulOffsets(_ToldBatches):
     def put_right(self, table: HeaderTable, floor_offset: int) -> HeaderTable:
         """Give such batches of a table the offset behind the good batch before them.
 
-        A marker at 65629 of a log that ends at 329 does not lie above its high watermark.
-        `floor_offset`: one above the last good batch before the table; -1: there was none.
+        For example, a marker at 65629 in a log that ends at 329 is not above its high watermark.
+        `floor_offset` is one above the last good batch before the table, or -1 without such a
+        batch.
         """
         return put_right(table, self.positions, floor_offset)
 
@@ -111,13 +115,13 @@ def put_right(table: HeaderTable, positions: AbstractSet[int], floor_offset: int
 
 
 class LostRecords(_ToldBatches):
-    """Tells of which batches no reader can take the records. The one place that decides it."""
+    """The batches of a scan whose records no reader can read. Only this class decides that."""
 
     def __init__(self, scan: Scan | TableScan | BulkScan) -> None:
         super().__init__(scan, RECORDS_CHECK_IDS)
 
     def has(self, batch: ScannedBatch) -> bool:
-        """Tell of a batch that the scan has just given."""
+        """Return whether the records are lost, for the latest batch of the scan."""
         return batch.crc_ok is False or batch.pos in self.positions
 
 
@@ -128,7 +132,7 @@ def all_verdicts(
     end_offset: int | None = None,
     claimed_end: ClaimedEnd | None = None,
 ) -> list[Verdict]:
-    """Return what a scan says that goes on behind damage. Reads the segment."""
+    """Return all verdicts of a scan that continues behind damage. Reads the segment."""
     scan = segment.scan(is_active=is_active, end_offset=end_offset, claimed_end=claimed_end)
     for _ in scan:
         pass
@@ -136,10 +140,11 @@ def all_verdicts(
 
 
 def verdict_of(segment: Segment, stop: Verdict, *, is_active: bool) -> Verdict:
-    """Return what a scan that goes on behind damage says of where another one stopped.
+    """Return the verdict of a full scan for the place where another scan stopped.
 
-    One that stops, as a broker's does, goes by the length it finds; one that goes on looks for the
-    next good batch, and so knows more. All commands tell what this one says. Reads the segment.
+    A scan that stops, as a broker's scan does, relies on the length in the header. A scan that
+    continues behind damage searches the next good batch, and so knows more. All commands report the
+    verdict of the latter. Reads the segment.
     """
     verdicts = all_verdicts(segment, is_active=is_active)
     found = (each for each in verdicts if each.start_pos <= stop.start_pos < each.end_pos)
@@ -147,7 +152,7 @@ def verdict_of(segment: Segment, stop: Verdict, *, is_active: bool) -> Verdict:
 
 
 class FoundBatch(NamedTuple):
-    """A batch, and whether an index entry led to it."""
+    """A batch, with the flag whether an index entry led to it."""
 
     batch: ScannedBatch
     via_index: bool
@@ -156,7 +161,7 @@ class FoundBatch(NamedTuple):
 class SegmentEnd(NamedTuple):
     """The end of a segment.
 
-    `last` is the last batch with a right checksum from `start_pos` on; None if there is none.
+    `last` is the last batch with a right checksum from `start_pos` on, or None.
     """
 
     last: ScannedBatch | None
@@ -181,10 +186,10 @@ def find_batch(
     end_offset: int | None = None,
     claimed_end: ClaimedEnd | None = None,
 ) -> FoundBatch | None:
-    """Find the first batch whose last offset is >= `offset`; None if the segment ends below.
+    """Find the first batch whose last offset is >= `offset`. None if the segment ends below.
 
     In a gap that is the batch behind the gap. A batch with a wrong checksum is returned only if it
-    claims the offset and no good batch does. `end_offset`: base offset of the segment behind.
+    claims the offset and no good batch does. `end_offset` is the base offset of the next segment.
     """
     via_index = _by_index(
         segment,
@@ -223,10 +228,10 @@ def find_start(
     end_offset: int | None,
     claimed_end: ClaimedEnd | None = None,
 ) -> int:
-    """Find where a walk that wants `offset` and what follows begins: at a batch, by its position.
+    """Return the position of the batch where a walk for `offset` and later offsets begins.
 
-    Where no entry holds that is the first byte, though nothing good may be left from the offset
-    on: the walk meets the damage that took it.
+    If no entry holds, that is the first byte, even if no good batch is left from the offset on. The
+    walk then meets the damage.
     """
     found = _by_index(
         segment,
@@ -250,9 +255,9 @@ def find_end(
     check_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
     claimed_end: ClaimedEnd | None = None,
 ) -> SegmentEnd:
-    """Find the last good batch; batches behind damage count, those that break `check_ids` do not.
+    """Find the last good batch. Batches behind damage count, unless they break `check_ids`.
 
-    The walk begins at the last index entry but one and must meet the last one as a batch start.
+    The walk begins at the last index entry but one and must meet the last entry as a batch start.
     """
     if len(entries) > 1:
         start_pos, last_pos = entries[-2].segment_pos, entries[-1].segment_pos
@@ -313,8 +318,8 @@ def find_time(
 ) -> FoundRecord | None:
     """Find the first record from `min_offset` on with a timestamp >= `timestamp_ms`.
 
-    A time entry is used if the batch that holds its offset has its timestamp as maximum.
-    `on_error` is told of batches that cannot be read; they are passed over.
+    A time entry counts if the batch that holds its offset has its timestamp as maximum. `on_error`
+    receives the errors of unreadable batches, which are skipped.
     """
     start = _time_start(segment, time_entries, entries, timestamp_ms, is_active=is_active)
     start_pos = 0 if start is None else start.pos
@@ -340,10 +345,11 @@ def is_older(
     entries: Sequence[OffsetIndexEntry],
     timestamp_ms: int,
 ) -> bool:
-    """Does the closed segment hold nothing at or after the time, by a time index that holds?
+    """Return whether a closed segment has no record at or after the time, by its time index.
 
-    The last entry must be below the time and be borne out by the batch it names, and so must be
-    all that follows: a time index may have lost its last entries. What lies before is believed.
+    The last entry must be below the time, and its batch must confirm it. All batches after it must
+    be below the time too, since a time index may have lost its last entries. The batches before it
+    are not checked.
     """
     if not time_entries or time_entries[-1].timestamp_ms >= timestamp_ms:
         return False
@@ -357,7 +363,7 @@ def is_older(
 
 
 def entry_holds(segment: Segment, entry: OffsetIndexEntry, *, is_active: bool) -> bool:
-    """Is there a good batch at the entry's position that begins at or below its offset?"""
+    """Return whether a good batch at the entry's position begins at or below its offset."""
     pos = entry.segment_pos
     if not 0 <= pos < segment.file_bytes:
         return False
@@ -373,7 +379,7 @@ def time_entry_holds(
     *,
     is_active: bool,
 ) -> bool:
-    """Does the batch that holds the entry's offset have its timestamp as maximum?"""
+    """Return whether the batch that holds the entry's offset has its timestamp as maximum."""
     return _holds(segment, entry, entries, is_active=is_active) is not None
 
 
@@ -418,9 +424,9 @@ def _by_index(
     end_offset: int | None,
     claimed_end: ClaimedEnd | None,
 ) -> tuple[int, ScannedBatch | None] | None:
-    """Return where an entry that holds leads to, and the batch with `offset` or the next above it.
+    """Return the position of an entry that holds, and the first batch at or above `offset`.
 
-    That batch is None if the segment ends below; the whole is None if no entry holds.
+    That batch is None if the segment ends below. The result is None if no entry holds.
     """
     for start_pos, entry in _candidates(entries, offset - segment.base_offset):
         scan = segment.scan(
@@ -447,7 +453,7 @@ def _by_index(
 def _candidates(
     entries: Sequence[OffsetIndexEntry], relative_offset: int
 ) -> Iterator[tuple[int, OffsetIndexEntry]]:
-    """Give the entries at or below the offset, best first, each with where the walk begins."""
+    """Yield the entries at or below the offset, best first, each with the start of its walk."""
     end = bisect_right(entries, relative_offset, key=attrgetter("relative_offset"))
     for place in range(end - 1, max(0, end - CANDIDATES_COUNT) - 1, -1):
         yield entries[place - 1].segment_pos if place else 0, entries[place]
@@ -456,10 +462,10 @@ def _candidates(
 def _from_verified_start(
     scan: Scan, start_pos: int, offset: int, *, or_wrapper: bool = False
 ) -> Iterator[ScannedBatch] | None:
-    """Return the rows if the first one is a good batch exactly there, not above the offset.
+    """Return the rows if the first row is a good batch exactly there, not above the offset.
 
-    The header of a legacy wrapper has its last offset: what it begins with is not known here, and
-    with `or_wrapper` it is believed to begin low enough.
+    The header of a legacy wrapper has its last offset, so its first offset is unknown here. With
+    `or_wrapper` it counts as low enough.
     """
     first = next(scan, None)
     if first is None or first.pos != start_pos or first.crc_ok is not True:
@@ -471,7 +477,10 @@ def _from_verified_start(
 
 
 def _is_sound(scan: Scan, until_pos: int | None) -> bool:
-    """Was nothing wrong met up to a position (None: the end, where a torn tail is no fault)?"""
+    """Return whether there is no fault up to a position.
+
+    None means the end, where a torn tail is no fault.
+    """
     return not any(
         (until_pos is None or verdict.start_pos <= until_pos) and verdict.kind not in END_KINDS
         for verdict in scan.verdicts

@@ -1,18 +1,18 @@
-"""The ledger of offsets: each one is given, removed by compaction, or lost.
+"""The ledger of offsets: each offset has a record, was compacted, or is lost.
 
-Whoever walks the good batches of a log keeps an `OffsetLedger` beside it, which notes the gaps
-between them. `absent` judges the gaps of a whole log. Offsets are given out one after the other, so
-in a log that is never compacted there is no gap between two batches. Compaction explains a gap
+A walk over the good batches of a log fills an `OffsetLedger`, which records the gaps between them.
+`absent` judges the gaps of a whole log. Offsets are assigned in sequence, so a log that is never
+compacted has no gap between two batches. Compaction explains a gap in these cases:
 
-  below the line of the log in cleaner-offset-checkpoint, whatever the topic's policy is today
-  if the cleanup.policy of the topic says compact: below the last segment after a crash, which
-      may have come between the cleaner and its line, or anywhere without a line; anywhere, if the
-      topic has other replicas, from which this one may have fetched what was compacted there
-  if the policy is not known: below the last segment, if a batch shows that a cleaner was there
-      (it has fewer records than offsets, or a delete horizon)
+- Below the line of the log in cleaner-offset-checkpoint, whatever the topic's policy is today.
+- If the cleanup.policy of the topic is compact, below the last segment after a crash, which may
+  have come between the cleaner and its line. Without a line, anywhere. If the topic may have other
+  replicas, also anywhere, since this replica may have fetched a compacted log.
+- If the policy is unknown, below the last segment, if a batch proves that a cleaner was there. It
+  has fewer records than offsets, or a delete horizon.
 
-Any other gap is a loss, whether or not something else bears it out (SEG-4).
-Sources: LogCleanerManager, Cleaner, UnifiedLog.append.
+Any other gap is a loss, even without further evidence (SEG-4). Sources: LogCleanerManager, Cleaner,
+UnifiedLog.append.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
 
-MAX_GAPS = 1000  # of a walk; what lies between further ones is told as one gap
+MAX_GAPS = 1000  # of a walk; further gaps are joined to one gap
 CHECK_ID = "SEG-4"
 
-Gap = tuple[int, int]  # first and last offset that are absent
+Gap = tuple[int, int]  # first and last missing offset
 
 
 class OffsetSpan(NamedTuple):
-    """What a walk over batches found.
+    """The result of a walk over batches.
 
     Attributes:
-        first_offset: of the first good batch; None: there was none.
-        end_offset: one above the last offset of a good batch; None: there was none.
-        gaps: offsets between good batches, both bounds included, ascending.
-        cleaned_end: one above the last batch that only a cleaner can have written; 0: none.
-        is_wrapped: the first batch is a compressed message of an old format: the offset that it
-            states is the last one of those in it.
-        begin_offset: where the first batch had to begin; None: not known.
+        first_offset: of the first good batch, or None.
+        end_offset: one above the last offset of a good batch, or None.
+        gaps: offsets between good batches, both bounds inclusive, ascending.
+        cleaned_end: one above the last batch that only a cleaner can have written, or 0.
+        is_wrapped: the first batch is a compressed message of an old format. The offset in its
+            header is its last offset.
+        begin_offset: the required offset of the first batch, or None if unknown.
     """
 
     first_offset: int | None = None
@@ -63,14 +63,14 @@ class OffsetSpan(NamedTuple):
 
 
 def is_thinned(table: HeaderTable) -> NDArray[np.bool_]:
-    """Tell which batches have fewer records than offsets, as only a cleaner leaves them."""
+    """Return which batches have fewer records than offsets, which only a cleaner causes."""
     count = table.records_count
     is_less = (count >= 0) & (count <= table.last_offset - table.base_offset)
     return is_less & (table.magic >= MAGIC_V2)
 
 
 def begin_of(header: BatchHeader, inner: InnerOffsets | None) -> int:
-    """Return the first offset of a batch; `inner` is what a wrapper of an old format holds."""
+    """Return the first offset of a batch. `inner` are the offsets in a wrapper of an old format."""
     base_offset = header.base_offset
     return base_offset if inner is None else min(inner.first_offset, base_offset)
 
@@ -84,9 +84,9 @@ class OffsetLedger:
         """Begin.
 
         Args:
-            next_offset: where the first batch has to begin; None: not known.
-            cleaned_offset: gaps below it are not kept, since the cleaner was there; None: that is
-                not known.
+            next_offset: the required offset of the first batch, or None if unknown.
+            cleaned_offset: gaps below it are not kept, since the cleaner was there. None if
+                unknown.
         """
         self._first: int | None = None
         self._begin = self._end = next_offset
@@ -97,19 +97,19 @@ class OffsetLedger:
 
     @property
     def next_offset(self) -> int | None:
-        """Where the next batch has to begin; None: not known."""
+        """The required offset of the next batch, or None if unknown."""
         return self._end
 
     def seek(self, offset: int) -> None:
-        """Go on at another offset, which no gap leads to."""
+        """Continue at another offset, without a gap up to it."""
         self._end = offset
         below = ((first, min(last, offset - 1)) for first, last in self._gaps)
         self._gaps = [each for each in below if each[0] <= each[1]]
 
     def take(self, table: HeaderTable, segment: Segment | None = None) -> None:
-        """Take good batches; `segment`: where wrappers of old formats among them are looked into.
+        """Take good batches. `segment` is used to read the inner offsets of old wrappers.
 
-        Without it, what is missing before such a wrapper is not known.
+        Without it, offsets that are missing before such a wrapper remain unknown.
         """
         import numpy as np
 
@@ -126,7 +126,7 @@ class OffsetLedger:
         is_cleaned = is_thinned(table)
         is_cleaned |= is_v2 & (table.attributes & DELETE_HORIZON_MASK != 0)
         if is_gap.any():
-            # A compressed message of an old format has the offset of the last one in it.
+            # A compressed message of an old format has the last offset in its header.
             is_gap &= is_v2 | (table.attributes & CODEC_MASK == 0)
             is_gap &= base > self._cleaned_offset
             firsts, lasts = ends[:-1][is_gap], base[is_gap] - 1
@@ -152,7 +152,7 @@ class OffsetLedger:
             start = row + 1
 
     def take_batch(self, header: BatchHeader, inner: InnerOffsets | None = None) -> None:
-        """Take one good batch; `inner` is what a wrapper of an old format holds, if it is known."""
+        """Take one good batch. `inner` are the offsets in a wrapper of an old format, if known."""
         base, end = begin_of(header, inner), header.last_offset + 1
         is_v2 = header.magic >= MAGIC_V2
         is_wrapped = not is_v2 and bool(header.codec) and inner is None
@@ -176,12 +176,12 @@ class OffsetLedger:
         if last < self._cleaned_offset:
             return
         if len(self._gaps) == MAX_GAPS:
-            first = self._gaps.pop()[0]  # the two become one
+            first = self._gaps.pop()[0]  # join the two gaps
         self._gaps.append((first, last))
 
     @property
     def span(self) -> OffsetSpan:
-        """Return what was found so far."""
+        """Return the result so far."""
         return OffsetSpan(
             first_offset=self._first,
             end_offset=None if self._first is None else self._end,
@@ -195,12 +195,12 @@ class OffsetLedger:
 def lost_range(
     first: int, last: int | None, stated: Gap | None, *, is_proven: bool = True
 ) -> tuple[int, int | None]:
-    """Return which offsets a bad batch has cost.
+    """Return the offsets that a bad batch has cost.
 
-    That is the room between the good batches around it, `first` to `last` (None: no good batch
-    follows). If there is no room it lies in a wrong place, and the `stated` offsets count: those
-    in its own header. Where no good batch follows they count if its checksum `is_proven` and it
-    begins where it should, or below.
+    These are the offsets between the good batches around it, `first` to `last` (None: no good batch
+    follows). If there are none, the batch is in a wrong place, and the `stated` offsets in its own
+    header count. If no good batch follows, they count if its checksum `is_proven` and it begins at
+    `first` or below.
     """
     is_elsewhere = last is not None and last < first
     if stated is not None and last is None:
@@ -211,7 +211,7 @@ def lost_range(
 
 
 def joined(spans: Iterable[OffsetSpan], cleaned_offset: int | None = None) -> OffsetSpan:
-    """Join neighbouring spans, in log order; `cleaned_offset` as of `Acknowledged`."""
+    """Join neighbouring spans, in log order. `cleaned_offset` is as in `Acknowledged`."""
     cleaned = cleaned_offset or 0
     first = begin = end = None
     gaps: list[Gap] = []
@@ -246,14 +246,17 @@ def joined(spans: Iterable[OffsetSpan], cleaned_offset: int | None = None) -> Of
 
 
 def _bounded_count(gaps: list[Gap]) -> list[Gap]:
-    """Make one gap of the last ones, if there are too many."""
+    """Join the last gaps to one, if there are too many."""
     if len(gaps) <= MAX_GAPS:
         return gaps
     return [*gaps[: MAX_GAPS - 1], (gaps[MAX_GAPS - 1][0], gaps[-1][1])]
 
 
 def united(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Join gaps that overlap or touch, in any order; of more than MAX_GAPS the last ones too."""
+    """Join gaps that overlap or touch, in any order.
+
+    Above MAX_GAPS the last gaps are joined too.
+    """
     found: list[Gap] = []
     for first, last in sorted(gaps):
         if found and first <= found[-1][1] + 1:
@@ -263,11 +266,11 @@ def united(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     return tuple(_bounded_count(found))
 
 
-# --- which gaps are losses ------------------------------------------------------------------------
+# --- gaps that are losses -------------------------------------------------------------------------
 
 
 class Cleanup(NamedTuple):
-    """What the metadata say of a topic; None: not known."""
+    """The settings of a topic in the metadata, each None if unknown."""
 
     is_compacted: bool | None = None
     has_other_replicas: bool | None = None
@@ -275,15 +278,15 @@ class Cleanup(NamedTuple):
 
 
 class KnownRange(Protocol):
-    """A finding that names offsets as lost already; None: not bounded on that side."""
+    """A finding that already reports offsets as lost. None: unbounded on that side."""
 
     @property
     def base_offset(self) -> int | None:
-        """The first one."""
+        """The first offset."""
 
     @property
     def last_offset(self) -> int | None:
-        """The last one, included."""
+        """The last offset, inclusive."""
 
 
 def absent(
@@ -294,15 +297,15 @@ def absent(
     *,
     is_whole: bool = True,
 ) -> tuple[Missing, ...]:
-    """Return which offsets between the batches of a log are lost, in order.
+    """Return the lost offsets between the batches of a log, in order.
 
     Args:
         known: of the directory of the log.
         span: of its good batches.
         find_cleanup: looks the topic up, if there is a gap (`cleanup_of`, `Partition.cleanup`).
-        told: what is named as lost already, such as damaged stretches.
-        is_whole: the span goes to the end of the log, so that it may lack the last batches before
-            the last segment, too.
+        told: offsets already reported as lost, such as damaged stretches.
+        is_whole: the span goes to the end of the log. So the last batches before the last segment
+            may be missing too.
     """
     gaps = list(_bounded(known, span, is_whole=is_whole))
     front = _front(known, span) if is_whole else None
@@ -322,7 +325,7 @@ def absent(
 
 
 def _front(known: Acknowledged, span: OffsetSpan) -> Missing | None:
-    """Return what the leader epochs say was there before the first segment."""
+    """Return the offsets before the first segment that the leader epochs prove."""
     begin, bases = known.begin_offset, known.bases
     if begin is None or not bases or (span.begin_offset or 0) > bases[0]:
         return None
@@ -334,7 +337,7 @@ def _front(known: Acknowledged, span: OffsetSpan) -> Missing | None:
 
 
 def without(gaps: Iterable[Missing], told: Sequence[KnownRange]) -> Iterator[Missing]:
-    """Give what is left of gaps beside what is named as lost already."""
+    """Yield the parts of gaps that are not already reported as lost."""
     for each in gaps:
         assert each.last_offset is not None
         for first, last in _uncovered((each.base_offset, each.last_offset), told):
@@ -342,7 +345,7 @@ def without(gaps: Iterable[Missing], told: Sequence[KnownRange]) -> Iterator[Mis
 
 
 def unread(base_offset: int, end_offset: int | None) -> Missing:
-    """Return the range of a segment of which nothing is known, to be handed on as told."""
+    """Return the range of an unread segment, for use as `told`."""
     last = None if end_offset is None else end_offset - 1
     return Missing(base_offset, last, why="not read", check_id="", is_read=False)
 
@@ -356,10 +359,11 @@ def not_given(
     end_offset: int | None = None,
     is_end_read: bool = True,
 ) -> tuple[Missing, ...]:
-    """Return all that a reader of a whole log does not give: hidden, absent, or behind its end.
+    """Return all offsets that a reader of a whole log does not return.
 
-    The arguments are those of `absent`, the end offset of the log (None: that of the span), and
-    whether the last `.log` could be read to its end.
+    They are hidden, absent, or behind its end. The arguments are as in `absent`, with the end
+    offset of the log (None: the end of the span), and whether the last `.log` could be read to its
+    end.
     """
     if not known.bases:
         return known.not_given(None)
@@ -385,7 +389,7 @@ def _missing(first: int, last: int, cleanup: Cleanup) -> Missing:
 
 
 def _bounded(known: Acknowledged, span: OffsetSpan, *, is_whole: bool) -> Iterator[Gap]:
-    """Give the gaps above the log start; of a whole log, those at its ends too."""
+    """Yield the gaps above the log start, for a whole log also the gaps at its ends."""
     gaps = list(span.gaps)
     bases = known.bases
     start = known.log_start_offset or 0
@@ -416,7 +420,7 @@ def _reach(known: Acknowledged, span: OffsetSpan, cleanup: Cleanup) -> int:
 
 
 def _uncovered(gap: Gap, told: Sequence[KnownRange]) -> Iterator[Gap]:
-    """Cut out of a gap what was told already."""
+    """Yield the parts of a gap that are not already reported."""
     first, last = gap
     ranges = sorted(
         (

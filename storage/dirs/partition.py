@@ -1,9 +1,9 @@
-"""A partition: its segments in order, where its log starts and ends, look-up and reading.
+"""A partition: its segments in order, its log start and log end, lookup and reading.
 
-Indexes only make things fast, they never decide: a place found through one counts if the batch
-there has a right checksum and an offset that fits, and the walk from there meets no fault;
-otherwise the segment is walked from its first byte. The directory may be in use: segments that are
-rolled or removed while we read are looked for once more, and `notes` says so.
+Indexes only speed up a search, they never decide. A position from an index counts if the batch
+there has a right checksum and an offset that fits. The walk from there must meet no fault.
+Otherwise the segment is walked from its first byte. The directory may be in use. If segments are
+rolled or removed during a read, they are listed once more, and `notes` reports it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A batch and the segment it is in."""
+    """A batch with its segment."""
 
     files: SegmentFiles
     batch: ScannedBatch
@@ -77,11 +77,11 @@ class TimePlace(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """Where the log ends.
+    """The end of a log.
 
-    `offset` is one above the last batch with a right checksum in the last segment, batches behind
-    a damaged place included; the segment's base offset if there is none. `valid_bytes` is the end
-    of that batch, `verdict` what was found from `start_pos` on.
+    `offset` is one above the last batch with a right checksum in the last segment, even if it is
+    behind damage. Without a batch it is the segment's base offset. `valid_bytes` is the end of that
+    batch. `verdict` is the verdict from `start_pos` on.
     """
 
     offset: int
@@ -92,12 +92,12 @@ class LogEnd(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        """False: the last bytes could not be read, and the log may go on there."""
+        """False if the last bytes could not be read, so that the log may continue there."""
         return is_read_to_end([self.verdict], self.files.log.file_bytes)
 
 
 class PlacedBatch(NamedTuple):
-    """A batch while a range is read; `segment` is open until the iteration leaves it."""
+    """A batch of a range being read. `segment` is open until the iteration leaves it."""
 
     files: SegmentFiles
     segment: Segment
@@ -105,11 +105,11 @@ class PlacedBatch(NamedTuple):
 
 
 class SegmentBounds(TypedDict):
-    """What a scan must know of a segment's place in its log, to say the same in every reader.
+    """The place of a segment in its log. With it every scan has the same result.
 
-    `is_active`: it is the last one, and may have a torn tail. `end_offset`: base offset of the one
-    behind it, which no batch reaches; None if it is the last. `claimed_end`: of the log, for the
-    last segment; None: not known.
+    `is_active`: it is the last segment, and may have a torn tail. `end_offset`: base offset of the
+    next segment, which no batch reaches, or None. `claimed_end`: of the log, for the last segment,
+    or None if unknown.
     """
 
     is_active: bool
@@ -121,12 +121,12 @@ class Partition:
     """One partition directory.
 
     Attributes:
-        directory: path, topic, partition, and what the suffix of the name says.
-        log_dir: the log dir around it; None if unknown.
-        files: the listing that everything below works on.
-        problems: files that could not be read or parsed, collected as they are met.
-        notes: what a person should know of how the result came about.
-        ignores_log_start: all on disk counts, whatever the checkpoint says of the log start.
+        directory: path, topic, partition, and the meaning of the suffix.
+        log_dir: the log directory around it, or None if unknown.
+        files: the listing that all methods use.
+        problems: files that could not be read or parsed, collected during the reads.
+        notes: remarks for the user on the result.
+        ignores_log_start: all batches on disk count, whatever the log start of the checkpoint is.
     """
 
     def __init__(
@@ -137,7 +137,8 @@ class Partition:
     ) -> None:
         """List the directory. Raises AccessError if that is not possible.
 
-        `image` is its cluster's state, where the caller has it: it tells what is tiered.
+        `image` is the state of its cluster, if the caller has it. It decides which topics are
+        tiered.
         """
         self.directory = directory
         self.log_dir = log_dir
@@ -151,7 +152,7 @@ class Partition:
 
     @classmethod
     def of(cls, selected: Selected, image: ClusterImage | None = None) -> Partition:
-        """Open what `discover` found."""
+        """Open a partition that `discover` found."""
         return cls(selected.partition, selected.log_dir, image)
 
     @property
@@ -161,12 +162,12 @@ class Partition:
 
     @property
     def topic(self) -> str:
-        """Topic by the directory's name."""
+        """Topic, from the directory's name."""
         return self.directory.name.topic
 
     @property
     def partition(self) -> int:
-        """Number by the directory's name; -1 if the name has none."""
+        """Number, from the directory's name, or -1."""
         return self.directory.name.partition
 
     @property
@@ -176,40 +177,41 @@ class Partition:
 
     @property
     def stopped(self) -> StoppedState:
-        """How the broker left this directory."""
+        """The state in which the broker left this directory."""
         return stopped_of(self.log_dir, self.directory)
 
     @property
     def is_trimmed(self) -> bool:
-        """Whether the stop trimmed the indexes of the last segment, as a clean one does.
+        """Return whether the stop trimmed the indexes of the last segment, as a clean stop does.
 
-        Not those of the metadata log: since 4.4 they keep their room, and the time index lacks what
-        the roll or the close of another log adds (KafkaRaftLog). Each start rebuilds them anyway.
+        It does not trim the indexes of the metadata log. Since 4.4 they keep their size, and the
+        time index lacks the entry that a roll or close adds in other logs (KafkaRaftLog). Each
+        start rebuilds them anyway.
         """
         return self.stopped is StoppedState.CLEAN and self.topic != METADATA_TOPIC
 
     @property
     def is_set_aside(self) -> bool:
-        """Whether a broker has only still to delete it (`-delete`, `-stray`)."""
+        """Return whether a broker has only to delete it (`-delete`, `-stray`)."""
         return self.directory.name.state in SET_ASIDE
 
     @property
     def high_watermark(self) -> int | None:
-        """As checkpointed: a lower bound after a crash. None: unknown."""
+        """The checkpointed high watermark, a lower bound after a crash. None if unknown."""
         return None if self.log_dir is None else self.log_dir.high_watermark(self.directory)
 
     @property
     def log_start_offset(self) -> int | None:
-        """Where the log starts to a broker (OFF-5, REC-13); None without segments.
+        """The log start offset as a broker uses it (OFF-5, REC-13). None without segments.
 
-        The larger of checkpoint and first base offset; what is in remote storage counts, too.
+        It is the larger of checkpoint and first base offset, or the start of the remote log.
         """
         remote = self.remote_range
         return self.local_log_start_offset if remote is None else remote.start_offset
 
     @property
     def local_log_start_offset(self) -> int | None:
-        """Where the log starts that is in this directory; None without segments."""
+        """The log start offset in this directory. None without segments."""
         if not self.segments:
             return None
         first_base = self.segments[0].base_offset
@@ -220,7 +222,7 @@ class Partition:
 
     @property
     def remote_range(self) -> RemoteRange | None:
-        """What of the log is in remote storage only; None: nothing."""
+        """The offsets that are only in remote storage, or None."""
         if self._remote is None or self._remote[0] is not self.files:
             found = find_remote_range(self, self._image, own_image) if self.segments else None
             self._remote = self.files, found
@@ -228,7 +230,7 @@ class Partition:
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """How far the log is known to have reached."""
+        """The evidence for the end of the log."""
         return acknowledged(self.directory, self.log_dir, self.files)
 
     def not_given(
@@ -239,15 +241,15 @@ class Partition:
         end_offset: int | None = None,
         walked: Mapping[int, OffsetSpan] = MappingProxyType({}),
     ) -> tuple[Missing, ...]:
-        """Return what a reader of the whole log cannot give, or a log start hides from it.
+        """Return the offsets that no reader of the whole log returns, or that a log start hides.
 
-        Nothing if the end cannot be read: that is a problem of its own.
+        The result is empty if the end cannot be read, which is a problem of its own.
 
         Args:
-            span: what a walk over the log found; None: gaps are looked for between segments only.
-            told: what that walk names as lost already.
-            end_offset: where the log ends; None: it is looked for.
-            walked: without a span: those of the segments that were read, by base offset.
+            span: the result of a walk over the log. None: only gaps between segments are searched.
+            told: offsets that the walk already reports as lost.
+            end_offset: the end of the log. None: it is searched.
+            walked: without a span, the spans of the read segments by base offset.
         """
         if not self.segments:
             return self.acknowledged.not_given(None)
@@ -272,7 +274,7 @@ class Partition:
         )
 
     def _seams_and(self, walked: Mapping[int, OffsetSpan]) -> OffsetSpan:
-        """Add to the seams what is known of segments that were read."""
+        """Return the seams with the results of the read segments."""
         span = self.seams()
         if not walked:
             return span
@@ -284,15 +286,15 @@ class Partition:
         )
 
     def cleanup(self) -> Cleanup:
-        """Return what the metadata say of the topic's cleanup; they are read once."""
+        """Return the topic's cleanup settings in the metadata, which are read once."""
         if self._cleanup is None:
             self._cleanup = cleanup_of(self.path, self._image)
         return self._cleanup
 
     def seams(self) -> OffsetSpan:
-        """Compare the end of each segment with the name of the next one.
+        """Compare the end of each segment with the name of the next segment.
 
-        Nothing is said of a segment with damage at its end, or that cannot be read.
+        A segment that has damage at its end, or that cannot be read, gives no result.
         """
         cleaned_offset = self.acknowledged.cleaned_offset or 0
         gaps: list[Gap] = []
@@ -318,23 +320,23 @@ class Partition:
     def was_never_written(self) -> bool:
         """Return whether it has no segment because nothing was appended, as `eoctl init` leaves it.
 
-        It has its `partition.metadata`. No checkpoint, index or leader epoch tells of a record.
+        It has its `partition.metadata`. No checkpoint, index or leader epoch proves a record.
         """
         if self.segments or self.files.other(PARTITION_METADATA_NAME) is None:
             return False
         return not (self.acknowledged.not_given(None) or self.leader_epochs())
 
     def is_active(self, files: SegmentFiles) -> bool:
-        """Is it the last segment, the one that may have a torn tail?"""
+        """Return whether it is the last segment, the only segment that may have a torn tail."""
         return files.base_offset == self.segments[-1].base_offset
 
     def end_of(self, files: SegmentFiles) -> int | None:
-        """Return the base offset of the segment behind one; None if it is the last."""
+        """Return the base offset of the next segment, or None for the last segment."""
         later = bisect_right(self.segments, files.base_offset, key=attrgetter("base_offset"))
         return self.segments[later].base_offset if later < len(self.segments) else None
 
     def end_bound(self, files: SegmentFiles) -> int | None:
-        """Return where a segment ends at the latest: the next one, or the end of a clean stop."""
+        """Return the upper bound of a segment: the next segment, or the end of a clean stop."""
         bounds = self.bounds(files)
         claimed = bounds["claimed_end"]
         if claimed is not None and claimed.is_exact:
@@ -342,7 +344,7 @@ class Partition:
         return bounds["end_offset"]
 
     def bounds(self, files: SegmentFiles) -> SegmentBounds:
-        """Tell a scan where a segment lies in the log."""
+        """Return the place of a segment in the log, for a scan."""
         is_active = self.is_active(files)
         return SegmentBounds(
             is_active=is_active,
@@ -351,7 +353,7 @@ class Partition:
         )
 
     def segment_at(self, files: SegmentFiles) -> Segment:
-        """Open a segment that knows where it lies in the log. Raises AccessError."""
+        """Open a segment with its place in the log. Raises AccessError."""
         bounds = self.bounds(files)
         return open_segment(files.log.path).within(bounds["end_offset"], bounds["claimed_end"])
 
@@ -359,35 +361,41 @@ class Partition:
         return claimed_end(self.directory, self.log_dir)
 
     def segment_of(self, offset: int) -> SegmentFiles | None:
-        """Return the segment where a walk from an offset on begins; None without segments."""
+        """Return the segment where a walk from an offset on begins. None without segments."""
         return self.segments[floor_of(self.segments, offset)] if self.segments else None
 
     def segment_after(self, files: SegmentFiles) -> SegmentFiles | None:
-        """Return the segment where a walk goes on, as listed now; None if it is at the end."""
+        """Return the next segment of a walk, as listed now. None at the end."""
         later = (each for each in self.segments if each.base_offset > files.base_offset)
         return next(later, None)
 
     def start_in(self, files: SegmentFiles, segment: Segment, offset: int) -> int:
-        """Return where in a segment a walk from an offset on begins (`lookup.find_start`)."""
+        """Return the position where a walk from an offset on begins (`lookup.find_start`)."""
         if offset <= files.base_offset:
             return 0
         entries = self.index_entries(files)
         return lookup.find_start(segment, entries, offset, **self.bounds(files))
 
     def index_entries(self, files: SegmentFiles) -> Sequence[OffsetIndexEntry]:
-        """Entries of a segment's `.index`, good or not; [] if missing or unreadable."""
+        """Return the entries of a segment's `.index`, valid or not. [] if missing or unreadable."""
         from storage.formats.offset_index import parse_entries
 
         return parse_entries(self.read_file(files.offset_index) or b"")
 
     def time_index_entries(self, files: SegmentFiles) -> Sequence[TimeIndexEntry]:
-        """Entries of a segment's `.timeindex`, good or not; [] if missing or unreadable."""
+        """Return the entries of a segment's `.timeindex`, valid or not.
+
+        [] if missing or unreadable.
+        """
         from storage.formats.time_index import parse_entries
 
         return parse_entries(self.read_file(files.time_index) or b"")
 
     def leader_epochs(self) -> list[LeaderEpochEntry] | None:
-        """Entries of `leader-epoch-checkpoint`; None if missing or unreadable (a problem)."""
+        """Return the entries of `leader-epoch-checkpoint`. None if missing or unreadable.
+
+        An unreadable file is a problem.
+        """
         from storage.formats.checkpoint import parse_leader_epochs
 
         entry = self.files.other(LEADER_EPOCHS_NAME)
@@ -401,7 +409,7 @@ class Partition:
             return None
 
     def topic_id(self) -> str | None:
-        """The id in `partition.metadata`; None if missing or unreadable."""
+        """The id in `partition.metadata`. None if missing or unreadable."""
         from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
 
         data = self.read_file(self.files.other(PARTITION_METADATA_NAME))
@@ -411,7 +419,10 @@ class Partition:
             return None
 
     def aborted_transactions(self, files: SegmentFiles) -> list[AbortedTxn] | None:
-        """Entries of a segment's `.txnindex`; [] without one (normal), None if unreadable."""
+        """Return the entries of a segment's `.txnindex`.
+
+        [] without one (normal), None if unreadable.
+        """
         from storage.formats.txn_index import parse_entries
 
         if files.txn_index is None:
@@ -420,7 +431,7 @@ class Partition:
         return None if data is None else parse_entries(data)
 
     def read_file(self, entry: FileEntry | None) -> bytes | None:
-        """Read a small file whole; None if there is none or it cannot be read (a problem)."""
+        """Read a small file whole. None if it does not exist, or cannot be read (a problem)."""
         if entry is None:
             return None
         try:
@@ -437,7 +448,7 @@ class Partition:
         return reading.data
 
     def log_end(self) -> LogEnd | None:
-        """Find the log end offset in the last segment; None without segments.
+        """Find the log end offset in the last segment. None without segments.
 
         Raises:
             AccessError: its `.log` cannot be opened.
@@ -445,14 +456,15 @@ class Partition:
         return self._retrying(self._log_end)
 
     def goes_beyond_limit(self, files: SegmentFiles) -> bool:
-        """Tell whether offsets too far from the base offset of a segment are right (SEG-3).
+        """Return whether offsets too far from the base offset of a segment are right (SEG-3).
 
-        They are where so many were acknowledged, or another segment follows: a broker splits it.
+        They are right if so many were acknowledged, or if another segment follows: a broker splits
+        it.
         """
         return self.reached_offset(files) > files.base_offset + MAX_RELATIVE_OFFSET + 1
 
     def reached_offset(self, files: SegmentFiles) -> int:
-        """Return how far a segment is known to go: to the next one, or to what was acknowledged."""
+        """Return the known end of a segment: the next segment, or the last acknowledged offset."""
         following = self.end_of(files)
         return (self.acknowledged.end_offset or 0) if following is None else following
 
@@ -489,9 +501,10 @@ class Partition:
         )
 
     def find_offset(self, offset: int) -> Place | None:
-        """Find the batch with an offset, or the next one above it; None at or beyond the end.
+        """Find the batch with an offset, or the next batch above it. None at or beyond the end.
 
-        As a fetch does: the segment with the greatest base offset at or below, then later ones.
+        The search is as in a fetch: the segment with the greatest base offset at or below, then
+        later segments.
 
         Raises:
             AccessError: a `.log` cannot be opened.
@@ -508,11 +521,11 @@ class Partition:
         return None
 
     def find_timestamp(self, timestamp_ms: int, min_offset: int | None = None) -> TimePlace | None:
-        """Find the first record at or above an offset with a timestamp >= the given one.
+        """Find the first record at or above an offset with a timestamp >= the given timestamp.
 
-        None: the log start. This is what a broker answers to a ListOffsets request when its time
-        indexes are right. Closed segments are passed over if their time index ends below the time
-        and holds.
+        None as offset: the log start. With right time indexes a broker answers a ListOffsets
+        request with the same record. A closed segment is skipped if its time index ends below the
+        time and holds.
 
         Raises:
             AccessError: a `.log` cannot be opened.
@@ -543,17 +556,17 @@ class Partition:
         return None
 
     def read(self, start_offset: int, end_offset: int | None = None) -> RangeRead:
-        """Read the batches that hold offsets of [start_offset, end_offset), to the end by default.
+        """Read the batches with offsets of [start_offset, end_offset), by default to the end.
 
-        The first and the last batch may reach beyond the range. Nothing is raised while reading:
-        see RangeRead.
+        The first and the last batch may reach beyond the range. Reading raises nothing: see
+        RangeRead.
         """
         return RangeRead(self, start_offset, MAX_OFFSET if end_offset is None else end_offset)
 
     def refresh(self) -> bool:
-        """List the directory again; True (and a note) if it has other segments now.
+        """List the directory again. Returns True (and adds a note) if its segments have changed.
 
-        If it cannot be listed any more the old listing stays (a problem).
+        If it cannot be listed, the old listing stays (a problem).
         """
         before = [each.base_offset for each in self.segments]
         try:
@@ -567,7 +580,7 @@ class Partition:
         return True
 
     def _retrying(self, call: Callable[[], T]) -> T:
-        """Call once more with a new listing if a segment has gone since the listing."""
+        """Call once more with a new listing if a segment was removed since the listing."""
         try:
             return call()
         except AccessError as exc:
@@ -577,32 +590,32 @@ class Partition:
 
 
 def floor_of(segments: tuple[SegmentFiles, ...], offset: int) -> int:
-    """Index of the segment where a search for `offset` begins: the first one if it is below."""
+    """Return the index of the segment where a search for `offset` begins, at least 0."""
     return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
 
 
 class RangeRead:
-    """Iterator of PlacedBatch in log order; batches with a wrong checksum are given as such.
+    """Iterator of PlacedBatch in log order, including batches with a wrong checksum.
 
-    For who judges batches by himself. Where a walk begins, how it goes on and what a scan must
-    know is `Partition`'s, for this one and for a consumer's (`eoctl.clients.log.log_walk`), which
-    gives records, tells which offsets damage took, and can go on later.
+    It is for callers that judge batches themselves. `Partition` decides where a walk begins, how it
+    continues and what a scan must know. A consumer's walk (`eoctl.clients.log.log_walk`) uses the
+    same. That walk yields records, reports the offsets lost by damage, and can continue later.
 
     Attributes:
-        verdicts: what is not ok in what was read, with the segment it is in.
-        next_offset: one above the last batch that was given and whose checksum and offset are
-            right; before the first one, the start of the range.
+        verdicts: faults in the read data, with their segments.
+        next_offset: one above the last batch so far with a right checksum and offset. Before the
+            first batch it is the start of the range.
     """
 
     def __init__(self, partition: Partition, start_offset: int, end_offset: int) -> None:
         self.verdicts: list[tuple[SegmentFiles, Verdict]] = []
         self.next_offset = start_offset
         self._partition = partition
-        self._from_offset = start_offset  # batches that end below it are passed over
+        self._from_offset = start_offset  # batches that end below it are skipped
         self._end_offset = end_offset
         self._relists_left = 1
-        self._base_offset = -1  # of the segment that was read last
-        self._pos = 0  # how far
+        self._base_offset = -1  # of the last segment read
+        self._pos = 0  # position there
         self._batches = self._read()
 
     def __iter__(self) -> Iterator[PlacedBatch]:
@@ -632,12 +645,12 @@ class RangeRead:
     def _read_segment(
         self, files: SegmentFiles, segment: Segment
     ) -> Generator[PlacedBatch, None, bool]:
-        """Give what the range holds of one segment; returns True when the range is at its end."""
+        """Yield the batches of the range in one segment. Returns True at the end of the range."""
         partition = self._partition
         if files.base_offset != self._base_offset:
             self._base_offset = files.base_offset
             self._pos = partition.start_in(files, segment, self._from_offset)
-        else:  # it may have grown: what was said of its end is said again
+        else:  # it may have grown: verdicts at its end are made again
             self.verdicts = [
                 (of, verdict)
                 for of, verdict in self.verdicts
@@ -661,15 +674,15 @@ class RangeRead:
         return is_complete or self.next_offset >= self._end_offset
 
     def _after(self, files: SegmentFiles) -> SegmentFiles | None:
-        """Return the next segment; at the end of the list look once whether there are more."""
+        """Return the next segment. At the end of the list it looks once for new segments."""
         found = self._partition.segment_after(files)
         if found is None and self._relist():
-            # Not the next one: the segment may have grown before it was rolled.
+            # Not the next segment: the current segment may have grown before it was rolled.
             return self._partition.segment_of(self._from_offset)
         return found
 
     def _relist(self) -> bool:
-        """List the directory again, once in a read; True if it has changed."""
+        """List the directory again, once per read. Returns True if it has changed."""
         self._relists_left -= 1
         if self._relists_left < 0 or not self._partition.refresh():
             return False
@@ -678,9 +691,9 @@ class RangeRead:
 
 
 def own_image(log_dir: LogDir) -> ClusterImage | None:
-    """Return what the metadata log of a log dir says; None: it has none, or none to be read.
+    """Return the state in the metadata log of a log directory. None if it cannot be read.
 
-    Where there is none yet, what a controller begins with counts.
+    Without a metadata log, a controller's first snapshot counts.
     """
     for each in log_dir.partitions_of(METADATA_TOPIC):
         if each.name.state is DirState.LIVE and not only_begins(each.path):
@@ -698,9 +711,9 @@ def _load_bootstrap(log_dir: str) -> ClusterImage | None:
     return load_bootstrap_image(log_dir)
 
 
-@lru_cache(maxsize=4)  # all partitions of a log dir ask for the same
+@lru_cache(maxsize=4)  # all partitions of a log directory use the same image
 def _load_image(path: str, log_bytes: int) -> ClusterImage:
-    """Read the metadata log of that size: it only grows."""
+    """Read the metadata log of that size. A log only grows, so the size is a cache key."""
     del log_bytes
     from storage.dirs.cluster_image import load_cluster_image
 
@@ -710,17 +723,17 @@ def _load_image(path: str, log_bytes: int) -> ClusterImage:
 
 @lru_cache(maxsize=16)
 def _around(path: str, changed_ns: int) -> LogDir:
-    """Read a log dir as it was at that time. Raises as `read_log_dir`."""
+    """Read a log directory as it was at that time. Raises as `read_log_dir`."""
     del changed_ns
     return read_log_dir(path)
 
 
 def cleanup_of(directory: str, image: ClusterImage | None = None) -> Cleanup:
-    """Look a topic up in its cluster's metadata; what they do not know, the user may state.
+    """Look a topic up in its cluster's metadata. For an unknown topic the user's setting counts.
 
     Args:
-        directory: of one of its partitions, or a URI, behind which nothing is read.
-        image: of the cluster; None: the one in the log dir around the directory.
+        directory: of a partition of the topic. Behind a URI nothing is read.
+        image: of the cluster. None: the image in the log directory around the directory.
     """
     from storage.dirs.topic_settings import is_compacted, stated_is_compacted
     from storage.files.uris import Uri, is_uri

@@ -1,6 +1,6 @@
-"""The files of one partition directory, put together by segment. Names and sizes only.
+"""The files of one partition directory, grouped by segment. Names and sizes only.
 
-A segment is a `<20 digits>.log`; its indexes and its producer snapshot share the number. Files
+A segment is a `<20 digits>.log`. Its indexes and its producer snapshot have the same number. Files
 with a suffix (`.deleted`, `.cleaned`, `.swap`, `.tmp`, `.part`) belong to no segment.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class FileEntry(NamedTuple):
-    """A file as listed: where it is, how large it was, what its name says."""
+    """A listed file: its path, size and classified name."""
 
     path: str
     file_bytes: int
@@ -30,22 +30,22 @@ class FileEntry(NamedTuple):
 
 
 class SegmentFiles(NamedTuple):
-    """One segment: its log and what belongs to it."""
+    """One segment: its log and the other files with its number."""
 
     base_offset: int
     log: FileEntry
     offset_index: FileEntry | None
     time_index: FileEntry | None
     txn_index: FileEntry | None
-    snapshot: FileEntry | None  # producer state of everything below the base offset
+    snapshot: FileEntry | None  # producer state of all offsets below the base offset
 
 
 class PartitionFiles(NamedTuple):
     """A partition directory at the moment of listing.
 
-    `snapshots` are all producer snapshots by offset; `checkpoints` the KRaft snapshots by offset
-    and epoch; `orphans` are indexes without a log; `others` is the rest, unfinished business and
-    `leader-epoch-checkpoint` included.
+    `snapshots` are all producer snapshots by offset, `checkpoints` the KRaft snapshots by offset
+    and epoch, `orphans` the indexes without a log. `others` is the rest, including unfinished work
+    and `leader-epoch-checkpoint`.
     """
 
     segments: tuple[SegmentFiles, ...]
@@ -57,11 +57,11 @@ class PartitionFiles(NamedTuple):
 
     @property
     def log_bytes(self) -> int:
-        """Size of all `.log` files of the segments."""
+        """The size of all `.log` files of the segments."""
         return sum(each.log.file_bytes for each in self.segments)
 
     def log_bytes_from(self, offset: int) -> int:
-        """Size of the `.log` files from that of an offset on, as the names tell."""
+        """Return the size of the `.log` files from an offset on, by their names."""
         later = sum(each.base_offset > offset for each in self.segments)
         first = max(len(self.segments) - later - 1, 0)
         return sum(each.log.file_bytes for each in self.segments[first:])
@@ -72,7 +72,7 @@ class PartitionFiles(NamedTuple):
 
 
 def all_entries(files: PartitionFiles) -> Iterator[FileEntry]:
-    """Every file of the listing."""
+    """Yield every file of the listing."""
     for each in files.segments:
         of_segment = (each.log, each.offset_index, each.time_index, each.txn_index)
         yield from (entry for entry in of_segment if entry is not None)
@@ -89,7 +89,7 @@ def list_partition(path: str | Path) -> PartitionFiles:
     """List a partition directory in one pass.
 
     Raises:
-        AccessError: the directory cannot be listed. A file that cannot be asked for its size, or
+        AccessError: the directory cannot be listed. A file whose size is unavailable, or which
             breaks DIR-9, is recorded in `problems`.
     """
     problems: list[Problem] = []
@@ -102,11 +102,11 @@ def list_partition(path: str | Path) -> PartitionFiles:
 
 
 def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -> PartitionFiles:
-    """Sort the files of a partition directory, wherever they were listed.
+    """Group the files of a partition directory, from any listing.
 
     Args:
         files: no directories.
-        problems: that were met while listing; those of names are added.
+        problems: problems of the listing. Problems of names are added.
     """
     by_kind: dict[FileKind, dict[int, FileEntry]] = {kind: {} for kind in _SEGMENT_KINDS}
     checkpoints: list[FileEntry] = []
@@ -157,7 +157,10 @@ def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -
 
 
 def _file_entry(entry: os.DirEntry[str], problems: list[Problem]) -> FileEntry | None:
-    """Ask for the size; None for directories and for what vanished since it was listed."""
+    """Return the entry with its size.
+
+    None for directories and for files removed since the listing.
+    """
     try:
         if entry.is_dir():
             name = classify(entry.name)

@@ -1,13 +1,14 @@
-"""Values that outlive a run: read back as the types they were written from, or not at all.
+"""Values that outlive a run. They are read as the types they were written from, or not at all.
 
-A `StateSchema` names a kind of file, its version, and its types; `tests/test_persisted.py` keeps
-their fields beside the version, and fails when they change without a new one. `read_as` makes
-values of plain ones (msgpack, JSON) by the annotations of their type, so that a column too few,
-one too many or one of another type is an error here, and not a wrong value later.
+A `StateSchema` has the name of a kind of file, its version, and its types.
+`tests/test_persisted.py` records their fields with the version, and fails if the fields change
+without a new version. `read_as` makes values of plain values (msgpack, JSON) by the annotations of
+their type. So a missing column, an extra column or a wrong type is an error here, and not a wrong
+value later.
 
-A `StateFile` holds what can be found again: rows that spare the next run some work. What is not of
-this release, or is damaged, is passed over with a note; what is something else is never replaced.
-Its bytes are zlib over msgpack: [name of the kind, version, program, rows].
+A `StateFile` contains data that can be computed again: rows that save work in the next run. Data of
+another release, or damaged data, is skipped with a note. A file of another kind is never replaced.
+The bytes are zlib over msgpack: [name of the kind, version, program, rows].
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ Value = TypeVar("Value")
 
 MAX_FILE_BYTES = 1 << 32
 COMPRESSION_LEVEL = 1
-HEAD_BYTES = 64  # of the content: where the name of the kind is
+HEAD_BYTES = 64  # of the content, which include the name of the kind
 
 
 class StateSchema(NamedTuple):
-    """A kind of file, and what it holds.
+    """A kind of file, and the types of its values.
 
     Attributes:
-        name: as the file says it.
-        version: of the fields; a new one whenever they change.
-        holds: the types of its values; what is no named tuple stands for itself, such as the types
-            of columns.
+        name: the name in the file.
+        version: of the fields. It changes with them.
+        holds: the types of its values. A value that is no named tuple, such as the types of
+            columns, is recorded as it is.
     """
 
     name: str
@@ -51,7 +52,7 @@ class StateSchema(NamedTuple):
     holds: tuple[Any, ...]
 
     def fields(self) -> dict[str, str]:
-        """Names and types of all fields, by the name of the type that they are in."""
+        """Return names and types of all fields, by the name of the type that has them."""
         found: dict[str, str] = {}
         waiting = list(self.holds)
         while waiting:
@@ -71,10 +72,10 @@ class StateSchema(NamedTuple):
 
 
 def _types_in(row: type) -> list[type]:
-    """The types of its own that a named tuple names, where they can be told."""
+    """Return our own types in the annotations of a named tuple, if they can be resolved."""
     try:
         waiting = list(hints_of(row).values())
-    except NameError:  # known to the type checker only: its schema names them
+    except NameError:  # known only to the type checker: its schema names them
         return []
     found = []
     while waiting:
@@ -90,10 +91,10 @@ def _types_in(row: type) -> list[type]:
 
 
 def read_as(wanted: type[Value], value: Any) -> Value:
-    """Make a value of a type from plain ones: lists or maps for named tuples, texts for enums.
+    """Make a value of a type from plain values: lists or maps for named tuples, texts for enums.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value does not fit the type.
     """
     found: Value = _reader(wanted)(value)  # type: ignore[arg-type]
     return found
@@ -185,22 +186,25 @@ def _row(wanted: Any) -> Callable[[Any], Any]:
     return read
 
 
-# --- what can be found again ----------------------------------------------------------------------
+# --- data that can be computed again --------------------------------------------------------------
 
 
 class StateFile:
-    """What a run keeps for the next one.
+    """The data that a run keeps for the next run.
 
     Attributes:
-        notes: what was passed over, for people.
+        notes: skipped data, for the user.
 
     Raises:
         UsageError: there is no name.
-        RefusedError: it lies in a log dir.
+        RefusedError: it lies in a log directory.
     """
 
     def __init__(self, schema: StateSchema, what: str, path: str, program: str) -> None:
-        """`what` is for errors, such as "the state of a check"; `program` names the release."""
+        """Check the place of the file.
+
+        `what` is for errors, such as "the state of a check". `program` names the release.
+        """
         require_outside_log_dirs(
             path, "keep the state elsewhere", place=Path(path).absolute().parent
         )
@@ -211,11 +215,11 @@ class StateFile:
         self._program = program
 
     def load(self, row: type[Value]) -> list[Value]:
-        """Read the rows; none if there is no such file, or it cannot be used (see `notes`).
+        """Read the rows. [] if there is no such file, or it cannot be used (see `notes`).
 
         Raises:
             AccessError: it cannot be read.
-            UsageError: it is something else.
+            UsageError: it is a file of another kind.
         """
         from msgpack import unpackb
 
@@ -249,12 +253,12 @@ class StateFile:
         fsio.replace_file(fsio.FileSystem(), self.path, packed, attributes=own_attributes())
 
     def pass_over(self, why: str) -> None:
-        """Note, once, that what the file holds is not used."""
+        """Add a note, once, that the content of the file is not used."""
         if not self.notes:
             self.notes.append(f"{self.path}: {why}: not used, what it is of is read again")
 
     def _require_ours(self, data: bytes) -> None:
-        """Make sure that the file says what it is: what is something else must not be replaced."""
+        """Require that the file has our kind in its content. Other files must not be replaced."""
         from msgpack import packb
 
         problem = "its content is something else"
@@ -262,7 +266,7 @@ class StateFile:
             head = zlib.decompressobj().decompress(data, HEAD_BYTES)
         except zlib.error as exc:
             head, problem = b"", str(exc)
-        # An array with a few values, of which the first is the name.
+        # An array with a few values. The first value is the name.
         if head[:1] not in {b"\x93", b"\x94"} or not head[1:].startswith(packb(self._schema.name)):
             raise UsageError(
                 f"{self.path}: not {self._what} ({problem})",

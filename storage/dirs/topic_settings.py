@@ -1,4 +1,4 @@
-"""The settings of topics: which one is in force, where it is from, what a broker takes."""
+"""The settings of topics: the setting in force, its source, and the values that brokers accept."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from storage.dirs.cluster_image import ClusterImage
 
 
-# -- the settings of topics: which one is in force, and where it comes from
+# -- the settings of topics: the setting in force, and its source.
 #
-# A topic's own setting counts; else the dynamic one of the broker that leads; else the one for
-# all brokers, both from `__cluster_metadata`; else Kafka's default. A broker's
-# `server.properties` lies in between and is not known here: where a setting comes from Kafka's
-# defaults, a broker may have had another.
+# A topic's own setting counts first, then the dynamic setting of the leader's broker, then the
+# setting for all brokers, then Kafka's default. All but the default are in `__cluster_metadata`. A
+# broker's `server.properties` comes before the default and is unknown here. So for a default a
+# broker may have had another setting.
 #
-# `SETTINGS` is Kafka 4.4.0's table (LogConfig, ServerTopicConfigSynonyms) but for what is for its
-# own tests only.
+# `SETTINGS` is Kafka 4.4.0's table (LogConfig, ServerTopicConfigSynonyms) without the settings that
+# only its own tests use.
 
 
 MINUTE_MS = 60_000
@@ -32,12 +32,12 @@ UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 
 class SettingSource(StrEnum):
-    """Whose setting is in force."""
+    """The source of a setting in force."""
 
     TOPIC = "topic"
     BROKER = "broker"  # of one broker
     ALL_BROKERS = "all-brokers"
-    DEFAULT = "default"  # Kafka's; a server.properties is not known
+    DEFAULT = "default"  # Kafka's default; server.properties is unknown
 
 
 class SettingInForce(NamedTuple):
@@ -50,13 +50,13 @@ class SettingInForce(NamedTuple):
 
 
 class TopicSetting(NamedTuple):
-    """What Kafka has of a setting: its default, its names among a broker's, first first."""
+    """Kafka's data of a setting: its default, and its names among broker settings in order."""
 
     default: str
     broker_names: tuple[str, ...] = ()
 
 
-# A broker's setting in another unit -> what it is multiplied with.
+# A broker's setting in another unit -> its factor.
 FACTORS = {
     "log.retention.minutes": MINUTE_MS,
     "log.retention.hours": HOUR_MS,
@@ -119,14 +119,14 @@ SETTINGS: dict[str, TopicSetting] = {
 def topic_setting(
     image: ClusterImage, topic: str, name: str, *, broker_id: int | None = None
 ) -> SettingInForce:
-    """Find the setting of a topic that is in force, as far as the metadata tell.
+    """Find the setting of a topic that is in force, by the metadata.
 
     Args:
         image: the cluster.
-        topic: its name; it need not be there.
-        name: one of `SETTINGS`.
-        broker_id: the broker whose own settings count, such as the leader; None or -1: only
-            those for all brokers.
+        topic: its name. It need not exist.
+        name: a key of `SETTINGS`.
+        broker_id: the broker whose own settings count, such as the leader. None or -1: only the
+            settings for all brokers.
     """
     value = image.topic_config(topic, name)
     if value is not None:
@@ -151,13 +151,13 @@ def _in_our_unit(broker_name: str, value: str) -> str:
     try:
         return str(int(value) * factor)
     except ValueError:
-        return value  # whoever needs a number says that it is none
+        return value  # a caller that needs a number reports it
 
 
 def wanted_min_insync_replicas(image: ClusterImage, topic: str, *, broker_id: int | None) -> int:
-    """Tell min.insync.replicas as it is set, whatever the number of replicas.
+    """Return min.insync.replicas as it is set, whatever the number of replicas.
 
-    Kafka's 1 where the setting is no number.
+    If the setting is no number, this is Kafka's default.
     """
     value = topic_setting(image, topic, MIN_INSYNC_REPLICAS, broker_id=broker_id).value
     try:
@@ -167,9 +167,9 @@ def wanted_min_insync_replicas(image: ClusterImage, topic: str, *, broker_id: in
 
 
 def min_insync_replicas(image: ClusterImage, topic: str, partition: int) -> int:
-    """Tell how many replicas acks=all needs in the ISR, the leader included.
+    """Return how many replicas acks=all requires in the ISR, including the leader.
 
-    As a broker counts: never more than there are replicas.
+    As in a broker, this is never more than the number of replicas.
     """
     found = image.partition(topic, partition)
     leader = None if found is None else found.leader
@@ -178,17 +178,17 @@ def min_insync_replicas(image: ClusterImage, topic: str, partition: int) -> int:
 
 
 def is_under_min_isr(image: ClusterImage, topic: str, partition: int) -> bool:
-    """Whether acks=all is refused there, as kafka-topics tells it; no leader: it is, too."""
+    """Return whether acks=all is refused, as kafka-topics reports it. True without a leader."""
     found = image.partition(topic, partition)
     if found is None:
         return False
     return found.leader < 0 or len(found.isr) < min_insync_replicas(image, topic, partition)
 
 
-# -- the values that a broker takes for the settings of a topic (Kafka's LogConfig)
+# -- the values that a broker accepts for the settings of a topic (Kafka's LogConfig)
 #
-# A controller checks them when a client sets them. In a snapshot it takes what is there, and a
-# broker that finds a value it cannot read does not open the topic's logs: so we check them too.
+# A controller checks them when a client sets them, but not in a snapshot. A broker with a value
+# that it cannot read does not open the topic's logs. So we check them too.
 
 
 class Numbers(NamedTuple):
@@ -199,7 +199,7 @@ class Numbers(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """One of some words; with `is_list` several of them, with commas between."""
+    """One of some words. With `is_list` several words, separated by commas."""
 
     words: tuple[str, ...]
     is_list: bool = False
@@ -210,7 +210,7 @@ class Fraction(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Anything: what is right is not known here."""
+    """Any text, which is not checked."""
 
 
 _BOOLEAN = Choices(("true", "false"))
@@ -224,7 +224,7 @@ def _long(low: int) -> Numbers:
     return Numbers(low, INT64_MAX)
 
 
-# As Kafka 4.4.0 has them (LogConfig.configDefCopy), but for those that only its own tests set.
+# As in Kafka 4.4.0 (LogConfig.configDefCopy), without the settings that only its own tests set.
 SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
     "cleanup.policy": Choices(("delete", "compact"), is_list=True),
     "compression.gzip.level": _int(-1, 9),
@@ -266,7 +266,7 @@ SETTING_VALUES: dict[str, Numbers | Choices | Fraction | Text] = {
 }
 
 
-# Settings that older releases do not have: the first one that has them.
+# Settings that older releases do not have, with the first release that has them.
 SETTINGS_SINCE: dict[str, tuple[int, ...]] = {
     "message.timestamp.after.max.ms": (3, 6),
     "message.timestamp.before.max.ms": (3, 6),
@@ -283,7 +283,7 @@ SETTINGS_SINCE: dict[str, tuple[int, ...]] = {
 
 
 def require_topic_setting(name: str, value: str, release: tuple[int, ...] | None = None) -> None:
-    """See that a broker of a release, None the newest, knows a setting and takes its value.
+    """Require that a broker of a release (None: the newest) knows a setting and accepts its value.
 
     Raises:
         UsageError: it does not.
@@ -317,18 +317,18 @@ def require_topic_setting(name: str, value: str, release: tuple[int, ...] | None
 
 # -- the settings of a topic that decide how its log is written (Kafka's LogConfig)
 #
-# Which one is in force: `topic_settings`. They decide: segment.bytes and segment.index.bytes
-# ROLL-1, segment.ms ROLL-2, max.compaction.lag.ms ROLL-3, index.interval.bytes APP-8,
-# max.message.bytes APP-2, message.timestamp.type APP-5, message.timestamp.before.max.ms and
-# after.max.ms APP-3 (KIP-1030, Kafka 4), cleanup.policy APP-3 (records need keys),
-# compression.type the codec.
+# `topic_settings` finds the setting in force. The settings decide these rules: segment.bytes and
+# segment.index.bytes ROLL-1, segment.ms ROLL-2, max.compaction.lag.ms ROLL-3, index.interval.bytes
+# APP-8, max.message.bytes APP-2, message.timestamp.type APP-5. `message.timestamp.before.max.ms`
+# and after.max.ms decide APP-3 (KIP-1030, Kafka 4), cleanup.policy APP-3 (records need keys). The
+# codec depends on compression.type.
 
 
 PRODUCER_COMPRESSION = "producer"
 
 
 class LogConfig(NamedTuple):
-    """The settings of one topic; by default Kafka's."""
+    """The settings of one topic, by default Kafka's."""
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
@@ -342,12 +342,12 @@ class LogConfig(NamedTuple):
     compression_type: str = PRODUCER_COMPRESSION
 
 
-# What `--cleanup-policy` sets: worker processes inherit it.
+# The value of `--cleanup-policy`, in a variable that worker processes inherit.
 CLEANUP_POLICY_VARIABLE = "EOCTL_CLEANUP_POLICY"
 
 
 class _Settings:
-    """Looks up one topic's settings."""
+    """A lookup of one topic's settings."""
 
     def __init__(self, image: ClusterImage, topic: str, broker_id: int | None) -> None:
         self._image = image
@@ -370,7 +370,7 @@ class _Settings:
 def read_log_config(
     image: ClusterImage | None, topic: str, *, broker_id: int | None = None
 ) -> LogConfig:
-    """Find the settings of a topic; Kafka's defaults if there is no image.
+    """Find the settings of a topic, or Kafka's defaults without an image.
 
     Raises:
         RefusedError: a setting that must be a number is none.
@@ -398,12 +398,12 @@ def read_log_config(
 
 
 def is_compacted(image: ClusterImage, topic: str, *, broker_id: int | None = None) -> bool:
-    """Tell whether the cleanup.policy of a topic says compact."""
+    """Return whether the cleanup.policy of a topic includes compact."""
     return _says_compact(topic_setting(image, topic, "cleanup.policy", broker_id=broker_id).value)
 
 
 def stated_is_compacted() -> bool | None:
-    """Tell what the user states of topics that no metadata know; None: nothing."""
+    """Return the user's cleanup.policy for topics without metadata, or None."""
     policy = os.environ.get(CLEANUP_POLICY_VARIABLE)
     return _says_compact(policy) if policy else None
 

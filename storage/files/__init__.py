@@ -1,6 +1,6 @@
-"""How a file is read and changed.
+"""The reading and changing of files.
 
-The one module that changes files, the lock of a log dir, URIs.
+Contents: the only module that changes files, the lock of a log directory, URIs.
 
 From the entry down: broker_lock, file_systems, fsio, uris, positioned_file.
 """

@@ -1,20 +1,20 @@
-"""The `.lock` file of a log dir: is a broker running (`probe`), and keeping it away (`take`).
+"""The `.lock` file of a log directory: detect a running broker (`probe`) and block it (`take`).
 
-A broker holds, for the life of its process, an exclusive POSIX record lock on the whole `.lock`
-file of each of its log dirs (the JVM's FileChannel.tryLock, which is fcntl F_SETLK on Linux). The
-file is created at the start; a clean stop of 4.3.1 removes it, a crash leaves it, so its existence
-and content say nothing. Since a stopping broker may remove the very file that was opened here, a
-lock counts only if its path still leads to the locked file.
+While its process lives, a broker holds an exclusive POSIX record lock on the whole `.lock` file of
+each of its log directories. It uses the JVM's FileChannel.tryLock, which is fcntl F_SETLK on Linux.
+The broker creates the file when it starts. A clean stop of 4.3.1 removes it, and a crash leaves it,
+so its existence and content prove nothing. A stopping broker may remove the file after eoctl opened
+it. So a lock counts only if its path still leads to the locked file.
 
-`flock(2)` does not see that lock. `F_GETLK` does, and it only asks: taking the lock even for a
-moment would make a broker that starts just then fail, so readers only probe. The kernel does not
-demand a descriptor open for writing to answer whether a write lock could be had, so the file is
-opened read-only.
+`flock(2)` does not see that lock. `F_GETLK` does, and takes nothing. Readers only probe, since a
+lock taken for a moment would fail a broker that starts in that moment. To answer whether a write
+lock is possible, the kernel requires no descriptor open for writing. So the file is opened
+read-only.
 
-A POSIX lock is dropped when its process closes *any* descriptor of the file, however it came by
-it. That never touches another process, but as long as this one holds a lock, nothing in it may open
-that file again: `probe` and `take` know the files that are held by their device and inode, and
-answer without opening them. A child process neither inherits the lock nor can drop it.
+A POSIX lock is dropped when its process closes *any* descriptor of the file. That never affects
+another process. But while this process holds a lock, nothing in it may open that file again.
+`probe` and `take` recognize the held files by device and inode, and answer without opening them. A
+child process neither inherits the lock nor can drop it.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     FileId = tuple[int, int]  # device, inode
 
 
-# Locks that do not work: no lock manager (NFS without one), or a file system without locks.
+# Errors of locks that do not work: no lock manager (NFS without one), or no locks in the file
+# system.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
-# The files that this process holds, with its id: after a fork they are the parent's, not ours.
+# The files that this process holds, with its process id. After a fork they are the parent's.
 _held: dict[FileId, int] = {}
-# No thread closes a descriptor of a lock file while another one takes that lock.
+# While a thread takes a lock, no other thread may close a descriptor of that lock file.
 _guard = threading.RLock()
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.02
@@ -57,20 +58,20 @@ FLOCK = Struct("@hhlli0l")
 
 
 class LockKind(StrEnum):
-    """What a probe found."""
+    """The result of a probe."""
 
-    HELD = "held"  # a process has it: a broker is running, or a tool that takes it as one does
-    OURS = "ours"  # this process took it: no broker runs, and none can start
+    HELD = "held"  # by another process: a broker, or a tool that locks like a broker
+    OURS = "ours"  # by this process: no broker runs, and none can start
     FREE = "free"
-    MISSING = "missing"  # no such file: never started, or a copy made without it
+    MISSING = "missing"  # no such file: the broker never started, or a copy without it
     UNKNOWN = "unknown"  # no permission, or a file system without working locks
 
 
 class LockState(NamedTuple):
-    """The outcome of a probe.
+    """The result of a probe with the holder.
 
-    `pid` is the holder's process id; None when not held, or when the holder is on another machine
-    or in another process namespace. `errno` is set for UNKNOWN.
+    `pid` is the holder's process id. It is None if the lock is not held, or if the holder is on
+    another machine or in another process namespace. `errno` is set for UNKNOWN.
     """
 
     kind: LockKind
@@ -79,25 +80,25 @@ class LockState(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        """Another process holds the lock now."""
+        """Return whether another process holds the lock now."""
         return self.kind is LockKind.HELD
 
     @property
     def holder(self) -> str:
-        """Who holds it, in words."""
+        """The holder of the lock, in words."""
         return "a process" if self.pid is None else f"process {self.pid}"
 
 
 def probe(path: str | os.PathLike[str]) -> LockState:
-    """Ask who holds the lock file at `path`; never raises for what the file system answers."""
-    if sys.platform != "linux":  # struct flock is laid out differently elsewhere
+    """Return the state of the lock file at `path`. Never raises for an error of the file system."""
+    if sys.platform != "linux":  # struct flock has another layout elsewhere
         return LockState(LockKind.UNKNOWN, errno=errno.ENOTSUP)
     with _guard:
         try:
             found = os.stat(path)  # noqa: PTH116 - for each log dir that is read
             if _is_held_here((found.st_dev, found.st_ino)):
                 return LockState(LockKind.OURS, pid=os.getpid())
-            # O_NONBLOCK: a pipe of that name must not make us wait.
+            # O_NONBLOCK: opening a pipe of that name must not block.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except FileNotFoundError:
             return LockState(LockKind.MISSING)
@@ -112,7 +113,7 @@ def probe(path: str | os.PathLike[str]) -> LockState:
 
 
 def _ask(fd: int) -> LockState:
-    """Who would be in the way of a write lock; opens and closes nothing."""
+    """Return the lock that conflicts with a write lock. Opens and closes nothing."""
     question = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     lock_type, _, _, _, pid = FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, question))
     if lock_type == fcntl.F_UNLCK:
@@ -125,7 +126,10 @@ def _is_held_here(file_id: FileId) -> bool:
 
 
 class LockHeldError(RefusedError):
-    """Somebody has the lock of a log dir. `pid` is None on another machine or in a container."""
+    """Another process or this one holds the lock of a log directory.
+
+    `pid` is None if the holder is on another machine or in a container.
+    """
 
     def __init__(self, path: str, pid: int | None) -> None:
         self.path = path
@@ -143,7 +147,10 @@ class LockHeldError(RefusedError):
 
 
 class TakenLocks(NamedTuple):
-    """What `take` has: paths of `.lock` files, and of those whose file system has no locks."""
+    """The result of `take`: `.lock` files that are locked, and those without a lock.
+
+    A file system without locks leaves a file without a lock.
+    """
 
     locked: tuple[str, ...]
     unlocked: tuple[str, ...]
@@ -156,16 +163,16 @@ def take(
     broker_is_stopped: bool = False,
     fs: FileSystem | None = None,
 ) -> Iterator[TakenLocks]:
-    """Keep every broker away from log dirs, as a broker does, until the end of the `with` block.
+    """Block every broker from log directories, as a broker does, until the `with` block ends.
 
     Args:
-        log_dirs: all log dirs of the node; each counts once, by whatever path it is named. A
-            missing `.lock` is created, with the owner, group and mode of its directory; it stays.
-        broker_is_stopped: the user vouches for it: go on where the file system has no locks.
-        fs: what creates a missing file.
+        log_dirs: all log directories of the node. Several paths to one directory count once. A
+            missing `.lock` is created, with the owner, group and mode of its directory, and stays.
+        broker_is_stopped: the user states it: continue if the file system has no locks.
+        fs: creates a missing file.
 
     Raises:
-        LockHeldError: with the process id of the holder (exit status 4). None is held then.
+        LockHeldError: with the process id of the holder (exit status 4). Then no lock is taken.
         RefusedError: the file system has no locks, or a new file would have the wrong owner.
         AccessError: a directory or its lock file cannot be opened for writing.
     """
@@ -196,10 +203,10 @@ def take_in_turn(
     broker_is_stopped: bool = False,
     fs: FileSystem | None = None,
 ) -> Iterator[TakenLocks]:
-    """As `take`, but wait for one who holds a lock, for at most about `wait_ms`.
+    """Take locks as `take` does, but wait for another holder for at most about `wait_ms`.
 
-    For those who hold it briefly and in turns. A broker holds it for as long as it runs, and does
-    not start while somebody else does.
+    This is for processes that hold the lock briefly and in turns. A broker holds its lock while it
+    runs, and does not start while another process holds it.
     """
     end_s = time.monotonic() + wait_ms / 1000
     pause_s = _FIRST_WAIT_S
@@ -213,8 +220,8 @@ def take_in_turn(
             except LockHeldError as error:
                 if error.pid == os.getpid() or time.monotonic() >= end_s:
                     raise
-            # Drawn, so that those who wait do not come all at once.
-            import random  # here, since it takes long to load
+            # A random pause, so that waiting processes do not retry at the same time.
+            import random  # loaded late because it is slow to import
 
             time.sleep(random.uniform(0, pause_s))  # noqa: S311
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
@@ -222,14 +229,14 @@ def take_in_turn(
 
 
 def _take_one(fs: FileSystem, path: str, files: list[OpenFile], *, broker_is_stopped: bool) -> bool:
-    """Open and lock one file, which is added to `files`; False as `_lock`."""
+    """Open and lock one file and add it to `files`. Returns False as `_lock` does."""
     while True:
         file = _open(fs, path)
         files.append(file)
         is_locked = _lock(file, path, broker_is_stopped=broker_is_stopped)
         if _leads_to(path, file):
             return is_locked
-        # A broker that was just stopping has removed it: the next one would make a new file.
+        # A stopping broker has removed this file. The next broker would create a new file.
         _release(files.pop())
 
 
@@ -239,13 +246,13 @@ def _leads_to(path: str, file: OpenFile) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # nothing says that it does not
+        return True  # no proof of the contrary
     opened = os.fstat(file.fd)
     return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _distinct(directories: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The directories in their order, each once; a second path to one of them is dropped."""
+    """Return the directories in their order, without further paths to the same directory."""
     found: dict[FileId, str] = {}
     for directory in directories:
         try:
@@ -257,11 +264,11 @@ def _distinct(directories: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def _open(fs: FileSystem, path: str) -> OpenFile:
-    """Open a lock file for writing, creating a missing one; never one that we hold already."""
+    """Open a lock file for writing, created if missing. Never opens a file that we hold."""
     target = os.path.realpath(path)  # a broker follows symbolic links here
     try:
         status = Path(target).stat()
-    except OSError:  # not there, or the open says why
+    except OSError:  # the file is missing, or the open gives the reason
         pass
     else:
         if _is_held_here((status.st_dev, status.st_ino)):
@@ -279,11 +286,11 @@ def _open(fs: FileSystem, path: str) -> OpenFile:
 
 
 def _make(fs: FileSystem, path: str) -> None:
-    """Make a missing lock file; a broker that starts just now may be faster, and that is fine."""
+    """Create a missing lock file. A starting broker may create it first, which is fine."""
     from storage.files import fsio
 
     try:
-        # Whole with its owner or not at all: a broker cannot start on one that it must not open.
+        # Atomic with its owner: a broker cannot start on a lock file that it cannot open.
         fsio.add_file(fs, path, b"")
     except AccessError as error:
         if error.errno != errno.EEXIST:
@@ -300,7 +307,10 @@ def _open_error(error: OSError, path: str) -> AccessError:
 
 
 def _lock(file: OpenFile, path: str, *, broker_is_stopped: bool) -> bool:
-    """Take the lock. False: this file system has none, and the user says that no broker runs."""
+    """Take the lock.
+
+    Returns False if the file system has no locks and the user states that no broker runs.
+    """
     try:
         fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -332,7 +342,7 @@ def _holder_pid(fd: int) -> int | None:
 def _release(file: OpenFile) -> None:
     with _guard:
         status = os.fstat(file.fd)
-        with suppress(OSError):  # closed it is, and the lock dropped
+        with suppress(OSError):  # the descriptor is closed and the lock dropped anyway
             file.fs.close(file)
         if _held.get((status.st_dev, status.st_ino)) == os.getpid():
             del _held[status.st_dev, status.st_ino]

@@ -1,4 +1,4 @@
-"""File systems behind URIs, and files there that are read by ranges like a local one."""
+"""File systems behind URIs, and their files, which are read by ranges like a local file."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# -- file systems behind URIs: which one a URI belongs to, and what is asked of one
+# -- file systems behind URIs: the file system of a URI, and the interface it must have
 #
-# Nothing is known here of any protocol. A scheme is served by a factory that was registered for
-# it, else by the default one; `eoctl.arrow_files` registers pyarrow for all schemes that it
-# knows. Both count for this process only: a worker that is not forked, such as a Spark executor,
-# has to register what it needs too. Only URIs travel between processes; file systems are opened
-# where they are used, and kept.
+# This module knows no protocol. A scheme is served by a factory that was registered for it, else by
+# the default factory. `eoctl.arrow_files` registers pyarrow for all schemes that it knows. Both
+# registrations count for this process only. A worker that is not forked, such as a Spark executor,
+# has to register its factories too. Only URIs travel between processes. A process opens the file
+# systems it uses, and keeps them.
 
 
-KEPT_COUNT = 64  # file systems that are kept open
+KEPT_COUNT = 64  # file systems that stay open
 
 
 class RemoteEntry(NamedTuple):
     """A file or a directory in a file system.
 
-    `path` is in the words of the file system; "" if the name is not UTF-8. `file_bytes` and
-    `modified_ns` are 0 where they are not known.
+    `path` has the syntax of the file system, and is "" if the name is not UTF-8. `file_bytes` and
+    `modified_ns` are 0 if unknown.
     """
 
     path: str
@@ -53,20 +53,20 @@ class OpenedFile(Protocol):
         """Return the size in bytes."""
 
     def read_at(self, count: int, pos: int) -> bytes:
-        """Return `count` bytes from `pos`; never asked for more than there were at the open."""
+        """Return `count` bytes from `pos`. Callers never request more than the size at the open."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
 
 
 class FileTree(Protocol):
-    """A file system. Errors are OSErrors, with an errno where the cause is known."""
+    """A file system. Errors are OSErrors, with an errno if the cause is known."""
 
     def entry(self, path: str) -> RemoteEntry | None:
-        """Return what is at a path; None if nothing is."""
+        """Return the entry at a path, or None."""
 
     def entries(self, path: str, *, is_recursive: bool = False) -> list[RemoteEntry]:
-        """List a directory, with everything below it if wanted; [] if it is not there."""
+        """List a directory, with everything below it if `is_recursive`. Missing: []."""
 
     def open_file(self, path: str) -> OpenedFile:
         """Open a file."""
@@ -76,12 +76,12 @@ class Located(NamedTuple):
     """A place in a file system."""
 
     tree: FileTree
-    root: str  # what a path begins with that is not in the URI's path: a bucket, or "/"
+    root: str  # prefix of a path that is not in the URI's path: a bucket, or "/"
     uri: Uri
 
     @property
     def path(self) -> str:
-        """The path in the words of the file system."""
+        """The path in the syntax of the file system."""
         return self.full(decode(self.uri.path))
 
     def full(self, path: str) -> str:
@@ -91,7 +91,7 @@ class Located(NamedTuple):
         return f"{stem}{path}" if self.root else path.lstrip("/")
 
     def uri_of(self, path: str) -> str:
-        """Return the URI of a path in the words of the file system."""
+        """Return the URI of a path in the syntax of the file system."""
         return str(self.uri.at(path.removeprefix(self.root.rstrip("/"))))
 
 
@@ -105,10 +105,10 @@ def register_file_system(scheme: str, factory: Callable[[str], tuple[FileTree, s
     """Serve all URIs of a scheme in this process.
 
     Args:
-        scheme: such as "s3", in small letters.
-        factory: takes the URI of a file system, such as "s3://bucket/?region=eu-west-1"; returns
-            it and the path that this URI stands for in it, such as "bucket". It may raise an
-            EoctlError or an OSError.
+        scheme: such as "s3", in lower case.
+        factory: takes the URI of a file system, such as "s3://bucket/?region=eu-west-1". Returns
+            the file system and the path that this URI stands for in it, such as "bucket". It may
+            raise an EoctlError or an OSError.
     """
     with _lock:
         _factories[scheme] = factory
@@ -116,7 +116,7 @@ def register_file_system(scheme: str, factory: Callable[[str], tuple[FileTree, s
 
 
 def register_default(factory: Callable[[str], tuple[FileTree, str]]) -> None:
-    """Serve all schemes that nothing else is registered for."""
+    """Serve all schemes without a registered factory."""
     with _lock:
         _defaults[:] = [factory]
         _kept.clear()
@@ -126,12 +126,12 @@ def locate(text: str) -> Located:
     """Find the file system of a URI.
 
     Raises:
-        UsageError: no file system is known for it.
+        UsageError: no file system is registered for it.
         AccessError: it cannot be reached.
     """
     uri = Uri.parse(text)
     root_uri = str(uri.root)
-    key = (os.getpid(), root_uri)  # what holds connections is of no use to a forked child
+    key = (os.getpid(), root_uri)  # a forked child cannot use the connections of its parent
     with _lock:
         found = _kept.get(key)
         if found is not None:
@@ -154,16 +154,17 @@ def locate(text: str) -> Located:
     return Located(*found, uri)
 
 
-# -- a file behind a URI that is read by ranges, with the interface and the outcomes of a local one
+# -- a file behind a URI that is read by ranges, with the interface and the results of a local file
 #
-# What is read is what is asked for; no file is ever fetched whole. Retries are the file system's.
-#   An
-# error of a range becomes an unreadable stretch, as with a local disk:
-#   EIO and its kin        halved down to sectors, until MAX_MEDIA_ERRORS were met: a request costs
-#                          far more than on a disk
-#   any other, or without  the whole rest of the request is unreadable (ECOMM where the file system
-#   a number               does not say more)
-# The size is that at the open.
+# Only the requested ranges are read, never a whole file. Retries belong to the file system. An
+# error of a range becomes an unreadable stretch, as on a local disk:
+#
+# - EIO and other media errors: the request is halved down to sectors until MAX_MEDIA_ERRORS. A
+#   request costs far more than on a disk.
+# - Any other error: the whole rest of the request is unreadable. The error is ECOMM if the file
+#   system gives no number.
+#
+# The size is the size at the open.
 
 
 MAX_MEDIA_ERRORS = 64
@@ -173,13 +174,13 @@ class RemoteFile(PositionedFile):
     """An opened file behind a URI. Raises AccessError when it cannot be opened.
 
     Attributes:
-        last_error: what the file system said when a range could not be read, "" if all could.
+        last_error: the file system's message for the last unreadable range, "" if there was none.
     """
 
     def __init__(self, uri: str) -> None:
         self.path = uri
         self.last_error = ""
-        self._fd = -1  # there is none
+        self._fd = -1  # no descriptor
         self._pread = self._read_range
         self._file: OpenedFile | None = None
         self._media_errors_count = 0
@@ -194,7 +195,7 @@ class RemoteFile(PositionedFile):
             raise AccessError(as_os_error(exc), uri) from exc
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the file. A second `close` does nothing."""
         file, self._file = self._file, None
         if file is not None:
             try:
@@ -208,7 +209,7 @@ class RemoteFile(PositionedFile):
         return self._file_bytes
 
     def _read_range(self, fd: int, view: memoryview, pos: int) -> int:
-        """Do what `pread` does."""
+        """Read a range as `pread` does."""
         del fd
         count = min(len(view), self._file_bytes - pos)
         if count <= 0:
@@ -231,7 +232,7 @@ class RemoteFile(PositionedFile):
 
 
 def as_os_error(error: Exception) -> OSError:
-    """Turn whatever a file system raises into an OSError with a number."""
+    """Turn any error of a file system into an OSError with a number."""
     if isinstance(error, OSError) and error.errno:
         return error
     code = errno.ECOMM

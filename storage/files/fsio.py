@@ -1,21 +1,21 @@
 """The only module that changes files of a log directory, one system call at a time, durably.
 
-A file is replaced in steps, so that a crash at any moment leaves the old content or the new one:
+A file is replaced in steps, so that a crash at any moment leaves the old or the new content:
 
-    1  NAME.eoctl-tmp in the same directory: O_CREAT | O_EXCL | O_NOFOLLOW, mode 0600
-    2  all of the data
-    3  owner, group and mode: those of the directory, without the x bits, as its broker writes
-    4  fsync of the file           without it the rename may survive and the data be lost
-    5  rename to NAME              atomic: readers see one of the two files
-    6  fsync of the directory      without it the old file may come back after all
+1. NAME.eoctl-tmp in the same directory: O_CREAT | O_EXCL | O_NOFOLLOW, mode 0600
+2. all of the data
+3. owner, group and mode of the directory, without the x bits, as its broker writes
+4. fsync of the file: without it the rename may survive while the data is lost
+5. rename to NAME: atomic, so a reader sees the old or the new file
+6. fsync of the directory: without it the old file may come back
 
-A step that fails takes the temporary file away and leaves NAME as it was; only after step 5 the new
-content is there and merely not known to be durable, and the error says so. What an earlier crash
-left of NAME.eoctl-tmp is replaced; a broker ignores such files.
+A failed step removes the temporary file and leaves NAME as it was. After step 5 the new content is
+in place. If step 6 fails, the error says that it may not be durable. A NAME.eoctl-tmp that an
+earlier crash left is replaced. A broker ignores such files.
 
-Every change goes through a `FileSystem` object, so that tests can record each call with its
-payload, let any of them fail, and leave one out. Its methods raise OSError; the functions of this
-module raise the program's own errors.
+Every change goes through a `FileSystem` object. So tests can record all calls with their payloads,
+and let any of them fail or do nothing. Its methods raise OSError. The functions of this module
+raise eoctl's own errors.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 
 TEMP_SUFFIX = ".eoctl-tmp"
-WRITE_BYTES = 1 << 20  # small chunks of a stream are gathered up to this size
+WRITE_BYTES = 1 << 20  # small chunks of a stream are collected up to this size
 _PRIVATE_MODE = 0o600
 
 
 class OpenFile:
     """A file or a directory that a `FileSystem` opened. As a context manager it closes itself.
 
-    `pos` is where the next write goes; it may be set.
+    `pos` is the position of the next write and may be set.
     """
 
     def __init__(self, fs: FileSystem, path: str, fd: int, pos: int = 0) -> None:
@@ -61,17 +61,17 @@ class OpenFile:
         if error is None:
             self.fs.close(self)
             return
-        with suppress(OSError):  # the first error tells more
+        with suppress(OSError):  # the first error says more
             self.fs.close(self)
 
 
 class FileSystem:
     """The operating system's calls that change files, and nothing else. All raise OSError.
 
-    A method is one call. Nothing but `fsync` and `fsync_dir` makes anything durable.
+    Each method is one system call. Only `fsync` and `fsync_dir` make a change durable.
 
     Attributes:
-        threads_count: so many threads may wait for it at once.
+        threads_count: most threads that may wait for it at once.
     """
 
     threads_count = 16
@@ -79,14 +79,17 @@ class FileSystem:
     # --- the content and the attributes of one file -----------------------------------------------
 
     def open_new(self, path: StrPath, mode: int = _PRIVATE_MODE) -> OpenFile:
-        """Create a file that must not exist, not even as a dangling symbolic link; for writing."""
+        """Create a file for writing.
+
+        The name must not exist, not even as a dangling symbolic link.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         path = os.fspath(path)
         return OpenFile(self, path, os.open(path, flags, mode))
 
     def open_existing(self, path: StrPath) -> OpenFile:
-        """Open a regular file for writing at its end; symbolic links are not followed."""
-        # O_NONBLOCK: a pipe of that name must not make us wait.
+        """Open a regular file for writing at its end. Symbolic links are not followed."""
+        # O_NONBLOCK: opening a pipe of that name must not block.
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         path = os.fspath(path)
         fd = os.open(path, flags)
@@ -97,13 +100,13 @@ class FileSystem:
         return OpenFile(self, path, fd, found.st_size)
 
     def open_dir(self, path: StrPath) -> OpenFile:
-        """Open a directory, to set its attributes; `fsync` of it is as `fsync_dir`."""
+        """Open a directory to set its attributes. Its `fsync` does the same as `fsync_dir`."""
         path = os.fspath(path)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         return OpenFile(self, path, os.open(path, flags))
 
     def write(self, file: OpenFile, data: Bytes) -> None:
-        """Write all of `data` at `file.pos`, and move that."""
+        """Write all of `data` at `file.pos` and advance `file.pos`."""
         written_bytes = os.pwrite(file.fd, data, file.pos)
         file.pos += written_bytes
         view = memoryview(data)
@@ -113,7 +116,7 @@ class FileSystem:
             file.pos += written_bytes
 
     def truncate(self, file: OpenFile, size_bytes: int) -> None:
-        """Cut the file, or extend it with zeros; `file.pos` becomes its end."""
+        """Truncate the file, or extend it with zeros. `file.pos` becomes its end."""
         os.ftruncate(file.fd, size_bytes)
         file.pos = size_bytes
 
@@ -126,24 +129,24 @@ class FileSystem:
         os.fchmod(file.fd, mode)
 
     def set_times(self, file: OpenFile, *, atime_ns: int, mtime_ns: int) -> None:
-        """Change access and modification time; later writes change them again."""
+        """Change access and modification time. Later writes change them again."""
         os.utime(file.fd, ns=(atime_ns, mtime_ns))
 
     def start_writeback(self, file: OpenFile, pos: int) -> None:
-        """Have the system begin to write what is new from `pos` on to the disk, without waiting.
+        """Let the system begin to write new data from `pos` on to the disk, without waiting.
 
-        It promises nothing, but leaves less to wait for in `fsync`. Pages that are on the disk
-        already may leave the page cache.
+        It guarantees nothing, but shortens a later `fsync`. Pages already on the disk may leave the
+        page cache.
         """
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fd, pos, file.pos - pos, os.POSIX_FADV_DONTNEED)
 
     def fsync(self, file: OpenFile) -> None:
-        """Make content, size and attributes of the file durable; not its name."""
+        """Make content, size and attributes of the file durable, but not its name."""
         os.fsync(file.fd)
 
     def close(self, file: OpenFile) -> None:
-        """Close the descriptor, whether this raises or not; a second time does nothing."""
+        """Close the descriptor, even if this raises. A second `close` does nothing."""
         fd, file.fd = file.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -171,12 +174,12 @@ class FileSystem:
         Path(path).rmdir()
 
     def fsync_dir(self, path: StrPath) -> None:
-        """Make the names in a directory durable; `path` may be a symbolic link to it."""
+        """Make the names in a directory durable. `path` may be a symbolic link to it."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         except OSError as error:
-            # What cannot sync directories at all says so; it has no better way to offer.
+            # A file system that cannot sync directories returns EINVAL and offers no better way.
             if error.errno != errno.EINVAL:
                 raise
         finally:
@@ -184,7 +187,7 @@ class FileSystem:
 
 
 def _gathered(data: Bytes | Iterable[Bytes]) -> Iterator[Bytes]:
-    """The bytes of a stream in pieces that are worth a system call."""
+    """Yield the bytes of a stream in pieces large enough for a system call."""
     if isinstance(data, bytes | bytearray | memoryview):
         yield data
         return
@@ -205,25 +208,26 @@ def _gathered(data: Bytes | Iterable[Bytes]) -> Iterator[Bytes]:
 
 
 def temp_path(path: StrPath) -> str:
-    """Where the new content of `path` is written before it takes that name."""
+    """Return the path of the temporary file with the new content of `path`."""
     return os.fspath(path) + TEMP_SUFFIX
 
 
 def create_file(
     fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes], attributes: FileAttributes
 ) -> None:
-    """Write a file that must not exist, and sync it; its name is not durable yet (`sync_dir`).
+    """Write and sync a file that must not exist. Its name is not durable yet (`sync_dir`).
 
-    After an error, also one that the stream raises, the file is removed again.
+    After an error, also an error of the stream, the file is removed.
 
     Raises:
-        AccessError: the operating system refused, or something has that name.
-        RefusedError: it would not let the file have these attributes.
+        AccessError: the operating system refused, or the name exists.
+        RefusedError: the operating system refused these attributes.
     """
     with os_errors(path):
         file = fs.open_new(path)
     try:
-        # Only our own calls: an OSError of the stream is not about this file and goes out as it is.
+        # Wrap only our own calls: an OSError of the stream is not about this file and is raised
+        # unchanged.
         for chunk in _gathered(data):
             with os_errors(path):
                 fs.write(file, chunk)
@@ -239,7 +243,7 @@ def create_file(
 
 
 def _discard(fs: FileSystem, path: StrPath) -> None:
-    """Remove what a failed step leaves; when that fails too, the next run does it."""
+    """Remove the file of a failed step. If that fails too, the next run removes it."""
     with suppress(OSError):
         fs.unlink(path)
 
@@ -254,16 +258,16 @@ def replace_file(
     """Make `data` the content of `path`, which may exist, durably and in one step.
 
     Args:
-        fs: what does it.
-        path: a regular file, or nothing yet. Its directory must exist.
+        fs: makes the changes.
+        path: a regular file, or a name that does not exist. Its directory must exist.
         data: the content, whole or as a stream. An error of the stream leaves the file as it was.
-        attributes: what the file gets; by default owner, group and mode (without x bits) of its
-            directory.
+        attributes: of the file, by default owner, group and mode (without x bits) of its directory.
 
     Raises:
-        AccessError: the operating system refused, with what to do next. Until the rename the old
-            content is untouched; after it, the new one is there but may not be durable.
-        RefusedError: owner and group cannot be kept, or `path` is something else than a file.
+        AccessError: the operating system refused, with the next step. Before the rename the old
+            content is untouched. After the rename the new content is in place, but may not be
+            durable.
+        RefusedError: owner and group cannot be kept, or `path` is not a regular file.
     """
     put_file(fs, path, data, attributes=attributes)
     state = f"{os.fspath(path)} has its new content, which may not survive a crash yet"
@@ -271,7 +275,7 @@ def replace_file(
 
 
 def directory_of(path: StrPath) -> str:
-    """The directory of a file; in fewer steps than pathlib's, for each file that is written."""
+    """Return the directory of a file. Runs for each written file, so it is faster than pathlib."""
     return os.path.dirname(path) or "."  # noqa: PTH120
 
 
@@ -282,12 +286,12 @@ def put_file(
     *,
     attributes: FileAttributes | None = None,
 ) -> None:
-    """As `replace_file`, but for the last step: the name is not durable yet (`sync_dir`)."""
+    """Replace a file as `replace_file` does, but its name is not durable before `sync_dir`."""
     path = os.fspath(path)
     if attributes is None:
         attributes = kept_attributes(directory_of(path))
     elif attributes.uid != os.geteuid():
-        require_owner(directory_of(path))  # of a file that stays one's own nothing has to be given
+        require_owner(directory_of(path))  # no owner has to be changed for a file of this user
     require_replaceable(path)
     temp = _create_temp(fs, path, data, attributes)
     try:
@@ -299,13 +303,13 @@ def put_file(
 
 
 def open_alone(fs: FileSystem, path: StrPath) -> OpenFile:
-    """Open a file of a log dir that is to be changed in place, for writing at its end.
+    """Open a file of a log directory for changes in place, for writing at its end.
 
-    A file that has other names (`cp -al`, backups by hard links) is copied first: what is done to
-    it must not be done to them, which may be a running broker's.
+    A file with several names (`cp -al`, backups by hard links) is copied first. The change must not
+    reach the other names, which may belong to a running broker.
 
     Raises:
-        AccessError: the operating system refused; the file is as it was.
+        AccessError: the operating system refused. The file is as it was.
         RefusedError: the copy could not get its owner.
     """
     path = os.fspath(path)
@@ -341,18 +345,19 @@ def _chunks_of(file: OpenFile) -> Iterator[Bytes]:
 
 
 def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> None:
-    """Make a file durably and in one step, unless something has that name: it is never replaced.
+    """Create a file durably and in one step. Never replaces an existing name.
 
-    The file is linked to its name, so that the loser of a race with another process finds out.
+    The file is linked to its name, so that the loser of a race with another process gets an error.
 
     Raises:
-        AccessError: as `replace_file`; `errno` is EEXIST when something has that name.
+        AccessError: as `replace_file`. `errno` is EEXIST if the name exists.
         RefusedError: owner and group cannot be kept.
     """
     path = os.fspath(path)
     directory = directory_of(path)
     attributes = kept_attributes(directory)
-    # Of its own: no lock keeps another process from adding the same file now.
+    # The temporary name has our process id: no lock keeps another process from adding the same
+    # file.
     temp = _create_temp(fs, f"{path}.{os.getpid()}", data, attributes)
     try:
         with os_errors(path):
@@ -367,13 +372,16 @@ def _create_temp(
 ) -> str:
     temp = temp_path(path)
     with os_errors(temp), suppress(FileNotFoundError):
-        fs.unlink(temp)  # what a crash left: the lock keeps other writers away
+        fs.unlink(temp)  # left by a crash: the lock keeps other writers away
     create_file(fs, temp, data, attributes)
     return temp
 
 
 def require_replaceable(path: StrPath) -> None:
-    """Look before anything is written: a link would be lost, and the directory must be syncable."""
+    """Refuse a path that cannot be replaced, before anything is written.
+
+    Replacing a symbolic link would lose it, and the directory must be syncable.
+    """
     directory = directory_of(path)
     with os_errors(directory):
         os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -391,9 +399,9 @@ def require_replaceable(path: StrPath) -> None:
 
 
 def make_dir_like(fs: FileSystem, path: StrPath, like: StrPath) -> None:
-    """Make a directory with the owner, group and mode of another, unless it is there already.
+    """Create a directory with the owner, group and mode of another, unless it exists.
 
-    Neither that nor its name is durable yet (`sync_dir` of it and of its parent).
+    Neither its attributes nor its name are durable yet (`sync_dir` of it and of its parent).
 
     Raises:
         AccessError: the operating system refused.
@@ -412,10 +420,11 @@ def make_dir_like(fs: FileSystem, path: StrPath, like: StrPath) -> None:
 def remove_leftovers(fs: FileSystem, directory: StrPath) -> list[str]:
     """Remove all temporary files that earlier crashes left in a directory, durably.
 
-    Returns their paths. Call it with the lock held only: they may be another process's work.
+    Returns their paths. The caller must hold the lock, because they may belong to a running
+    process.
 
     Raises:
-        AccessError: the directory cannot be listed, or a file not be removed.
+        AccessError: the directory cannot be listed, or a file cannot be removed.
     """
     with os_errors(directory):
         files = Path(directory).iterdir()
@@ -430,13 +439,13 @@ def remove_leftovers(fs: FileSystem, directory: StrPath) -> list[str]:
 
 
 def remove_file(fs: FileSystem, path: StrPath) -> bool:
-    """Remove a file durably. Returns False when it was not there.
+    """Remove a file durably. Returns False if it does not exist.
 
-    Then too the directory is synced: an earlier run may have been killed between its two steps, and
-    a crash would bring the file back.
+    The directory is synced in both cases. An earlier run may have been killed between its two
+    steps, and a crash would bring the file back.
 
     Raises:
-        AccessError: it could not be removed, or that is not known to be durable.
+        AccessError: the file could not be removed, or its removal may not be durable.
     """
     is_there = True
     with os_errors(path):
@@ -449,31 +458,33 @@ def remove_file(fs: FileSystem, path: StrPath) -> bool:
 
 
 def remove_clean_marker(fs: FileSystem, log_dir: StrPath) -> bool:
-    """Remove the clean-shutdown marker of a log dir durably; the first change of every plan.
+    """Remove the clean-shutdown marker of a log directory durably, as a plan's first change.
 
-    With it a broker skips recovery and trusts all that it finds. Returns False when there is none.
+    With the marker a broker skips recovery and trusts the files. Returns False if there is no
+    marker.
 
     Raises:
-        AccessError: as `remove_file`; change nothing then.
+        AccessError: as `remove_file`. The caller must then change nothing.
     """
     return remove_file(fs, Path(log_dir, CLEAN_SHUTDOWN_NAME))
 
 
 def sync_dir(fs: FileSystem, directory: StrPath, *, state: str = LEFT_AS_IT_WAS) -> None:
-    """Make the names in a directory durable; the next step of an AccessError begins with `state`.
+    """Make the names in a directory durable. The next step of an AccessError begins with `state`.
 
-    Also for a run that finds its work done: the one before may have been killed before this step.
+    A run that finds its work done does this too: the previous run may have been killed before this
+    step.
     """
     with os_errors(directory, state=state):
         fs.fsync_dir(directory)
 
 
 def set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> None:
-    """Set what differs: a file system without owners need not be asked to change them.
+    """Set the attributes that differ. A file system without owners then needs no change of owner.
 
     Raises:
         RefusedError: the owner cannot be set.
-        OSError: anything else.
+        OSError: any other failure.
     """
     found = os.fstat(file.fd)
     if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
@@ -487,11 +498,11 @@ def set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> No
         fs.set_times(file, atime_ns=found.st_atime_ns, mtime_ns=wanted.mtime_ns)
 
 
-# -- owner, group, mode and time of the files that we write: those that a broker can live with
+# -- owner, group, mode and time of the files that we write, such that a broker can use them
 
 
 class FileAttributes(NamedTuple):
-    """Owner, group, permission bits; and the modification time, None: as it comes."""
+    """Owner, group, permission bits and modification time (None: not set)."""
 
     uid: int
     gid: int
@@ -500,50 +511,50 @@ class FileAttributes(NamedTuple):
 
 
 def attributes_for(directory: StrPath) -> FileAttributes:
-    """What a new file in `directory` must have: its owner and group, its mode without x bits."""
+    """Return owner, group and mode (without x bits) of `directory`, for a new file in it."""
     with os_errors(directory):
         found = os.stat(directory)  # noqa: PTH116 - for each file that is written
     return FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o666)
 
 
 def own_attributes() -> FileAttributes:
-    """What any program gives a file: the user's, with the mode that the umask leaves.
+    """Return the attributes of a user's own files: the user's ids, with the mode of the umask.
 
-    For what a user keeps beside the log dirs, such as a report: that may be in `/tmp`, which is
-    root's.
+    This is for files outside the log directories, such as a report. Their directory may be `/tmp`,
+    which belongs to root.
     """
     return FileAttributes(os.geteuid(), os.getegid(), 0o666 & ~umask())
 
 
 def umask() -> int:
-    """Return the umask of the process; it can only be read by setting it."""
+    """Return the umask of the process, which can only be read by setting it."""
     mask = os.umask(0o77)
     os.umask(mask)
     return mask
 
 
 def can_keep_owner(path: StrPath) -> bool:
-    """Whether this process can give new files the owner and group of a directory.
+    """Return whether this process can give new files the owner and group of a directory.
 
-    `path` is the directory, or a file in it. Root can, as far as the ids tell: that it lacks a
-    capability, or is nobody to a server, shows only at the first write, which is then refused.
+    `path` is the directory, or a file in it. For root the answer is always yes. If root lacks a
+    capability, or a server maps root to nobody, the first write is refused.
     """
     return can_give(attributes_for(path if Path(path).is_dir() else Path(path).parent))
 
 
 def can_give(wanted: FileAttributes) -> bool:
-    """Whether this process can give new files this owner and group, as `can_keep_owner`."""
+    """Return whether this process can give new files this owner and group, as `can_keep_owner`."""
     if os.geteuid() == 0:
         return True
     return wanted.uid == os.geteuid() and wanted.gid in {os.getegid(), *os.getgroups()}
 
 
 def kept_attributes(directory: StrPath) -> FileAttributes:
-    """As `attributes_for`, of a directory whose owner and group this process can give.
+    """Return `attributes_for` of a directory whose owner and group this process can give.
 
     Raises:
-        RefusedError: it cannot; exit status 4.
-        AccessError: the directory is not there, or cannot be looked at.
+        RefusedError: it cannot (exit status 4).
+        AccessError: the directory does not exist or cannot be read.
     """
     wanted = attributes_for(directory)
     if not can_give(wanted):
@@ -552,25 +563,25 @@ def kept_attributes(directory: StrPath) -> FileAttributes:
 
 
 def require_owner(path: StrPath) -> None:
-    """Refuse beforehand what `can_keep_owner` says no to.
+    """Refuse a change in advance if `can_keep_owner` is False.
 
     Raises:
         RefusedError: exit status 4.
-        AccessError: the directory is not there, or cannot be looked at.
+        AccessError: the directory does not exist or cannot be read.
     """
     if not can_keep_owner(path):
         raise owner_refused(path)
 
 
 def require_own_file(path: StrPath, uid: int, gid: int) -> None:
-    """Refuse beforehand to change a file whose owner or group this process could not give back.
+    """Refuse in advance to change a file whose owner or group this process could not restore.
 
-    Its directory counts, whose owner this process must have anyway (`require_owner`): so the answer
-    is the same for somebody who only looks.
+    The owner of the directory decides, since a change requires it anyway (`require_owner`). So the
+    answer is the same for a user who only reads.
 
     Raises:
         RefusedError: exit status 4.
-        AccessError: the directory is not there, or cannot be looked at.
+        AccessError: the directory does not exist or cannot be read.
     """
     if os.geteuid() == 0:
         return
@@ -586,7 +597,7 @@ def require_own_file(path: StrPath, uid: int, gid: int) -> None:
 
 
 def owner_refused(path: StrPath) -> RefusedError:
-    """Return the refusal of a change that would change whose file it is."""
+    """Return the refusal of a change that would change the owner of a file."""
     return RefusedError(
         f"{os.fspath(path)}: new files could not get the owner and group of their directory,"
         " and the broker could not use them",
@@ -594,11 +605,11 @@ def owner_refused(path: StrPath) -> RefusedError:
     )
 
 
-# -- directories with all that is in them
+# -- directories with all their content
 
 
 def sync_tree(fs: FileSystem, path: Path) -> None:
-    """Make all that is in a directory durable, and its names; links are left out.
+    """Make the content of a directory and its names durable. Links are left out.
 
     Raises AccessError.
     """
@@ -614,7 +625,7 @@ def sync_tree(fs: FileSystem, path: Path) -> None:
 
 
 def remove_tree(fs: FileSystem, path: Path) -> None:
-    """Remove a file or a directory with all in it; links are removed, not followed.
+    """Remove a file or a directory with its content. Links are removed, not followed.
 
     Raises AccessError.
     """
@@ -625,7 +636,7 @@ def remove_tree(fs: FileSystem, path: Path) -> None:
             return
         for directory, names, files in os.walk(path, topdown=False):
             for name in files:
-                with suppress(FileNotFoundError):  # a broker that ends takes some away itself
+                with suppress(FileNotFoundError):  # a stopping broker removes some files itself
                     fs.unlink(Path(directory, name))
             for name in names:
                 below = Path(directory, name)

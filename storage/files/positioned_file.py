@@ -1,4 +1,4 @@
-"""Files that are only read: by position, whole, or spliced; bad places do not stop the reader."""
+"""Files that are only read: by position, whole, or spliced. Bad places do not stop the reader."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    # Fill the buffer from a position; returns the number of bytes, 0 at the end of the file.
+    # Fills the buffer from a position. Returns the number of bytes, 0 at the end of the file.
     Pread = Callable[[int, memoryview, int], int]
 
 
-# -- who is told what is read of files in this process, for progress; nobody, as a rule
+# -- the watcher of all reads of files in this process, for progress. By default there is none.
 #
-# Every reader of files comes by here, so that no command has to count for itself.
+# Every reader of files reports its reads here, so that no command has to count for itself.
 
 
-# Readers skip what they need not see; beyond that it is another part of the file.
+# Readers skip data that they do not need. A longer jump begins another part of the file.
 GAP_BYTES = 32 << 20
 LOG_SUFFIX = ".log"
 
 
 class Watcher(Protocol):
-    """Is told of reads."""
+    """A receiver of reads."""
 
     def read(self, path: str, pos: int, count: int) -> None:
-        """So many bytes of a file were read, from a position on."""
+        """Receive a read of `count` bytes of a file from a position on."""
 
     def read_elsewhere(self, path: str, count: int) -> None:
-        """So many bytes of logs, this one at last, were read by a process that works for this."""
+        """Receive a read of `count` bytes of logs, `path` last, by a worker process."""
 
 
 class _Watch:
@@ -46,28 +46,28 @@ class _Watch:
 
 
 def watch(watcher: Watcher | None) -> None:
-    """Tell it of all reads from now on; None: nobody any more."""
+    """Report all further reads to the watcher, or to none."""
     _Watch.watcher = watcher
 
 
 def current_watcher() -> Watcher | None:
-    """Who is told now."""
+    """Return the current watcher."""
     return _Watch.watcher
 
 
 def on_stall(listener: Callable[[str, float], None] | None) -> None:
-    """Call the listener when a worker process makes no progress; None: nobody."""
+    """Call the listener when a worker process makes no progress. None removes it."""
     _Watch.on_stall = listener
 
 
 def report_stall(path: str, seconds: float) -> None:
-    """Report that the worker process that reads `path` made no progress for so many seconds."""
+    """Report that the worker process that reads `path` made no progress for these seconds."""
     if _Watch.on_stall is not None:
         _Watch.on_stall(path, seconds)
 
 
 class BrokenOffError(Exception):
-    """A read is not wanted any more."""
+    """The read was cancelled."""
 
 
 class _Breaker:
@@ -81,7 +81,7 @@ class _Breaker:
 
 @contextmanager
 def broken_off() -> Iterator[None]:
-    """Have all reads fail within, so that other threads end that read much."""
+    """Let all reads inside the block fail, so that other threads that read much end."""
     before = current_watcher()
     watch(_Breaker())
     try:
@@ -91,7 +91,7 @@ def broken_off() -> Iterator[None]:
 
 
 class LogCount:
-    """How many bytes of logs were read: what is read again at once counts once.
+    """The number of bytes of logs that were read. Bytes that are read again soon count once.
 
     Attributes:
         count_bytes: so far.
@@ -103,7 +103,7 @@ class LogCount:
         self._end_pos = 0
 
     def read(self, path: str, pos: int, count: int) -> None:
-        """As of `Watcher`; of logs only."""
+        """Count a read as a `Watcher`. Counts logs only."""
         if not path.endswith(LOG_SUFFIX):
             return
         if path != self._path or pos > self._end_pos + GAP_BYTES:
@@ -113,19 +113,19 @@ class LogCount:
             self._end_pos = pos + count
 
 
-# -- reading a small file whole, whatever has its name: never waiting, never more than is sensible
+# -- reading a small file whole, whatever its kind: without blocking, and up to a size limit
 
 
 _CHUNK_BYTES = 1 << 20
 
 
 def read_small_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Read a regular file of at most `max_bytes`; symbolic links are followed.
+    """Read a regular file of at most `max_bytes`. Symbolic links are followed.
 
     Raises:
         OSError: it cannot be read, is no regular file (EINVAL), or is larger (EFBIG).
     """
-    # O_NONBLOCK: a pipe of that name must not make us wait.
+    # O_NONBLOCK: opening a pipe of that name must not block.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         found = os.fstat(fd)
@@ -146,30 +146,29 @@ def read_small_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 # -- a file that is only read, by position, and whose bad places do not stop the reader
 #
-# Nothing here maps the file: a mapping kills the process when the file shrinks or a disk block
-# under it cannot be read, and both happen to the files this program is made for.
+# No file is mapped. A mapping kills the process when the file shrinks or a disk block under it
+# cannot be read. Both happen to the files that eoctl is made for.
 #
-# What `pread` can do and what becomes of it:
-#   fewer bytes than asked       asked again, until the end of the file
-#   nothing                      the end of the file; it may be nearer than the size seen at the
-#     open
-#   EIO and its kin (MEDIA)      the request is halved down to SECTOR_BYTES: the bad stretch is
-#     known
-#                                exactly, everything around it is read
-#   any other error              the whole rest of the request is unreadable (a stale NFS handle
-#     does
-#                                not get better in halves)
-# A file that is removed or replaced after the open goes on being read through its descriptor.
+# The results of `pread`:
 #
-# Holes of a sparse file are zeros that need not be read: a preallocated segment, or one whose
-# extents a repair of the file system has lost, may be larger than any disk. Where the file system
-# tells of none, all of the file counts as data.
+# - Fewer bytes than requested: the rest is requested again, until the end of the file.
+# - Nothing: the end of the file. It may be nearer than the size at the open.
+# - EIO and other errors of the medium (MEDIA_ERRNOS): the request is halved down to SECTOR_BYTES.
+#   So the bad stretch is exact, and everything around it is read.
+# - Any other error: the whole rest of the request is unreadable. For example, a stale NFS handle
+#   does not improve in halves.
+#
+# A file that is removed or replaced after the open is still read through its descriptor.
+#
+# Holes of a sparse file are zeros that need not be read. A preallocated segment may be larger than
+# any disk, and so may a segment whose extents a repair of the file system has lost. If the file
+# system reports no holes, all of the file counts as data.
 
 
-SECTOR_BYTES = 512  # the smallest piece a device fails on; larger sectors show as runs of these
+SECTOR_BYTES = 512  # the smallest unit that fails on a device; a larger sector shows as several
 
 ZERO_CHUNK_BYTES = 1 << 20
-HOLE_BYTES = 4096  # what the end of a hole is looked for to; smaller ones are read
+HOLE_BYTES = 4096  # precision of the search for the end of a hole; smaller holes are read
 
 # Errors of one place of a medium or of a checksumming file system, not of the whole file.
 MEDIA_ERRNOS = frozenset(
@@ -178,7 +177,7 @@ MEDIA_ERRNOS = frozenset(
 
 
 class Unreadable(NamedTuple):
-    """A stretch of a file that the operating system would not read. Half open, in bytes."""
+    """A stretch of a file that the operating system could not read. Half open, in bytes."""
 
     start_pos: int
     end_pos: int
@@ -186,14 +185,14 @@ class Unreadable(NamedTuple):
 
     @property
     def strerror(self) -> str:
-        """The operating system's words for the error."""
+        """The operating system's text for the error."""
         return os.strerror(self.errno)
 
 
 class Reading(NamedTuple):
-    """What one request gave: so many bytes of the buffer are filled, unreadable places with zeros.
+    """The result of one request: the number of filled bytes, with zeros in unreadable places.
 
-    They are fewer than asked only at the end of the file.
+    It is less than requested only at the end of the file.
     """
 
     filled_bytes: int
@@ -201,7 +200,7 @@ class Reading(NamedTuple):
 
 
 class PositionedRead(NamedTuple):
-    """Bytes from `read_at`, zeros where they could not be read."""
+    """Bytes from `read_at`, with zeros in unreadable places."""
 
     data: bytes
     unreadable: tuple[Unreadable, ...]
@@ -214,13 +213,13 @@ def _preadv(fd: int, view: memoryview, pos: int) -> int:
 class PositionedFile:
     """A regular file, opened read-only. Raises AccessError when it cannot be opened."""
 
-    _fd = -1  # also of one that an interrupt kept from being opened
+    _fd = -1  # also for a file whose open was interrupted
 
     def __init__(self, path: str | os.PathLike[str], *, pread: Pread | None = None) -> None:
         self.path = os.fspath(path)
         self._pread = pread or _preadv
         try:
-            # O_NONBLOCK: a pipe with the name of a segment must not hang the open.
+            # O_NONBLOCK: opening a pipe with the name of a segment must not block.
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
             raise AccessError(_as_os_error(error, self.path), self.path) from error
@@ -250,7 +249,7 @@ class PositionedFile:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back; a second call does nothing."""
+        """Close the descriptor. A second `close` does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -260,7 +259,7 @@ class PositionedFile:
 
     @property
     def file_bytes(self) -> int:
-        """The size now; it may change between two calls."""
+        """The size now. It may change between two reads of this property."""
         try:
             return os.fstat(self._fd).st_size
         except OSError as error:
@@ -268,7 +267,7 @@ class PositionedFile:
 
     @property
     def inode(self) -> int:
-        """What tells it from a file that has its name by now."""
+        """The inode, which differs from a file that has taken its name since."""
         try:
             return os.fstat(self._fd).st_ino
         except OSError as error:
@@ -276,24 +275,25 @@ class PositionedFile:
 
     @property
     def name_to_open_again(self) -> str:
-        """A name of the open file for a reader in native code; its path may be another's by now.
+        """A path of the open file for a reader in native code, even if `path` was replaced.
 
-        "" where there is none, and where reads are replaced: that reader would not meet them.
+        It is "" if there is none, or if reads are replaced, since that reader would bypass the
+        replacement.
         """
         name = f"/dev/fd/{self._fd}"
         return name if self._pread is _preadv and os.access(name, os.R_OK) else ""
 
     def next_data_pos(self, pos: int) -> int:
-        """Return the first position from `pos` on that is in no hole; the size if there is none."""
+        """Return the first position from `pos` on that is in no hole, else the size."""
         if self._pread is not _preadv:
-            return pos  # the descriptor does not tell what is read
+            return pos  # reads are replaced: the descriptor's holes do not count
         try:
             return os.lseek(self._fd, pos, os.SEEK_DATA)
         except OSError as error:
             return max(pos, self.file_bytes) if error.errno == errno.ENXIO else pos
 
     def hole_start_pos(self, end_pos: int) -> int:
-        """Return from where on all before `end_pos` is one hole; `end_pos` if none is."""
+        """Return the start of the hole that ends at `end_pos`, else `end_pos`."""
         if self.next_data_pos(max(end_pos - HOLE_BYTES, 0)) < end_pos:
             return end_pos
         data_pos, hole_pos = 0, end_pos
@@ -306,7 +306,7 @@ class PositionedFile:
         return hole_pos
 
     def read_into(self, view: memoryview, pos: int) -> Reading:
-        """Fill `view` from `pos` on. Never raises for what the disk does."""
+        """Fill `view` from `pos` on. Never raises for a disk error."""
         bad: list[Unreadable] = []
         count = self._fill(view, pos, bad)
         if (watcher := current_watcher()) is not None:
@@ -314,13 +314,16 @@ class PositionedFile:
         return Reading(count, tuple(bad))
 
     def read_at(self, pos: int, count: int) -> PositionedRead:
-        """Read up to `count` bytes at `pos`. The caller bounds `count` (it is allocated)."""
+        """Read up to `count` bytes at `pos`. The caller limits `count`, which is allocated."""
         buffer = bytearray(count)
         reading = self.read_into(memoryview(buffer), pos)
         return PositionedRead(bytes(memoryview(buffer)[: reading.filled_bytes]), reading.unreadable)
 
     def _fill(self, view: memoryview, pos: int, bad: list[Unreadable]) -> int:
-        """Fill `view`, collect what is unreadable; the count ends at the end of the file."""
+        """Fill `view` and collect unreadable stretches.
+
+        The returned count ends at the end of the file.
+        """
         pread, fd = self._pread, self._fd
         done, size = 0, len(view)
         while done < size:
@@ -338,7 +341,7 @@ class PositionedFile:
         return done
 
     def _bisect(self, view: memoryview, pos: int, code: int, bad: list[Unreadable]) -> int:
-        """Read what can be read of a request that failed; halves meet at sector boundaries."""
+        """Read the readable parts of a failed request. Halves meet at sector boundaries."""
         size = len(view)
         first_sector = pos // SECTOR_BYTES
         last_sector = (pos + size - 1) // SECTOR_BYTES
@@ -354,7 +357,7 @@ class PositionedFile:
 
 
 def _mark(view: memoryview, pos: int, code: int, bad: list[Unreadable]) -> None:
-    """Zero an unreadable piece and note it, joined to the one before when they touch."""
+    """Zero an unreadable piece and record it, joined to the piece before if they touch."""
     view[:] = bytes(len(view))
     end_pos = pos + len(view)
     if bad and bad[-1].end_pos == pos and bad[-1].errno == code:
@@ -364,16 +367,16 @@ def _mark(view: memoryview, pos: int, code: int, bad: list[Unreadable]) -> None:
 
 
 def _as_os_error(error: OSError | ValueError, path: str) -> OSError:
-    """A path with a NUL gives ValueError; to the user it is just a file that is not there."""
+    """Turn the ValueError of a path with a NUL into an OSError: for the user, no such file."""
     if isinstance(error, OSError):
         return error
     return OSError(errno.ENOENT, str(error), path)
 
 
 class FileRange:
-    """The part of a file that a scan may look at: up to `end_pos`, with its bad places remembered.
+    """The part of a file that a scan may read, up to `end_pos`, with its bad places remembered.
 
-    A bad place is asked for once only: a dying disk takes seconds for each refusal. When a read
+    A bad place is requested only once, since a failing disk takes seconds for each error. If a read
     finds the file shorter than `end_pos`, `end_pos` becomes the file's size and `shrank` is set.
     """
 
@@ -382,11 +385,11 @@ class FileRange:
         self.file = file
         self.end_pos = file_bytes if end_pos is None else min(max(end_pos, 0), file_bytes)
         self.shrank = False
-        self.unreadable: list[Unreadable] = []  # by position, none touching another of its errno
+        self.unreadable: list[Unreadable] = []  # by position; stretches of one errno do not touch
         self._last_nonzero_pos: int | None = None
 
     def read_into(self, view: memoryview, pos: int) -> int:
-        """Fill `view` from `pos`, zeros where it is unreadable; the count is cut at `end_pos`."""
+        """Fill `view` from `pos`, with zeros in unreadable places. The count ends at `end_pos`."""
         size = min(len(view), self.end_pos - pos)
         done = 0
         while done < size:
@@ -409,7 +412,7 @@ class FileRange:
         return max(done, 0)
 
     def read(self, pos: int, count: int) -> bytes:
-        """Read a few bytes; fewer at the end of the range."""
+        """Read a few bytes, fewer at the end of the range."""
         buffer = bytearray(max(0, min(count, self.end_pos - pos)))
         got = self.read_into(memoryview(buffer), pos)
         return bytes(buffer[:got])
@@ -425,22 +428,22 @@ class FileRange:
         return None
 
     def next_data_pos(self, pos: int) -> int:
-        """Return the first position from `pos` on that is in no hole; `end_pos` if none is."""
+        """Return the first position from `pos` on that is in no hole, else `end_pos`."""
         return min(self.file.next_data_pos(pos), max(pos, self.end_pos))
 
     def is_zero_from(self, pos: int) -> bool:
-        """Tell whether every byte from `pos` to the end is zero; unreadable ones are not.
+        """Return whether every byte from `pos` to the end is zero. Unreadable bytes are not zero.
 
-        Looked for once, from the end backwards, so that any number of questions stays cheap.
+        The search runs once, backwards from the end, so that further questions are cheap.
         """
         if self._last_nonzero_pos is None:
             self._last_nonzero_pos = self.data_end_pos() - 1
         return pos > self._last_nonzero_pos
 
     def data_end_pos(self, first_pos: int = 0) -> int:
-        """Return where the zeros begin that the range ends with; at `first_pos` if all are zero.
+        """Return the start of the zeros at the end of the range, else `first_pos`.
 
-        Unreadable bytes are no zeros.
+        Unreadable bytes are not zero.
         """
         end_pos = self.end_pos
         while (end_pos := self.file.hole_start_pos(end_pos)) > first_pos:
@@ -477,11 +480,11 @@ def _end_pos_of(bad: Unreadable) -> int:
 
 
 class ReadWindow:
-    """One reused buffer that slides over a range; there is none before the first `load`.
+    """One reused buffer that slides over a range. It is allocated by the first `load`.
 
     Attributes:
-        buf: the buffer; buf[0] is byte `pos` of the file, `count` bytes of it are filled.
-        capacity_bytes: most that `load` can hold at once.
+        buf: the buffer. buf[0] is byte `pos` of the file, `count` bytes of it are filled.
+        capacity_bytes: most that `load` can read at once.
     """
 
     def __init__(self, source: FileRange, capacity_bytes: int) -> None:
@@ -492,7 +495,7 @@ class ReadWindow:
         self.count = 0
 
     def grow(self, capacity_bytes: int) -> None:
-        """Take a larger buffer; what was loaded is forgotten."""
+        """Take a larger buffer. Loaded bytes are dropped."""
         self.capacity_bytes = capacity_bytes
         self.buf = bytearray()
         self.count = 0
@@ -500,8 +503,8 @@ class ReadWindow:
     def load(self, pos: int, wanted_bytes: int) -> int:
         """Make the bytes from `pos` on available at buf[pos - self.pos].
 
-        Returns how many can be read there without a gap: `wanted_bytes` (at most the capacity) or
-        more, and fewer only before the end of the range or a bad place.
+        Returns the number of bytes that can be read there without a gap: `wanted_bytes` (at most
+        the capacity) or more. It is smaller only before the end of the range or a bad place.
         """
         loaded_end_pos = self.pos + self.count
         if not self.pos <= pos <= pos + wanted_bytes <= loaded_end_pos:
@@ -517,21 +520,20 @@ class ReadWindow:
         return max((loaded_end_pos if hole is None else hole.start_pos) - pos, 0)
 
 
-# -- ranges of several files, read as one file: a `.log` that a change would make, before it is
-#    made
+# -- ranges of several files, read as one file: a `.log` that a change would write
 #
-# Reading has the outcomes of a `PositionedFile`; positions, also those of unreadable stretches,
-# are those in the whole.
+# Reads have the results of a `PositionedFile`. All positions, also of unreadable stretches, are
+# positions in the whole.
 
 
-ZEROS = ""  # as the path of a range: bytes that are in no file
+ZEROS = ""  # the path of a range of zeros, which is in no file
 
 
 class SplicedFile(PositionedFile):
-    """Ranges (path, start, end; in bytes, half open) one behind the other, opened read-only.
+    """Ranges (path, start, end), in bytes and half open, in a row, opened read-only as one file.
 
-    `path` is what the whole is called; a range of ZEROS is of no file. Raises AccessError when one
-    of them cannot be opened.
+    `path` is the name of the whole. A range of ZEROS belongs to no file. Raises AccessError if a
+    file cannot be opened.
     """
 
     def __init__(
@@ -543,7 +545,7 @@ class SplicedFile(PositionedFile):
         sizes = (end_pos - start_pos for _, start_pos, end_pos in self._ranges)
         self._starts = [0, *accumulate(sizes)]
         self._opened = ExitStack()
-        self._files: dict[str, PositionedFile] = {}  # each once, however many ranges it gives
+        self._files: dict[str, PositionedFile] = {}  # each file once, even with several ranges
         try:
             for each in dict.fromkeys(each for each, _, _ in self._ranges):
                 if each != ZEROS:
@@ -553,7 +555,7 @@ class SplicedFile(PositionedFile):
             raise
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files. A second `close` does nothing."""
         opened = getattr(self, "_opened", None)
         if opened is not None:
             opened.close()
@@ -564,7 +566,7 @@ class SplicedFile(PositionedFile):
         return self._starts[-1]
 
     def _read_range(self, fd: int, view: memoryview, pos: int) -> int:
-        """Do what `pread` does."""
+        """Read a range as `pread` does."""
         del fd
         if not 0 <= pos < self._starts[-1]:
             return 0

@@ -1,4 +1,4 @@
-"""URIs of files, wildcards in PATHs, and from one name to that of a neighbour."""
+"""URIs of files, wildcards in PATHs, and the way from a URI to a neighbour's URI."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from storage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    # Names in a directory; none if there is no such directory. May raise for other reasons.
+    # Names in a directory; [] if there is no such directory. May raise for other reasons.
     ListNames = Callable[[str], list[str]]
 
 
 # -- wildcards in PATHs: `*`, `?` and `[...]` in any component, over any kind of directory tree
 #
-# As in a shell: a wildcard never matches a `/`, nor the dot that a name begins with. `**` is `*`.
-# A path that is there as it is written counts as written, wildcards or not.
+# As in a shell, a wildcard never matches a `/`, nor a leading dot of a name. `**` is `*`. A path
+# that exists exactly as written is taken as written, even with wildcards.
 
 
 _WILDCARD = re.compile(r"[*?\[]")
 
 
 class Match(NamedTuple):
-    """A path that a pattern leads to.
+    """A path that a pattern matches.
 
     `first` is the path up to the component that the first wildcard has matched.
     """
@@ -36,14 +36,14 @@ class Match(NamedTuple):
 
 
 def has_wildcard(text: str) -> bool:
-    """Is there anything to be matched?"""
+    """Return whether the text has a wildcard."""
     return _WILDCARD.search(text) is not None
 
 
 def expand(pattern: str, list_names: ListNames) -> Iterator[Match]:
-    """Give what matches, by name within each component.
+    """Yield the matches, by name within each component.
 
-    Components without wildcards are not looked up: what ends in some need not be there.
+    Components without wildcards are not looked up, so a match may not exist.
     """
     root = "/" if pattern.startswith("/") else ""
     components = [each for each in pattern.split("/") if each]
@@ -66,28 +66,28 @@ def _expand(
 
 
 def join(parent: str, name: str) -> str:
-    """Return the path of an entry of a directory, "" being where relative paths begin."""
+    """Return the path of an entry of a directory. Relative paths start at ""."""
     return f"{parent}{name}" if not parent or parent.endswith("/") else f"{parent}/{name}"
 
 
-# -- URIs of files: their parts, and from one to that of a neighbour
+# -- URIs of files: their parts, and the URI of a neighbour.
 #
 #     s3://bucket/logs/t-0/00000000000000000000.log?region=eu-west-1
-#     scheme, authority (`bucket`), path (percent-encoded), query
+#     scheme, authority (`bucket`), path (percent-encoded), query.
 #
-# A `?` begins the query if `name=` follows, and is a wildcard otherwise. `file:` URIs are local
-# paths in other words. A local path that looks like a URI can be given as `./...`.
+# A `?` begins the query if `name=` follows, and is a wildcard otherwise. `file:` URIs are another
+# form of local paths. A local path that looks like a URI can be given as `./...`.
 
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/?]*))?((?:/.*)?)", re.DOTALL)
 _QUERY = re.compile(r"\?[A-Za-z0-9_.-]+=")
 _KEPT = "=+,@:~"  # besides letters, digits and _.-~; wildcards must be encoded
 LOCAL_SCHEME = "file"
-_SAME_SCHEME = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls S3, by its client
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3"}  # names of S3 in Hadoop, by its client
 
 
 class Uri(NamedTuple):
-    """A URI in parts; `path` is percent-encoded and begins with a `/`, or is empty."""
+    """A URI in parts. `path` is percent-encoded and begins with a `/`, or is empty."""
 
     scheme: str
     authority: str
@@ -96,10 +96,10 @@ class Uri(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Take a URI apart.
+        """Parse a URI.
 
         Raises:
-            UsageError: it is none.
+            UsageError: the text is no URI.
         """
         found = _QUERY.search(text)
         query = text[found.start() :] if found else ""
@@ -125,30 +125,30 @@ class Uri(NamedTuple):
 
     @property
     def has_wildcard(self) -> bool:
-        """Is a component of the path to be matched?"""
+        """Return whether a component of the path has a wildcard."""
         return has_wildcard(self.path)
 
     @property
     def pattern(self) -> str:
-        """The path decoded, with brackets around what is no wildcard because it was encoded."""
+        """The decoded path, with brackets around encoded characters that are no wildcards."""
         return "/".join(
             decode(each) if has_wildcard(each) else _escape(decode(each))
             for each in self.path.split("/")
         )
 
     def at(self, path: str) -> Self:
-        """Return the URI of another path in the same file system, given decoded."""
+        """Return the URI of another path, given decoded, in the same file system."""
         parts = [quote(each, safe=_KEPT) for each in path.split("/") if each]
         return self._replace(path="".join(f"/{each}" for each in parts))
 
 
 def is_uri(path: str) -> bool:
-    """Is it a URI (of two letters before the `:` at least), and not a local path?"""
+    """Return whether the path is a URI and no local path. A scheme has at least two characters."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
 
 
 def local_path(uri: Uri) -> str | None:
-    """Return the local path of a `file:` URI, wildcards kept; None if it is of another scheme.
+    """Return the local path of a `file:` URI with its wildcards, or None for another scheme.
 
     Raises:
         UsageError: it is on another machine.
@@ -163,7 +163,7 @@ def local_path(uri: Uri) -> str | None:
 
 
 def decode(text: str) -> str:
-    """Undo percent-encoding; bytes that are not UTF-8 become lone surrogates, as in local paths."""
+    """Undo percent-encoding. Bytes that are not UTF-8 become lone surrogates, as in local paths."""
     return unquote(text, errors="surrogateescape")
 
 

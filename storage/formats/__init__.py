@@ -1,6 +1,6 @@
 """The byte layouts.
 
-Bytes in, values out, and back. One file kind, one module; nothing here opens a file.
+Each module decodes and encodes one kind of file or record. No module here opens a file.
 
 From the entry down: consumer_offsets, remote_log_metadata, cluster_metadata, share_group_state,
 transaction_state, control_record, coordinator_record, legacy_message, compression, message,

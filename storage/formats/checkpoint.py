@@ -1,29 +1,35 @@
-r"""Text checkpoints: offsets per partition of a log dir, and the leader epochs of a partition.
+r"""Text checkpoints: offsets per partition of a log directory, and a partition's leader epochs.
 
-line  content
-   1  version, 0
-   2  number of entries
-  3-  an entry each; every line, the last one included, ends with \n
+The lines of a checkpoint:
 
-file                               entry                          of
-leader-epoch-checkpoint            epoch start_offset             the partition (ascending epochs)
-replication-offset-checkpoint      topic partition offset         high watermark
-recovery-point-offset-checkpoint   topic partition offset         recovery point
-log-start-offset-checkpoint        topic partition offset         log start offset
-cleaner-offset-checkpoint          topic partition offset         first dirty offset
+    line  content
+       1  version, 0
+       2  number of entries
+      3-  one entry each
 
-Fields are separated by one blank; any run of white space is read. The last four list partitions in
-no order. A file is valid if and only if:
-  DIR-7  it is UTF-8, the version is 0, every entry has its fields and all are numbers of their
-         size, and there are as many entries as line 2 says
-  EPC-1  leader epochs and start offsets are >= 0 and both strictly increase
-  TXT-1  it is exactly what a broker would write for its entries, each partition once (else
-         harmless)
-No bytes at all, or the version line alone, mean no entries: a broker creates the offset
+Every line, also the last line, ends with \n.
+
+    file                               entry                   of
+    leader-epoch-checkpoint            epoch start_offset      the partition (ascending epochs)
+    replication-offset-checkpoint      topic partition offset  high watermark
+    recovery-point-offset-checkpoint   topic partition offset  recovery point
+    log-start-offset-checkpoint        topic partition offset  log start offset
+    cleaner-offset-checkpoint          topic partition offset  first dirty offset
+
+Fields are separated by one blank. A broker reads any run of white space. The last four files list
+partitions in no order. A file is valid if and only if these rules hold:
+
+- DIR-7: it is UTF-8 and the version is 0. Every entry has its fields, all numbers of their size.
+  Line 2 is the number of entries.
+- EPC-1: leader epochs and start offsets are >= 0, and both strictly increase.
+- TXT-1: the file is exactly what a broker would write for its entries, each partition once. A break
+  is harmless.
+
+A file without bytes, or with the version line alone, has no entries: a broker creates the offset
 checkpoints with zero bytes. A blank line at the end is a malformed entry.
 
-A field of an entry that is no number is a `NotANumberError`, all else a plain CorruptError: a
-broker treats them differently (REC-2).
+A field of an entry that is no number is a `NotANumberError`. Any other fault is a plain
+CorruptError. A broker treats the two differently (REC-2).
 """
 
 from __future__ import annotations
@@ -62,7 +68,7 @@ LEADER_EPOCH_NAME = "leader-epoch-checkpoint"
 
 
 class OffsetCheckpointEntry(NamedTuple):
-    """An offset of one partition; the file's name says which offset."""
+    """An offset of one partition. The file's name gives the kind of the offset."""
 
     topic: str
     partition: int
@@ -77,7 +83,7 @@ class LeaderEpochEntry(NamedTuple):
 
 
 def parse_offset_checkpoint(buf: Buf) -> list[OffsetCheckpointEntry]:
-    """Read one of the four offset checkpoints; entries in file order, repeated ones included.
+    """Read one of the four offset checkpoints. Entries are in file order, with repetitions.
 
     Raises:
         UnsupportedError: another version than 0.
@@ -95,7 +101,7 @@ def parse_offset_checkpoint(buf: Buf) -> list[OffsetCheckpointEntry]:
 
 
 def parse_leader_epochs(buf: Buf) -> list[LeaderEpochEntry]:
-    """Read a leader-epoch-checkpoint; entries in file order, sound or not (EPC-1).
+    """Read a leader-epoch-checkpoint. Entries are in file order and may break EPC-1.
 
     Raises:
         UnsupportedError: another version than 0.
@@ -115,14 +121,14 @@ def parse_leader_epochs(buf: Buf) -> list[LeaderEpochEntry]:
 def encode_offset_checkpoint(
     entries: Sequence[OffsetCheckpointEntry], *, zero_bytes_if_none: bool = False
 ) -> bytes:
-    """Return the file; without entries, zero bytes if asked for, as a broker first creates it."""
+    """Return the file. Without entries it may have zero bytes, as a broker first creates it."""
     return _encode(entries, zero_bytes_if_none=zero_bytes_if_none)
 
 
 def encode_leader_epochs(
     entries: Sequence[LeaderEpochEntry], *, zero_bytes_if_none: bool = False
 ) -> bytes:
-    """Return the file; without entries, zero bytes if asked for."""
+    """Return the file. Without entries it may have zero bytes."""
     return _encode(entries, zero_bytes_if_none=zero_bytes_if_none)
 
 
@@ -135,7 +141,7 @@ def offset_checkpoint_problems(buf: Buf) -> list[FormatError]:
     found = unusual_text(buf, _encode(entries, zero_bytes_if_none=not buf))
     seen: set[tuple[str, int]] = set()
     for entry, line in zip(entries, parse_lines(buf, check_id=CHECK_ID)[2:], strict=True):
-        is_repeated = entry[:2] in seen  # of these a broker takes the last
+        is_repeated = entry[:2] in seen  # a broker takes the last entry of a partition
         if is_repeated or not entry.topic or entry.partition < 0:
             what = "partition is listed twice" if is_repeated else "no such partition can exist"
             found.append(
@@ -155,7 +161,7 @@ def offset_checkpoint_problems(buf: Buf) -> list[FormatError]:
 def leader_epoch_problems(buf: Buf) -> list[FormatError]:
     """Judge a leader-epoch-checkpoint alone: DIR-7 if it does not parse, else EPC-1 and TXT-1.
 
-    Of each part of EPC-1 (epoch, start offset) the first break is given.
+    EPC-1 has two parts (epoch, start offset). The first break of each part is returned.
     """
     try:
         entries = parse_leader_epochs(buf)
@@ -184,7 +190,7 @@ def leader_epoch_problems(buf: Buf) -> list[FormatError]:
 
 
 def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[JavaLine, list[str]]]:
-    """Yield the entries, split into fields; errors come in the order of CheckpointFile's."""
+    """Yield the entries, split into fields. Errors come in the order of CheckpointFile's errors."""
     lines = parse_lines(buf, check_id=CHECK_ID)
     if not lines:
         return
@@ -201,7 +207,7 @@ def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[JavaLine, list[
         return
     count = _parse_header_line(lines[1], "number of entries")
     if count < 0:
-        # Java fails here as it does for a field that is no number.
+        # Java fails here as for a field that is no number.
         raise NotANumberError(
             "line 2: number of entries is negative",
             check_id=CHECK_ID,
@@ -231,7 +237,10 @@ def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[JavaLine, list[
 
 
 def _parse_header_line(line: JavaLine, what: str) -> int:
-    """Read line 1 or 2; unlike a field of an entry, text that is no number is a format error."""
+    """Read line 1 or 2.
+
+    Text that is no number is a format error here, unlike in a field of an entry.
+    """
     value = parse_integer(line.text, max_value=INT32_MAX)
     if value is None:
         raise CorruptError(

@@ -1,17 +1,21 @@
-"""`.kafka_cleanshutdown`: says by its existence that the log dir was stopped cleanly.
+"""`.kafka_cleanshutdown`: a marker whose existence means a clean stop of the log directory.
 
-version  content
-up to 3.6  zero bytes
-from 3.7   {"version":0,"brokerEpoch":1234}   one JSON object, no end of line
+    version  content
+    up to 3.6  zero bytes
+    from 3.7   {"version":0,"brokerEpoch":1234}   one JSON object, no end of line
 
-key          type   meaning
-version      int32  0
-brokerEpoch  int64  of the registration in which the broker stopped; -1 unknown
+The keys of the JSON object:
 
-A broker deletes the file as soon as it has seen it. No content makes the stop unclean: what cannot
-be read only loses the broker epoch. Its content is valid if and only if:
-  CSD-1  it is empty, or a JSON object with both keys, integers of their size (others are ignored)
-  TXT-1  it is exactly what a broker would write (else harmless)
+    key          type   meaning
+    version      int32  0
+    brokerEpoch  int64  of the registration in which the broker stopped; -1 unknown
+
+A broker deletes the file as soon as it has seen it. No content makes the stop unclean. Unreadable
+content only loses the broker epoch. The content is valid if and only if these rules hold:
+
+- CSD-1: it is empty, or a JSON object with both keys, integers of their size. Other keys are
+  ignored.
+- TXT-1: it is exactly what a broker would write. A break is harmless.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ NO_BROKER_EPOCH = -1
 
 
 class CleanShutdown(NamedTuple):
-    """Content of the marker; both None when it is empty."""
+    """Content of the marker. Both fields are None when it is empty."""
 
     version: int | None
     broker_epoch: int | None
@@ -48,7 +52,7 @@ def parse_clean_shutdown(buf: Buf) -> CleanShutdown:
     """Read the whole file.
 
     Raises:
-        CorruptError: CSD-1. The stop was clean all the same.
+        CorruptError: CSD-1. The stop was clean nevertheless.
     """
     if not buf:
         return CleanShutdown(None, None)
@@ -68,7 +72,7 @@ def encode_clean_shutdown(marker: CleanShutdown) -> bytes:
 
 
 def broker_epoch(buf: Buf) -> int | None:
-    """Return the broker epoch, None when the file does not hold one; never raises."""
+    """Return the broker epoch, or None if the file does not have it. Never raises."""
     try:
         return parse_clean_shutdown(buf).broker_epoch
     except FormatError:

@@ -1,22 +1,22 @@
 """Records of `__cluster_metadata` and of KRaft's snapshots: the state of the cluster.
 
-One partition, written by the controllers. Keys are null, values are frames
-(`api_message_frame`) around one of the messages in `metadata_records`; control records are in
-`control_record`. Batches have no producer id, the partition leader epoch of Raft, and one
-timestamp for all their records.
+The topic has one partition, written by the controllers. Keys are null. Values are frames (see
+`parse_header`) around one of the messages in `RECORDS`. Control records are in `control_record`.
+Batches have no producer id, the partition leader epoch of Raft, and one timestamp for all their
+records.
 
-`<offset>-<epoch>.checkpoint` and `bootstrap.checkpoint` are made of the same batches: first a
-control batch that opens with SNAPSHOT_HEADER, then data, last a control batch with
-SNAPSHOT_FOOTER. Offsets inside start at 0 again. Without a footer the file is incomplete.
+`<offset>-<epoch>.checkpoint` and `bootstrap.checkpoint` consist of the same batches. First comes a
+control batch that opens with SNAPSHOT_HEADER, then data, last a control batch with SNAPSHOT_FOOTER.
+Offsets inside start at 0 again. Without a footer the file is incomplete.
 
-Records between BEGIN_TRANSACTION and END_TRANSACTION take effect together; what lies between
-BEGIN_TRANSACTION and ABORT_TRANSACTION never does.
+Records between BEGIN_TRANSACTION and END_TRANSACTION take effect together. Records between
+BEGIN_TRANSACTION and ABORT_TRANSACTION never take effect.
 
 A record is valid if and only if the FRM rules hold (KRF-4).
 
-Some records hold secrets: the parts of a SCRAM credential, and values of configurations that are
-passwords or keys, in plain text. `describe_record` hides them unless told otherwise; this is the
-one place where our text differs from that of kafka-dump-log, which prints them.
+Some records contain secrets: the parts of a SCRAM credential, and values of configurations that are
+passwords or keys, in plain text. `describe_record` hides them by default. Only here does our text
+differ from kafka-dump-log, which prints them.
 """
 
 from __future__ import annotations
@@ -44,21 +44,23 @@ if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
 
-# -- the frame of records that carry their own type: `__cluster_metadata`, `__remote_log_metadata`
+# -- the frame of records with their own type: `__cluster_metadata`, `__remote_log_metadata`
+
+#     order  type     field          meaning
+#         1  uvarint  frame_version  1
+#         2  uvarint  api_key        which message it is
+#         3  uvarint  version        of the message's schema
+#         4  -        message        flexible, to the end of the record's value.
 #
-# order  type     field          meaning
-#     1  uvarint  frame_version  1
-#     2  uvarint  api_key        which message it is
-#     3  uvarint  version        of the message's schema
-#     4  -        message        flexible, to the end of the record's value
 # The record has no key. All three numbers are at most 32767.
 #
-# Valid if and only if (FRM rules; what they mean for a topic is KRF-4 for `__cluster_metadata`):
-#   FRM-1  the three numbers can be read and are at most 32767
-#   FRM-2  the frame version is 1 (0 was the preview of KRaft in 2.8)
-#   FRM-3  the api key is known
-#   FRM-4  the version is known (Kafka does not look and reads its newest)
-#   FRM-5  the message can be read (the MSG rules), and nothing follows it
+# Valid if and only if these FRM rules hold. In `__cluster_metadata` a break is KRF-4.
+#
+# * FRM-1: The three numbers can be read and are at most 32767.
+# * FRM-2: The frame version is 1 (0 was the preview of KRaft in 2.8).
+# * FRM-3: The api key is known.
+# * FRM-4: The version is known. Kafka does not check it and reads its newest version.
+# * FRM-5: The message can be read (the MSG rules), and nothing follows it.
 
 
 FRAME_VERSION = 1
@@ -67,7 +69,7 @@ UNSUPPORTED_VERSION_CLASS = "org.apache.kafka.common.errors.UnsupportedVersionEx
 
 
 class FrameHeader(NamedTuple):
-    """What comes before the message; `message_pos` is where it starts."""
+    """The numbers before the message. `message_pos` is the start of the message."""
 
     api_key: int
     version: int
@@ -75,15 +77,15 @@ class FrameHeader(NamedTuple):
 
 
 def parse_header(buf: BytesLike | None) -> FrameHeader:
-    """Read the three numbers. The errors' messages are those of Kafka's AbstractApiMessageSerde.
+    """Read the three numbers. The errors have the messages of Kafka's AbstractApiMessageSerde.
 
     Raises:
-        CorruptError: FRM-1 (a null value counts as an empty one).
+        CorruptError: FRM-1 (a null value counts as an empty value).
         UnsupportedError: FRM-2.
     """
     buf = b"" if buf is None else buf
     if len(buf) > 2 and buf[0] == FRAME_VERSION and buf[1] < 0x80 and buf[2] < 0x80:
-        return FrameHeader(buf[1], buf[2], 3)  # one byte each, as of all that are known
+        return FrameHeader(buf[1], buf[2], 3)  # one byte each, as for all known messages
     frame_version, pos = _parse_number(buf, 0, "frame version")
     if frame_version != FRAME_VERSION:
         raise UnsupportedError(
@@ -127,7 +129,7 @@ def _parse_number(buf: BytesLike, pos: int, what: str) -> tuple[int, int]:
 def parse_message(
     schemas: Mapping[int, MessageSchema], buf: BytesLike, header: FrameHeader
 ) -> dict[str, Any]:
-    """Read the message as Kafka does: a version that is too high is read as the highest known.
+    """Read the message as Kafka does, a version that is too high as the highest known version.
 
     Raises:
         UnsupportedError: FRM-3.
@@ -164,7 +166,7 @@ def parse_message(
 
 
 def require_known_version(schemas: Mapping[int, MessageSchema], header: FrameHeader) -> None:
-    """UnsupportedError: FRM-4. A key that is not known passes."""
+    """Raise UnsupportedError for FRM-4. An unknown key passes."""
     schema = schemas.get(header.api_key)
     if schema is not None and header.version > schema.highest_version:
         raise UnsupportedError(
@@ -179,7 +181,12 @@ def require_known_version(schemas: Mapping[int, MessageSchema], header: FrameHea
 def encode_frame(
     schemas: Mapping[int, MessageSchema], api_key: int, version: int, data: dict[str, Any]
 ) -> bytes:
-    """Write a whole value. UsageError, UnsupportedError as `message.encode`; KeyError: FRM-3."""
+    """Write a whole value.
+
+    Raises:
+        UsageError, UnsupportedError: as `message.encode`.
+        KeyError: FRM-3.
+    """
     return (
         encode_uvarint(FRAME_VERSION)
         + encode_uvarint(api_key)
@@ -188,7 +195,7 @@ def encode_frame(
     )
 
 
-# -- schemas of the records of `__cluster_metadata`, by api key; all versions are flexible
+# -- schemas of the records of `__cluster_metadata`, by api key. All versions are flexible.
 #
 # Keys 6, 13 and 16 were never released.
 
@@ -391,16 +398,16 @@ UNREGISTER_CONTROLLER = 29
 
 
 def _record_name(schema: MessageSchema) -> str:
-    """TopicRecord -> TOPIC_RECORD, as in Kafka's MetadataRecordType."""
+    """Return the name as Kafka's MetadataRecordType has it: TOPIC_RECORD for TopicRecord."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", schema.name).upper()
 
 
 RECORD_NAMES = {api_key: _record_name(schema) for api_key, schema in RECORDS.items()}
 
-REDACTED = Json(json_string("(redacted)"))  # Kafka's own word for it (RecordRedactor)
+REDACTED = Json(json_string("(redacted)"))  # as Kafka's RecordRedactor prints it
 SCRAM_SECRETS = ("salt", "storedKey", "serverKey")
-# The configurations of type PASSWORD in 4.3.1 end like this, with or without a listener's prefix;
-# the rest is for plugins, whose types are not known.
+# The configurations of type PASSWORD in 4.3.1 end like this, with or without a listener's prefix.
+# The other endings are for plugins, whose types are unknown.
 SECRET_CONFIG = re.compile(
     r"password|passwd|passphrase|secret|jaas\.config|certificate|(credentials?|token|\.key)$",
     re.IGNORECASE,
@@ -408,7 +415,7 @@ SECRET_CONFIG = re.compile(
 
 
 class MetadataRecord(NamedTuple):
-    """One record: `data` has Kafka's field names (see `metadata_records`)."""
+    """One record. `data` has Kafka's field names (see `RECORDS`)."""
 
     api_key: int
     name: str  # such as TOPIC_RECORD
@@ -421,7 +428,8 @@ def parse_record(value: BytesLike | None) -> MetadataRecord:
 
     Raises:
         CorruptError: FRM-1, FRM-5.
-        UnsupportedError: FRM-2, FRM-3, FRM-4: of a newer (or preview) release; do not guess.
+        UnsupportedError: FRM-2, FRM-3, FRM-4. The record is of a newer (or preview) release. Do not
+            guess.
     """
     header = parse_header(value)
     require_known_version(RECORDS, header)
@@ -436,7 +444,7 @@ def _parse(value: BytesLike | None, header: FrameHeader) -> MetadataRecord:
 
 
 def encode_record(api_key: int, version: int, data: dict[str, Any]) -> bytes:
-    """The value of a record; fields that are left out have their defaults.
+    """Return the value of a record. Omitted fields have their defaults.
 
     Raises:
         UnsupportedError: FRM-3, MSG-5.
@@ -461,13 +469,13 @@ def describe_record(
     redact: bool = True,
     on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[None, str]:
-    """What kafka-dump-log with --cluster-metadata-decoder prints: (no key, payload text).
+    """Return the output of kafka-dump-log with --cluster-metadata-decoder: (no key, payload text).
 
-    Never raises for bad bytes: the payload then says what is wrong. As the tool, it shows a record
-    of a version that is too new if it can be read as the newest known one. `on_tags` is told of
-    tagged fields that the schemas lack, which are not in the text.
+    Never raises for bad bytes: the payload then names the fault. Like the tool, it shows a record
+    of a version that is too new if the newest known version can read it. `on_tags` receives the
+    tagged fields that the schemas lack. The text does not contain them.
     """
-    del key  # the tool does not look at it either
+    del key  # the tool ignores it too
     try:
         header = parse_header(value)
         record = _parse(value, header)
@@ -482,7 +490,7 @@ def describe_record(
 
 
 def redacted(record: MetadataRecord) -> dict[str, Any]:
-    """The data with secrets replaced by `(redacted)`, for printing only."""
+    """Return the data with secrets replaced by `(redacted)`, for printing only."""
     data = record.data
     if record.api_key == USER_SCRAM_CREDENTIAL:
         return data | dict.fromkeys(SCRAM_SECRETS, REDACTED)

@@ -1,26 +1,32 @@
 """Compression of record bodies (v2) and of wrapper messages (v0, v1), framed as Kafka frames it.
 
-id  codec   framing
- 0  none    the bytes themselves
- 1  gzip    RFC 1952 members; bytes after a member that begin no other one are ignored
- 2  snappy  snappy-java's block stream (not the official framing format), or one raw block:
-              0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
-            then chunks until the end: int32 compressed length, raw block; in place of a length
-            the magic may begin a second stream. No end mark, no checksum
- 3  lz4     one LZ4 frame of independent blocks, see `lz4_frame`
- 4  zstd    zstd frames (RFC 8878); not in v0, v1
-Integers of the snappy framing are big endian, those of gzip and zstd little endian.
+The codecs by id:
 
-A body is valid if and only if Kafka's readers can read it to its end (BAT-7; BAT-17 in v0, v1):
-  gzip    members are whole, CRC-32 and size of each match
-  snappy  no chunk is cut short, has a negative length or other bytes than it announces; less than
-          4 bytes at the end are ignored
-  lz4     as `lz4_frame` says
-  zstd    frames are whole, checksum and size of the content match where there are any, the window
-          is not above 128 MiB (Kafka's zstd-jni misses the cut of a frame after the first)
+- 0 none: the bytes themselves.
+- 1 gzip: RFC 1952 members. Bytes after a member that do not begin another member are ignored.
+- 2 snappy: snappy-java's block stream (not the official framing format), or one raw block.
+- 3 lz4: one LZ4 frame of independent blocks, see `decompress_blocks`.
+- 4 zstd: zstd frames (RFC 8878), not in v0 and v1.
 
-Compressed bytes differ between compressors: only ever compare what they decompress to.
-Libraries are imported when a codec is first used.
+A snappy block stream begins with a header:
+
+    0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
+
+Chunks follow until the end: int32 compressed length, raw block. In place of a length the magic may
+begin a second stream. There is no end mark and no checksum. Integers of the snappy framing are big
+endian, integers of gzip and zstd little endian.
+
+A body is valid if and only if Kafka's readers can read it to its end (BAT-7, in v0 and v1 BAT-17):
+
+- gzip: members are whole, and CRC-32 and size of each match.
+- snappy: no chunk is truncated, has a negative length or other bytes than its length. Less than 4
+  bytes at the end are ignored.
+- lz4: see the rules of the LZ4 frame below.
+- zstd: frames are whole, and the window is at most 128 MiB. Checksum and size of the content match
+  if there are any. Kafka's zstd-jni does not detect that a frame after the first is truncated.
+
+Compressed bytes differ between compressors, so only compare the decompressed bytes. A library is
+imported when its codec is first used.
 """
 
 from __future__ import annotations
@@ -38,26 +44,28 @@ if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
 
-# -- LZ4 frames as Kafka reads and writes them: the codec lz4 of `compression`
+# -- LZ4 frames as Kafka reads and writes them: the codec lz4.
 #
-# part        width  meaning (integers little endian)
-# magic           4  04 22 4d 18
-# flags           1  bits 6-7 version 1, 5 independent blocks, 4 block checksums, 3 content size,
-#                    2 content checksum, 0-1 reserved
-# descriptor      1  bits 4-6 block maximum: 4 64 KiB, 5 256 KiB, 6 1 MiB, 7 4 MiB; others reserved
-# content size  0/8  not looked at
-# checksum        1  second byte of xxHash32 over flags, descriptor and content size
-# block         4+n  uint32: bit 31 stored, else compressed; the other bits n. Then n bytes
-#   checksum    0/4  xxHash32 of the n bytes
-# end mark        4  a block of n = 0, without bytes
-#   checksum    0/4  of the content; not looked at
+# Integers are little endian. The parts of a frame with their widths in bytes:
 #
-# Valid if and only if (BAT-7):
-#   version 1, independent blocks, reserved bits 0, block maximum 4..7, no block above the maximum
-#   the header checksum matches. Not so in v0 messages: their writers hashed the magic bytes as
-#     well,
-#   so that readers must not look at it (KAFKA-3160)
-#   block checksums match where there are any, and the end mark is there
+# * Magic, 4: 04 22 4d 18.
+# * Flags, 1: bits 6-7 version 1, 5 independent blocks, 4 block checksums, 3 content size, 2 content
+#   checksum, 0-1 reserved.
+# * Descriptor, 1: bits 4-6 block maximum (4 64 KiB, 5 256 KiB, 6 1 MiB, 7 4 MiB, others reserved).
+# * Content size, 0 or 8: ignored.
+# * Header checksum, 1: second byte of xxHash32 over flags, descriptor and content size.
+# * Block, 4+n: uint32 with bit 31 for stored, else compressed, n in the other bits. Then n bytes.
+# * Block checksum, 0 or 4: xxHash32 of the n bytes.
+# * End mark, 4: a block of n = 0, without bytes.
+# * Content checksum, 0 or 4: ignored.
+#
+# Valid if and only if (BAT-7) these rules hold.
+#
+# * Version 1, independent blocks, reserved bits 0, block maximum 4..7, no block above the maximum.
+# * The header checksum matches. Readers must not check it in v0 messages, whose writers hashed the
+#   magic bytes as well (KAFKA-3160).
+# * Block checksums match if there are any, and the end mark exists.
+#
 # Bytes after the frame are ignored. Kafka writes flags 60, descriptor 40 and nothing optional.
 
 
@@ -65,7 +73,7 @@ CHECK_ID = "BAT-7"
 
 UINT32 = Struct("<I")
 MAGIC = bytes.fromhex("04224d18")
-MIN_HEADER_BYTES = 6  # what Kafka demands before it looks at anything
+MIN_HEADER_BYTES = 6  # Kafka requires them before it checks anything
 
 FLAG_RESERVED = 0x03
 FLAG_CONTENT_CHECKSUM = 0x04
@@ -83,7 +91,7 @@ END_MARK = bytes(4)
 
 
 class _Frame(NamedTuple):
-    """What a frame header says."""
+    """The content of a frame header."""
 
     blocks_pos: int
     max_block_bytes: int
@@ -95,8 +103,8 @@ def decompress_blocks(data: memoryview, *, verify_header: bool) -> Iterator[Byte
     """Decompress one frame, block by block (at most 4 MiB each).
 
     Raises:
-        CorruptError: BAT-7, at the position in `data` where the fault shows (Kafka's
-            Lz4BlockInputStream).
+        CorruptError: BAT-7, at the position in `data` where Kafka's Lz4BlockInputStream finds the
+            fault.
     """
     import lz4.block
 
@@ -158,12 +166,12 @@ def _parse_header(data: memoryview, *, verify_header: bool) -> _Frame:
 
 
 def compress_blocks(data: BytesLike, level: int | None, *, hash_covers_magic: bool) -> bytes:
-    """One frame as Kafka's Lz4BlockOutputStream writes it.
+    """Return one frame as Kafka's Lz4BlockOutputStream writes it.
 
     Args:
-        data: what to compress.
-        level: of the high-compression mode; None is the fast mode, Kafka's default.
-        hash_covers_magic: write the header checksum that is expected in v0 messages.
+        data: the content.
+        level: of the high-compression mode. None is the fast mode, Kafka's default.
+        hash_covers_magic: write the header checksum that v0 messages require.
     """
     import lz4.block
 
@@ -187,7 +195,7 @@ def compress_blocks(data: BytesLike, level: int | None, *, hash_covers_magic: bo
 
 
 def xxh32(data: BytesLike) -> int:
-    """The xxHash32 function with seed 0; none of our dependencies offers it."""
+    """Return the xxHash32 with seed 0, which no dependency of eoctl offers."""
     mask = 0xFFFF_FFFF
     prime_1, prime_2, prime_3 = 0x9E37_79B1, 0x85EB_CA77, 0xC2B2_AE3D
     prime_4, prime_5 = 0x27D4_EB2F, 0x1656_67B1
@@ -218,7 +226,7 @@ def xxh32(data: BytesLike) -> int:
 
 
 def _frame_bytes(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
-    """The bytes [pos, pos + size_bytes); a fault when they are not all there."""
+    """Return the bytes [pos, pos + size_bytes). Raises a fault if some are missing."""
     if size_bytes > len(data) - pos:
         raise _frame_fault(f"{what} is truncated", pos)
     return data[pos : pos + size_bytes]
@@ -232,7 +240,7 @@ def _frame_fault(message: str, pos: int) -> CorruptError:
 
 
 DEFAULT_MAX_BATCH_BYTES = 256 * 1024 * 1024
-CHUNK_BYTES = 256 * 1024  # of output at a time: what may be held above the limit
+CHUNK_BYTES = 256 * 1024  # of output at a time, which may exceed the limit
 INPUT_CHUNK_BYTES = 64 * 1024
 
 LEGACY_CHECK_ID = "BAT-17"
@@ -248,7 +256,7 @@ GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 GZIP_MAGIC_AND_METHOD = GZIP_HEADER[:3]
 GZIP_TRAILER = Struct("<II")  # CRC-32, size modulo 2^32
 GZIP_HEADER_CRC, GZIP_EXTRA, GZIP_NAME, GZIP_COMMENT = 0x02, 0x04, 0x08, 0x10
-GZIP_MIN_REST_BYTES = 18  # Java looks for a further member only in more bytes than this
+GZIP_MIN_REST_BYTES = 18  # Java looks for a further member only in more bytes
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + bytes.fromhex("0000000100000001")
@@ -257,7 +265,7 @@ XERIAL_CHUNK_BYTES = 32 * 1024
 SNAPPY_MAX_RATIO = 64  # a copy element of 2 bytes or more yields at most 64
 
 ZSTD_MAGIC = 0xFD2F_B528
-ZSTD_SKIPPABLE_MAGIC = 0x184D_2A50  # and the 15 after it
+ZSTD_SKIPPABLE_MAGIC = 0x184D_2A50  # and the 15 values after it
 ZSTD_MAX_HEADER_BYTES = 18
 ZSTD_MAX_WINDOW_BYTES = 1 << 27  # the library's default limit, which Kafka keeps
 ZSTD_LEVEL = 3  # Kafka's default
@@ -274,7 +282,7 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name of it, as in compression.type."""
+        """Kafka's name of the codec, as in compression.type."""
         return self.name.lower()
 
 
@@ -283,12 +291,12 @@ def _fault(message: str, pos: int) -> CorruptError:
 
 
 class Framing(NamedTuple):
-    """How bodies of a codec are read and written.
+    """The reader and the writer of bodies of a codec.
 
     Attributes:
-        unpack: of data, magic and a limit in bytes gives plain bytes, some at a time.
-        pack: of plain bytes, magic and level gives a body.
-        is_legacy: v0 and v1 have it, too.
+        unpack: from data, magic and a limit in bytes to an iterator of plain bytes.
+        pack: from plain bytes, magic and level to a body.
+        is_legacy: whether v0 and v1 have the codec too.
     """
 
     unpack: Callable[[memoryview, int, int], Iterator[BytesLike]]
@@ -297,7 +305,7 @@ class Framing(NamedTuple):
 
 
 def is_known(codec: int, magic: int) -> bool:
-    """Whether batches of a magic may have this codec."""
+    """Return whether batches of a magic may have this codec."""
     if codec == Codec.NONE:
         return True
     framing = FRAMINGS.get(codec)
@@ -305,7 +313,7 @@ def is_known(codec: int, magic: int) -> bool:
 
 
 def _framing_of(codec: int, magic: int) -> Framing | None:
-    """Return the framing of a codec; None: bodies are not compressed."""
+    """Return the framing of a codec, or None for uncompressed bodies."""
     if not is_known(codec, magic):
         is_legacy = magic < MAGIC_V2
         raise UnsupportedError(
@@ -323,11 +331,11 @@ def decompress(
 ) -> bytes:
     """Decompress the body of a batch, or the value of a v0 or v1 wrapper (`magic`).
 
-    Accepts what Kafka's readers accept. No more than `max_bytes` and a chunk are ever held, however
-    much the data would expand to; uncompressed data is returned as it is.
+    Accepts what Kafka's readers accept. Memory is limited to `max_bytes` and a chunk, however large
+    the decompressed data would be. Uncompressed data is returned as it is.
 
     Raises:
-        CorruptError: BAT-7 (v0, v1: BAT-17), at the position in `data` where the fault shows.
+        CorruptError: BAT-7 (v0, v1: BAT-17), at the position of the fault in `data`.
         TooLargeError: it would be more than `max_bytes`.
         UnsupportedError: codec 5-7, or zstd in v0 or v1.
     """
@@ -335,7 +343,7 @@ def decompress(
     if framing is None:
         return bytes(data)
     parts = framing.unpack(memoryview(data), magic, max_bytes)
-    plain = BytesIO()  # gives its bytes away without a copy
+    plain = BytesIO()  # returns its bytes without a copy
     try:
         for part in parts:
             _require_limit(plain.tell() + len(part), max_bytes)
@@ -359,7 +367,7 @@ def _require_limit(plain_bytes: int, max_bytes: int) -> None:
 
 
 def _take(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
-    """The bytes [pos, pos + size_bytes); a fault when they are not all there."""
+    """Return the bytes [pos, pos + size_bytes). Raises a fault if some are missing."""
     if size_bytes > len(data) - pos:
         raise _fault(f"{what} is truncated", pos)
     return data[pos : pos + size_bytes]
@@ -378,9 +386,9 @@ def _gunzip(data: memoryview, _magic: int, _max_bytes: int) -> Iterator[bytes]:
 
 
 def _gzip_body_pos(data: memoryview, pos: int) -> int | None:
-    """Where the deflate stream of the member at `pos` begins, None when no member begins there.
+    """Return the start of the deflate stream of the member at `pos`, None without a member.
 
-    Java's GZIPInputStream skips what the flags announce, and ignores unknown flags.
+    Java's GZIPInputStream skips the optional fields of the flags and ignores unknown flags.
     """
     import zlib
 
@@ -407,7 +415,7 @@ def _gzip_body_pos(data: memoryview, pos: int) -> int | None:
 
 
 def _inflate_member(data: memoryview, pos: int) -> Generator[bytes, None, int]:
-    """Inflate from `pos` on and verify the trailer; returns the position after it."""
+    """Inflate from `pos` on and verify the trailer. Returns the position after it."""
     import zlib
 
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -441,10 +449,11 @@ def _unsnap(data: memoryview, _magic: int, max_bytes: int) -> Iterator[bytes]:
     if len(data) < len(XERIAL_HEADER) or data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         yield _unsnap_block(data, 0, max_bytes)
         return
-    pos = len(XERIAL_HEADER)  # its version is not looked at, unlike that of a second header
+    pos = len(XERIAL_HEADER)  # its version is not checked, unlike that in a second header
     left_bytes = max_bytes
     while pos + INT32_BE.size <= len(data):
-        # The first four bytes of the magic would be a negative length: a second stream begins.
+        # The first four bytes of the magic would be a negative length, so a second stream begins
+        # here.
         if data[pos : pos + 4] == XERIAL_MAGIC[:4]:
             header = _take(data, pos, len(XERIAL_HEADER), "snappy: header")
             version = INT32_BE.unpack_from(header, len(XERIAL_MAGIC))[0]
@@ -463,7 +472,7 @@ def _unsnap(data: memoryview, _magic: int, max_bytes: int) -> Iterator[bytes]:
 
 
 def _unsnap_block(block: memoryview, pos: int, max_bytes: int) -> bytes:
-    """One raw block; `pos` is where it is, for the error."""
+    """Decompress one raw block. Errors are at `pos`."""
     from cramjam import snappy
 
     try:
@@ -503,10 +512,10 @@ def _unzstd(data: memoryview, _magic: int, _max_bytes: int) -> Iterator[bytes]:
 
 
 def _unzstd_frame(data: memoryview, pos: int) -> Generator[bytes, None, int]:
-    """Decompress the frame at `pos`; returns the position after it.
+    """Decompress the frame at `pos`. Returns the position after it.
 
-    The library is fed one block at a time: a block yields at most 128 KiB, so that output is
-    bounded without knowing what the whole would come to.
+    The library gets one block at a time. A block yields at most 128 KiB, so that output is limited
+    although the size of the whole is unknown.
     """
     import zstandard
 
@@ -533,17 +542,17 @@ def _unzstd_frame(data: memoryview, pos: int) -> Generator[bytes, None, int]:
 
 
 def compress(codec: int, data: BytesLike, *, magic: int = 2, level: int | None = None) -> bytes:
-    """Compress a body as a Kafka producer frames it; `magic` is that of the batch or wrapper.
+    """Compress a body as a Kafka producer frames it. `magic` belongs to the batch or wrapper.
 
     Args:
         codec: see `Codec`.
         data: the records, or the inner entries of a wrapper.
-        magic: 0 gives the lz4 header checksum that v0 readers expect.
-        level: gzip 1..9, lz4 1..17, zstd -131072..22; None is Kafka's default. Snappy has none.
+        magic: 0 writes the lz4 header checksum that v0 readers expect.
+        level: gzip 1..9, lz4 1..17, zstd -131072..22. None is Kafka's default. Snappy has none.
 
     Raises:
         UnsupportedError: codec 5-7, or zstd in v0 or v1.
-        ValueError: `level` is not one of the codec.
+        ValueError: the codec does not have this `level`.
     """
     framing = _framing_of(codec, magic)
     return bytes(data) if framing is None else framing.pack(data, magic, level)
@@ -592,7 +601,7 @@ def _compress_zstd(data: BytesLike, _magic: int, level: int | None) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-# Of each codec but NONE. The kernels compare with the highest id: there are no gaps.
+# All codecs but NONE. Their ids have no gaps, since the kernels compare with the highest id.
 FRAMINGS: dict[int, Framing] = {
     Codec.GZIP: Framing(_gunzip, _compress_gzip),
     Codec.SNAPPY: Framing(_unsnap, _compress_snappy),

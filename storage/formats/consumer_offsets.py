@@ -1,25 +1,26 @@
 """Records of `__consumer_offsets`: committed offsets, and the state of groups of every kind.
 
-50 partitions, compacted; the framing of key and value is that of `coordinator_record`, the
-schemas of all types are in `group_records`. The two kinds that hold offsets:
+The topic has 50 partitions and is compacted. `coordinator_record` describes the framing of key and
+value. The schemas of all types are below. Two types contain offsets.
 
-Key, type 1 (OffsetCommitKey; type 0 is the same, of brokers before 0.9): group string, topic
-string, partition int32.
+Their key is of type 1 (OffsetCommitKey): group string, topic string, partition int32. Type 0 is the
+same, written by brokers before 0.9.
 
-Value (OffsetCommitValue), flexible from version 4 on:
-field            type    versions  meaning
-offset           int64   0-        next offset to consume
-leaderEpoch      int32   3-        -1 unknown
-metadata         string  0-        the client's own
-commitTimestamp  int64   0-        ms
-expireTimestamp  int64   1         ms; -1: by the broker's retention
-topicId          uuid    4-        tag 0
+Their value (OffsetCommitValue) is flexible from version 4 on:
 
-Offsets committed within a transaction are ordinary transactional batches: they count after the
-COMMIT marker in the same partition only.
+    field            type    versions  meaning
+    offset           int64   0-        next offset to consume
+    leaderEpoch      int32   3-        -1 unknown
+    metadata         string  0-        the client's own
+    commitTimestamp  int64   0-        ms
+    expireTimestamp  int64   1         ms; -1: by the broker's retention
+    topicId          uuid    4-        tag 0
 
-Valid if and only if the COO and MSG rules hold. Types of 9 and above were changed without a new
-version during development, so a value of theirs that cannot be read need not be damaged.
+Offsets committed within a transaction are ordinary transactional batches. They take effect only
+with the COMMIT marker that follows in the same partition.
+
+Valid if and only if the COO and MSG rules hold. Development releases changed types of 9 and above
+without a new version, so an unreadable value of these types is not always damaged.
 """
 
 from __future__ import annotations
@@ -50,21 +51,22 @@ if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
 
-# -- what a classic consumer group keeps in its members' opaque bytes (protocolType "consumer")
+# -- the members' opaque bytes in a classic consumer group (protocolType "consumer").
 #
-# Both are written by clients, opened by an int16 version (0 to 3) and never flexible:
+# Clients write both messages. Both open with an int16 version (0 to 3) and are never flexible.
 #
-# Subscription     type      since      Assignment          type     since
-# topics           []string      0      assignedPartitions  []           0
-# userData         bytes?        0        topic             string
-# ownedPartitions  []            1        partitions        []int32
-#   topic          string               userData            bytes?       0
-#   partitions     []int32
-# generationId     int32         2      default -1
-# rackId           string?       3
+#     Subscription     type      since      Assignment          type     since
+#     topics           []string      0      assignedPartitions  []           0
+#     userData         bytes?        0        topic             string
+#     ownedPartitions  []            1        partitions        []int32
+#       topic          string               userData            bytes?       0
+#       partitions     []int32
+#     generationId     int32         2      default -1
+#     rackId           string?       3
 #
-# Valid if and only if the MSG rules of `message` hold. As in Kafka's tool, a version above 3 is
-# read as 3 unless there are structs in it; what follows is not looked at.
+# * Valid if and only if the MSG rules of `message` hold.
+# * As in Kafka's tool, a version above 3 is read as 3 unless it has structs.
+# * Bytes that follow are ignored.
 
 
 _OWNED_PARTITIONS = (Field("topic", "string"), Field("partitions", "[]int32"))
@@ -89,7 +91,7 @@ ASSIGNMENT = MessageSchema(
 
 
 def parse(schema: MessageSchema, buf: BytesLike) -> tuple[int, dict[str, Any]]:
-    """Read SUBSCRIPTION or ASSIGNMENT; returns (version on disk, fields).
+    """Read SUBSCRIPTION or ASSIGNMENT. Returns (version on disk, fields).
 
     Raises:
         TruncatedError, CorruptError: the MSG rules.
@@ -100,21 +102,20 @@ def parse(schema: MessageSchema, buf: BytesLike) -> tuple[int, dict[str, Any]]:
 
 
 def encode_message(schema: MessageSchema, version: int, fields: dict[str, Any]) -> bytes:
-    """Write SUBSCRIPTION or ASSIGNMENT. UsageError, UnsupportedError as `message.encode`."""
+    """Write SUBSCRIPTION or ASSIGNMENT. UsageError and UnsupportedError as `message.encode`."""
     return INT16.pack(version) + encode(schema, version, fields)
 
 
 def parsed_json(schema: MessageSchema, buf: BytesLike) -> str:
-    """The JSON of the message in `buf`, without its version. Errors as `parse`."""
+    """Return the JSON of the message in `buf`, without its version. Errors as `parse`."""
     version, fields = parse(schema, buf)
     return to_json(schema, schema.nearest_version(version), fields)
 
 
-# -- schemas of the keys and values of `__consumer_offsets`, by record type
+# -- schemas of the keys and values of `__consumer_offsets`, by record type.
 #
-# Types 0 to 2 are of the classic groups, 3 to 8 and 16 of the consumer groups of KIP-848, 10 to
-# 15 of share groups, 17 to 24 of streams groups. 4.3.1 does not know 9 and 18 any more, and not
-# yet 24.
+# Types 0 to 2 belong to classic groups, 3 to 8 and 16 to consumer groups of KIP-848. Types 10 to 15
+# belong to share groups, 17 to 24 to streams groups. 4.3.1 does not know 9, 18 and 24.
 
 
 _EPOCHS_OF_MEMBER = (
@@ -176,7 +177,7 @@ OFFSET_COMMIT_VALUE = MessageSchema(
     flexible_since=4,
     is_strict=False,
 )
-# metadata.version -> version of OffsetCommitValue that brokers write from then on; 30 is 4.3-IV0.
+# metadata.version -> version of OffsetCommitValue that brokers write from then on. 30 is 4.3-IV0.
 OFFSET_VALUE_VERSIONS = ((0, 3), (30, 4))
 GROUP_METADATA_VALUE = MessageSchema(
     "GroupMetadataValue",
@@ -202,14 +203,17 @@ GROUP_METADATA_VALUE = MessageSchema(
     highest_version=4,
     flexible_since=4,
 )
-# Version of OffsetCommitValue -> that of GroupMetadataValue that the same brokers write.
+# Version of OffsetCommitValue -> version of GroupMetadataValue that the same brokers write.
 GROUP_VALUE_VERSIONS = {2: 2, 3: 3, 4: 3}
 
 
 def _record(
     number: int, name: str, key: tuple[Field, ...], *fields: Field, old: MessageSchema | None = None
 ) -> RecordType:
-    """A type whose value has one version, flexible; `old` is its layout before it was released."""
+    """Return a type whose value has one flexible version.
+
+    `old` is its layout before its release.
+    """
     value = MessageSchema(f"{name}Value", *fields)
     return RecordType(number, _key(name, key), (value,) if old is None else (value, old))
 
@@ -242,7 +246,7 @@ _RECORD_TYPES = (
         Field("subscribedTopicRegex", "string?"),
         Field("rebalanceTimeoutMs", "int32", default=-1),
         Field("serverAssignor", "string?"),
-        # Its default is an empty struct, not null: a member without it has the tag, saying null.
+        # Its default is an empty struct, not null. A member without it has the tag with null.
         Field(
             "classicMemberMetadata",
             "struct?",
@@ -436,7 +440,7 @@ EMBEDDED = {
 
 
 class OffsetKey(NamedTuple):
-    """Whose committed offset a record holds."""
+    """The group and partition of a committed offset."""
 
     group: str
     topic: str
@@ -444,7 +448,7 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """The value of an offset commit; what a version lacks has its default."""
+    """The value of an offset commit. Fields that its version lacks have their defaults."""
 
     version: int
     offset: int
@@ -467,7 +471,7 @@ COMMIT_FIELDS = {
 
 
 def offset_commit_of(version: int, fields: Mapping[str, Any]) -> OffsetCommit:
-    """Return the value of an offset commit, of the fields that `parse_value` gives."""
+    """Return the value of an offset commit from the fields of `parse_value`."""
     known = {name: fields[field] for name, field in COMMIT_FIELDS.items() if field in fields}
     return OffsetCommit(version, **known)
 
@@ -478,7 +482,7 @@ def offset_value_version(metadata_version: int) -> int:
 
 
 def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorRecord:
-    """Read a record of any type; its value is None for a tombstone.
+    """Read a record of any type. Its value is None for a tombstone.
 
     Raises:
         CorruptError, TruncatedError, UnsupportedError: the COO and MSG rules.
@@ -489,9 +493,9 @@ def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorR
 def parse_offset_record(
     key: BytesLike | None, value: BytesLike | None
 ) -> tuple[OffsetKey, OffsetCommit | None] | None:
-    """Read a committed offset; None for the other types, (key, None) for a tombstone.
+    """Read a committed offset. Returns None for the other types, (key, None) for a tombstone.
 
-    Errors as `parse_record`; the value of another type is not looked at.
+    Errors as `parse_record`. The value of another type is not read.
     """
     if key is not None and records.parse_prefix(key, "key") not in OFFSET_TYPES:
         return None
@@ -503,14 +507,16 @@ def parse_offset_record(
 
 
 def encode_offset_key(key: OffsetKey) -> bytes:
-    """The key of a committed offset, type 1. UsageError: a name longer than 32767 bytes."""
+    """Return the key of a committed offset, type 1. UsageError: a name longer than 32767 bytes."""
     return records.encode_key(RECORD_TYPES[OFFSET_COMMIT_TYPE], key._asdict())
 
 
 def encode_offset_value(value: OffsetCommit) -> bytes:
-    """The value of a committed offset; fields that its version lacks are not written.
+    """Return the value of a committed offset. Fields that its version lacks are not written.
 
-    UsageError: a value that does not fit its type. UnsupportedError: MSG-5.
+    Raises:
+        UsageError: a value that does not fit its type.
+        UnsupportedError: MSG-5.
     """
     fields = {field: getattr(value, name) for name, field in COMMIT_FIELDS.items()}
     return records.encode_value(OFFSET_COMMIT_VALUE, value.version, fields)
@@ -523,12 +529,13 @@ def describe_record(
     *,
     on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
-    """What kafka-dump-log with --offsets-decoder prints: (key text, payload text).
+    """Return the output of kafka-dump-log with --offsets-decoder: (key text, payload text).
 
-    Types 9, 18 and 24, which 4.3.1 calls unknown, are shown as the releases that write them do.
-    `on_tags` as in `coordinator_record.describe_record`.
+    Types 9, 18 and 24, which 4.3.1 calls unknown, are shown as in the releases that write them.
+    `on_tags` is as in `coordinator_record.describe_record`.
 
-    CorruptError (COO-1): there is no key, where the tool dies.
+    Raises:
+        CorruptError: COO-1, there is no key. The tool fails there.
     """
     return records.describe_record(
         RECORD_TYPES, offset, key, value, data_json=_data_json, on_tags=on_tags
@@ -542,7 +549,7 @@ def _data_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> s
 
 
 def _group_metadata_json(version: int, fields: dict[str, Any]) -> str:
-    """As `to_json`; what the members' bytes hold is shown in their place where it can be read."""
+    """Return the JSON as `to_json` does, with the members' bytes decoded if they can be read."""
     members = []
     for member in fields["members"]:
         shown = dict(member)

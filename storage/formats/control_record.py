@@ -1,30 +1,34 @@
 """Control records: the end of a transaction in any partition, and KRaft's own records.
 
-A control batch (attributes bit 5) holds them. All but the first two kinds occur in
-`__cluster_metadata` and its snapshots only.
+A control batch (attributes bit 5) contains them. All but the first two types occur only in
+`__cluster_metadata` and its snapshots.
 
-part   pos  width  type   field    meaning
-key      0      2  int16  version  0; a higher one is read as 0
-key      2      2  int16  type     `ControlRecordType`
-value                              by type:
+    part   pos  width  type   field    meaning
+    key      0      2  int16  version  0; a higher version is read as 0
+    key      2      2  int16  type     `ControlRecordType`
+    value                              by type:
 
 End of a transaction (ABORT, COMMIT), at least 6 bytes, one record in its batch:
-pos  width  type   field              meaning
-  0      2  int16  version            0; a higher one is read as 0
-  2      4  int32  coordinator_epoch  leader epoch of the coordinator's partition
+
+    pos  width  type   field              meaning
+      0      2  int16  version            0; a higher version is read as 0
+      2      4  int32  coordinator_epoch  leader epoch of the coordinator's partition
 
 The others are flexible messages (see `message`) that open with their own int16 version:
-LEADER_CHANGE    leaderId, voters, grantingVoters; voters have a directory id from version 1 on
-SNAPSHOT_HEADER  lastContainedLogTimestamp; opens a `.checkpoint`
-SNAPSHOT_FOOTER  nothing more; closes a `.checkpoint`
-KRAFT_VERSION    kRaftVersion
-KRAFT_VOTERS     voters with their directory ids, endpoints and supported KRaft versions
 
-Valid if and only if:
-  CTL-1  the key has at least 4 bytes and its version is not negative
-  CTL-2  a marker's value has at least 6 bytes and its version is not negative
-  CTL-3  the value of another known type is a message of it (the MSG rules)
-Unknown types are skipped by readers and are no error.
+- LEADER_CHANGE: leaderId, voters, grantingVoters. Voters have a directory id from version 1 on.
+- SNAPSHOT_HEADER: lastContainedLogTimestamp. Opens a `.checkpoint`.
+- SNAPSHOT_FOOTER: no more fields. Closes a `.checkpoint`.
+- KRAFT_VERSION: kRaftVersion.
+- KRAFT_VOTERS: voters with their directory ids, endpoints and supported KRaft versions.
+
+Valid if and only if these rules hold:
+
+- CTL-1: the key has at least 4 bytes and its version is not negative.
+- CTL-2: a marker's value has at least 6 bytes and its version is not negative.
+- CTL-3: the value of another known type is a message of that type (the MSG rules).
+
+Readers skip unknown types without an error.
 """
 
 from __future__ import annotations
@@ -40,7 +44,8 @@ from storage.limits import require_bytes
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
-# A control batch of a producer without an end marker: a broker refuses the log, it cuts nothing.
+# A control batch of a producer without an end marker. A broker refuses the log and truncates
+# nothing.
 REFUSED_CHECK_ID = "BAT-12"
 
 KEY = Struct(">hh")
@@ -50,13 +55,13 @@ END_TXN_MARKER_BYTES = 6
 CURRENT_VERSION = 0
 
 
-# What a row of a table is: no end marker, or which. Persisted: the numbers stay. An UNKNOWN end is
+# The end marker of a table's row. The numbers are persisted and must not change. UNKNOWN belongs to
 # no record: a transaction ended, or may have ended, where the log is damaged or has no batch.
 NO_MARKER, COMMIT, ABORT, UNKNOWN = 0, 1, 2, 3
 
 
 class ControlRecordType(IntEnum):
-    """The types that are known; a key may hold any other int16."""
+    """The known types. A key may have any other int16."""
 
     ABORT = 0
     COMMIT = 1
@@ -117,7 +122,7 @@ MESSAGES = {
     ),
 }
 
-# What kafka-dump-log 4.3.1 prints before the JSON; only the first one has a colon.
+# The text of kafka-dump-log 4.3.1 before the JSON. Only the first text has a colon.
 LABELS = {
     ControlRecordType.LEADER_CHANGE: "LeaderChange:",
     ControlRecordType.SNAPSHOT_HEADER: "SnapshotHeader",
@@ -128,7 +133,7 @@ LABELS = {
 
 
 class ControlKey(NamedTuple):
-    """The key of a control record. `type` may be one that is not known."""
+    """The key of a control record. `type` may be unknown."""
 
     version: int
     type: int
@@ -145,7 +150,7 @@ def parse_control_key(buf: BytesLike | None) -> ControlKey:
     """Read the first 4 bytes of a key.
 
     Raises:
-        TruncatedError, CorruptError: CTL-1 (a null key counts as an empty one).
+        TruncatedError, CorruptError: CTL-1 (a null key counts as an empty key).
     """
     buf = b"" if buf is None else buf
     require_bytes(buf, 0, KEY_BYTES, "key of a control record", check_id="CTL-1")
@@ -156,15 +161,15 @@ def parse_control_key(buf: BytesLike | None) -> ControlKey:
 
 
 def encode_control_key(control_type: int) -> bytes:
-    """The key of a type, version 0."""
+    """Return the key of a type, version 0."""
     return KEY.pack(CURRENT_VERSION, control_type)
 
 
 def parse_end_txn_marker(buf: BytesLike | None) -> EndTxnMarker:
-    """Read the first 6 bytes of a marker's value; later versions may append fields.
+    """Read the first 6 bytes of a marker's value. Later versions may append fields.
 
     Raises:
-        TruncatedError, CorruptError: CTL-2 (a null value counts as an empty one).
+        TruncatedError, CorruptError: CTL-2 (a null value counts as an empty value).
     """
     buf = b"" if buf is None else buf
     require_bytes(buf, 0, END_TXN_MARKER_BYTES, "end-transaction marker", check_id="CTL-2")
@@ -175,7 +180,7 @@ def parse_end_txn_marker(buf: BytesLike | None) -> EndTxnMarker:
 
 
 def encode_end_txn_marker(marker: EndTxnMarker) -> bytes:
-    """The 6 bytes of a marker."""
+    """Return the 6 bytes of a marker."""
     return END_TXN_MARKER.pack(*marker)
 
 
@@ -190,16 +195,17 @@ def _negative_version(what: str, check_id: str, version: int) -> CorruptError:
 
 
 def parse_control_message(control_type: int, buf: BytesLike | None) -> dict[str, Any]:
-    """Read the value of a KRaft control record by its version, or the highest if that is higher.
+    """Read the value of a KRaft control record by its version, or by the highest known version.
 
-    Kafka 4.3.1 reads each of them as version 0, also the version 1 of LEADER_CHANGE.
+    Kafka 4.3.1 reads all of them as version 0, even version 1 of LEADER_CHANGE.
 
     Raises:
-        TruncatedError, CorruptError: CTL-3 by the MSG rules (a null value counts as an empty one).
+        TruncatedError, CorruptError: CTL-3 by the MSG rules (a null value counts as an empty
+            value).
     """
     buf = b"" if buf is None else buf
     schema = MESSAGES[ControlRecordType(control_type)]
-    # Too short for a version: let the message itself say so.
+    # Too short for a version: `decode` raises the error.
     version = INT16.unpack_from(buf, 0)[0] if len(buf) >= INT16.size else 0
     return decode(schema, schema.nearest_version(version), buf)[0]
 
@@ -207,16 +213,18 @@ def parse_control_message(control_type: int, buf: BytesLike | None) -> dict[str,
 def encode_control_message(control_type: int, value: dict[str, Any]) -> bytes:
     """Write the value of a KRaft control record in the version that it names.
 
-    UsageError: a value that does not fit its type. UnsupportedError: MSG-5.
+    Raises:
+        UsageError: a value that does not fit its type.
+        UnsupportedError: MSG-5.
     """
     return encode(MESSAGES[ControlRecordType(control_type)], value.get("version", 0), value)
 
 
 def describe(key: BytesLike | None, value: BytesLike | None) -> str:
-    """What kafka-dump-log adds to the line of a control record, with the blank that opens it.
+    """Return the text of kafka-dump-log for a control record, with a leading blank.
 
     Raises:
-        TruncatedError, CorruptError: CTL-1, CTL-2, CTL-3; the tool dies there.
+        TruncatedError, CorruptError: CTL-1, CTL-2, CTL-3. The tool fails there.
     """
     control_type = parse_control_key(key).type
     if control_type in (ControlRecordType.ABORT, ControlRecordType.COMMIT):

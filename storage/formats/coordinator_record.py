@@ -1,24 +1,26 @@
-"""Keys and values of the coordinators' topics: what the three internal topics have in common.
+"""Keys and values of the coordinators' topics: the format that the three internal topics share.
 
 `__consumer_offsets`, `__transaction_state` and `__share_group_state` are logs of changes, compacted
 by key.
 
-part   pos  width  type   field    meaning
-key      0      2  int16  type     record type: which schemas the key's body and the value have
-key      2      -  body            never flexible
-value    0      2  int16  version  of the value's schema
-value    2      -  body            flexible from some version on
-A null value is a tombstone: the key is forgotten.
+    part   pos  width  type   field    meaning
+    key      0      2  int16  type     gives the schemas of the key's body and the value
+    key      2      -  body            never flexible
+    value    0      2  int16  version  of the value's schema
+    value    2      -  body            flexible from some version on
 
-Valid if and only if (the MSG rules of `message` apply to the bodies):
-  COO-1  there is a key
-  COO-2  the type is known
-  COO-3  the value's version is known
-  COO-5  the tagged fields of the value are known (Kafka passes over others)
+A null value is a tombstone, which removes the key.
 
-Kafka looks neither at bytes that follow a body nor (COO-2) at records of a type it does not know.
-Development releases changed some schemas without a new version. Where that happened, `RecordType`
-has more than one value schema, and the first one that takes the value exactly is the one.
+Valid if and only if these rules hold (the MSG rules of `message` apply to the bodies):
+
+- COO-1: there is a key.
+- COO-2: the type is known.
+- COO-3: the value's version is known.
+- COO-5: the tagged fields of the value are known (Kafka skips unknown fields).
+
+Kafka ignores bytes that follow a body and, as to COO-2, records of a type that it does not know.
+Development releases changed some schemas without a new version. For these `RecordType` has several
+value schemas. The first schema that fits the value exactly counts.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ KEY_VERSION = 0  # of every key schema; the number on disk is the record type
 
 
 class RecordType(NamedTuple):
-    """One kind of record: its key, and its value in the newest form first."""
+    """One type of record: its key, and its value with the newest schema first."""
 
     type: int
     key: MessageSchema
@@ -56,12 +58,12 @@ class RecordType(NamedTuple):
 
     @property
     def value(self) -> MessageSchema:
-        """The value's schema as it is written today."""
+        """The newest schema of the value."""
         return self.values[0]
 
 
 class CoordinatorRecord(NamedTuple):
-    """A decoded record; `value` and `version` are None and -1 for a tombstone."""
+    """A decoded record. For a tombstone `value` is None and `version` -1."""
 
     type: int
     key: dict[str, Any]
@@ -78,7 +80,7 @@ def parse_prefix(buf: BytesLike, what: str) -> int:
 
 
 def parse_key(types: Mapping[int, RecordType], key: BytesLike) -> tuple[RecordType, dict[str, Any]]:
-    """Read a key; returns (record type, fields).
+    """Read a key. Returns (record type, fields).
 
     Raises:
         UnsupportedError: COO-2.
@@ -100,7 +102,7 @@ def parse_key(types: Mapping[int, RecordType], key: BytesLike) -> tuple[RecordTy
 def parse_value(
     record_type: RecordType, value: BytesLike
 ) -> tuple[MessageSchema, int, dict[str, Any]]:
-    """Read a value; returns (the schema that fits, version, fields).
+    """Read a value. Returns (the schema that fits, version, fields).
 
     Raises:
         UnsupportedError: COO-3.
@@ -163,7 +165,7 @@ def encode_value(schema: MessageSchema, version: int, fields: dict[str, Any]) ->
 
 
 def value_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> str:
-    """The `data` of a payload; topics with something special in it have their own."""
+    """Return the `data` of a payload. Some topics have a function of their own for this."""
     return to_json(schema, version, fields)
 
 
@@ -176,13 +178,14 @@ def describe_record(
     data_json: Callable[[MessageSchema, int, dict[str, Any]], str] = value_json,
     on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
-    """What kafka-dump-log prints for a record: (text of the key, text of the payload or None).
+    """Return the text of kafka-dump-log for a record: (key text, payload text or None).
 
-    A record that cannot be read gives the tool's sentence about it as its key, and no payload.
-    Tagged fields that the schemas lack are not in the text, as with the tool; `on_tags` is told.
+    For a record that cannot be read the key is the tool's error message, and there is no payload.
+    `on_tags` receives the tagged fields that the schemas lack. As in the tool, the text does not
+    contain them.
 
     Raises:
-        CorruptError: COO-1, with the words the tool dies with.
+        CorruptError: COO-1, with the message with which the tool fails.
     """
     if key is None:
         raise CorruptError(

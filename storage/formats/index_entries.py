@@ -1,4 +1,4 @@
-"""The entries of `.index` and `.timeindex`: read when asked for, and where they end."""
+"""The entries of `.index` and `.timeindex`, read on access, and their logical end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from storage.limits import Buf
 
 
-# -- the entries of an index as a sequence that reads one when it is asked for it
+# -- the entries of an index as a sequence that reads an entry on access.
 #
-# Looking something up takes a handful of the 262,144 that an index of 1 GiB may have; making all
-# of them takes longer than reading the batches that they lead to.
+# An index of 1 GiB may have 262,144 entries, and a lookup needs a few of them. Reading them all
+# takes longer than reading the batches at their positions.
 
 
 Entry = TypeVar("Entry", covariant=True)  # noqa: PLC0105 - `Sequence` is so, too
@@ -25,9 +25,9 @@ class EntrySequence(Sequence[Entry], Generic[Entry]):
     """Entries of one size, back to back.
 
     Args:
-        layout: of one.
-        make: makes it of its fields.
-        buf: whole entries; it must not change.
+        layout: of an entry.
+        make: makes an entry from its fields.
+        buf: whole entries. It must not change.
     """
 
     def __init__(self, layout: Struct, make: Callable[[Iterable[Any]], Entry], buf: Buf) -> None:
@@ -36,11 +36,11 @@ class EntrySequence(Sequence[Entry], Generic[Entry]):
         self._buf = memoryview(buf)
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of entries."""
         return len(self._buf) // self._layout.size
 
     def __iter__(self) -> Iterator[Entry]:
-        """Read them all."""
+        """Yield all entries."""
         return map(self._make, self._layout.iter_unpack(self._buf))
 
     @overload
@@ -50,34 +50,34 @@ class EntrySequence(Sequence[Entry], Generic[Entry]):
     def __getitem__(self, place: slice) -> list[Entry]: ...
 
     def __getitem__(self, place: int | slice) -> Entry | list[Entry]:
-        """Read one, or some."""
+        """Return one entry, or the entries of a slice."""
         places = range(len(self))[place]
         if isinstance(places, range):
             return [self[each] for each in places]
         return self._make(self._layout.unpack_from(self._buf, places * self._layout.size))
 
     def __eq__(self, other: object) -> bool:
-        """Whether another sequence has the same entries."""
+        """Return whether another sequence has the same entries."""
         return isinstance(other, Sequence) and [*self] == [*other]
 
     __hash__ = None  # type: ignore[assignment]
 
 
-# -- where the entries of an index end: `.index` and `.timeindex` do not store their number
+# -- the end of the entries of an index: `.index` and `.timeindex` do not store their number.
 #
-# A broker extends the index of the active segment to its full size and maps it into memory, so a
-# live or crashed directory has megabytes of zeros behind the last entry. Both kinds share the rule
-# that ends them: the first entry after entry 0 whose relative offset is 0.
-# All loops over the zeros run in C: ten MiB of them take a few milliseconds.
+# A broker extends the index of the active segment to its full size and maps it into memory. So a
+# live or crashed directory has megabytes of zeros behind the last entry. One rule gives the end of
+# both: the first entry after entry 0 whose relative offset is 0. All loops over the zeros run in C.
+# Ten MiB take a few milliseconds.
 
 
 CHUNK_BYTES = 65_536
 ZEROS = bytes(CHUNK_BYTES)
-WORD_BYTES = 4  # of an int32, as memoryview's native "I" has it on every platform of ours
+WORD_BYTES = 4  # of an int32, which is memoryview's native "I" on every platform we support
 
 
 def data_end_pos(buf: Buf) -> int:
-    """Position just behind the last byte that is not zero; 0 when there is none."""
+    """Return the position after the last byte that is not zero, or 0."""
     view = memoryview(buf)
     end_pos = len(view)
     while end_pos > 0:
@@ -90,7 +90,7 @@ def data_end_pos(buf: Buf) -> int:
 
 
 def first_data_pos(buf: Buf, pos: int) -> int | None:
-    """Position of the first byte at or behind `pos` that is not zero, None when there is none."""
+    """Return the position of the first byte at or behind `pos` that is not zero, or None."""
     view = memoryview(buf)
     for start_pos in range(pos, len(view), CHUNK_BYTES):
         chunk = bytes(view[start_pos : start_pos + CHUNK_BYTES])
@@ -100,16 +100,17 @@ def first_data_pos(buf: Buf, pos: int) -> int | None:
 
 
 def used_entry_count(buf: Buf, *, entry_bytes: int, relative_offset_pos: int) -> int:
-    """Number of entries before the logical end of an index.
+    """Return the number of entries before the logical end of an index.
 
     Args:
-        buf: the file; a fragment of an entry at its end does not count.
+        buf: the file. A fragment of an entry at its end does not count.
         entry_bytes: size of an entry, a multiple of 4.
         relative_offset_pos: place of the int32 relative offset in it, a multiple of 4.
 
     Returns:
-        The index of the first entry i > 0 whose relative offset is 0, or the number of whole
-        entries when there is none; 0 when what comes before that end is only zeros.
+        The index of the first entry i > 0 whose relative offset is 0, else the number of entries up
+            to
+        the last byte that is not zero. It is 0 if there are only zeros before that end.
     """
     view = memoryview(buf)
     whole_bytes = len(view) // entry_bytes * entry_bytes
@@ -118,7 +119,7 @@ def used_entry_count(buf: Buf, *, entry_bytes: int, relative_offset_pos: int) ->
     if entry_count == 0:
         return 0
     words = view[: entry_count * entry_bytes].cast("B").cast("I")
-    # Zero is zero in either byte order, so the native cast is good enough to find it.
+    # Zero is the same in both byte orders, so the native cast finds it.
     relative_offsets = words[relative_offset_pos // WORD_BYTES :: entry_bytes // WORD_BYTES]
     try:
         end = relative_offsets.tolist().index(0, 1)

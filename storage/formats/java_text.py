@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from storage.limits import Buf
 
 
-# Java takes an encoded surrogate for one malformed piece, Python for two or three.
+# For Java an encoded surrogate is one malformed piece, for Python two or three.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _ONE_BAD_BYTE = b"\xff"
 _MAX_CONTINUATION_BYTES = 3
@@ -30,10 +30,10 @@ def kafka_text(data: bytes) -> str:
 
 
 def kafka_text_pieces(data: bytes, piece_bytes: int) -> Iterator[str]:
-    """Give the text of many bytes in pieces; none of them divides a character.
+    """Yield the text of many bytes in pieces that divide no character.
 
-    A byte that continues no character begins a malformed piece of its own, and at most three
-    continue one.
+    A malformed piece ends before a byte that continues no character. At most three bytes continue a
+    piece.
     """
     start = 0
     while start < len(data):
@@ -48,23 +48,23 @@ def kafka_text_pieces(data: bytes, piece_bytes: int) -> Iterator[str]:
         start = end
 
 
-# -- small text files as Java reads them: UTF-8 lines, integers, one JSON object
+# -- small text files as Java reads them: UTF-8 lines, integers, one JSON object.
 #
-# What a broker accepts is accepted here, what it refuses is a `FormatError` with line and
-# position. Files that are accepted and yet not what a broker would have written (blanks, line
-# ends, trailing text) are told apart by `unusual_text`, check id TXT-1: harmless to the broker, a
-# sign of another writer or of a flipped bit.
+# If a broker accepts a text, so does eoctl. If a broker refuses it, eoctl raises a `FormatError`
+# with line and position. `unusual_text` (check id TXT-1) finds accepted files that a broker would
+# have written differently (blanks, line ends, trailing text). They are harmless to the broker, and
+# a sign of another writer or of a flipped bit.
 
 
-# Java's \s is ASCII only; of its six characters two end a line.
+# Java's \s is ASCII only. Two of its six characters end a line.
 BLANKS = re.compile(r"[ \t\x0b\f]+")
-# parseInt takes one UTF-16 unit at a time, so digits beyond the basic plane are none to it.
+# parseInt takes one UTF-16 unit at a time, so it accepts no digit beyond the basic plane.
 INTEGER = re.compile(r"([+-]?)(\d+)")
 LAST_BASIC_PLANE = "\uffff"
 MAX_INT64_DIGITS = 19
 
 SHOWN_CHARS = 40
-# Jackson stops at 1000; nothing of ours nests deeper than 3.
+# Jackson stops at 1000. No file of a broker nests deeper than 3.
 MAX_JSON_DEPTH = 64
 JSON_BLANKS = " \t\r\n"
 
@@ -72,8 +72,8 @@ JSON_BLANKS = " \t\r\n"
 class NotANumberError(CorruptError):
     """A field that must be a decimal integer is not.
 
-    Kept apart because a broker raises another class of error for it, with other consequences
-    (REC-2).
+    This is a class of its own because a broker raises another class of error for it, with other
+    consequences (REC-2).
     """
 
 
@@ -86,12 +86,12 @@ class JavaLine(NamedTuple):
 
 
 def shown(text: str) -> str:
-    """Quote `text` for an error, cut to a sensible length."""
+    """Quote `text` for an error, truncated to a sensible length."""
     return repr(text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}...")
 
 
 def decode_utf8(data: Buf, *, check_id: str, pos: int = 0) -> str:
-    """Decode strictly; `pos` is the place of `data` in the file.
+    """Decode strictly. `pos` is the place of `data` in the file.
 
     Raises:
         CorruptError: with the position of the first byte that is not UTF-8.
@@ -109,7 +109,7 @@ def decode_utf8(data: Buf, *, check_id: str, pos: int = 0) -> str:
 
 
 def parse_lines(buf: Buf, *, check_id: str) -> list[JavaLine]:
-    r"""Split like BufferedReader.readLine: at \n, \r or \r\n; the last end may be missing.
+    r"""Split like BufferedReader.readLine at \n, \r or \r\n. The last line end may be missing.
 
     Raises:
         CorruptError: not UTF-8.
@@ -124,7 +124,7 @@ def parse_lines(buf: Buf, *, check_id: str) -> list[JavaLine]:
 
 
 def split_fields(text: str, separator: re.Pattern[str] = BLANKS) -> list[str]:
-    """Split like Java's Pattern.split: leading empty field kept, trailing empty ones dropped."""
+    """Split like Java's Pattern.split: keep a leading empty field, drop trailing empty fields."""
     fields = separator.split(text)
     if len(fields) > 1:
         while fields and not fields[-1]:
@@ -133,17 +133,19 @@ def split_fields(text: str, separator: re.Pattern[str] = BLANKS) -> list[str]:
 
 
 def parse_integer(text: str, *, max_value: int) -> int | None:
-    """Integer.parseInt or Long.parseLong: None if it is no decimal number or out of range.
+    """Parse an integer as Integer.parseInt or Long.parseLong. Returns None for anything else.
+
+    A number that is out of range gives None too.
 
     Args:
         text: an optional sign and digits of any script, no blanks.
-        max_value: INT32_MAX or INT64_MAX; the least value is -max_value - 1.
+        max_value: INT32_MAX or INT64_MAX. The minimum is -max_value - 1.
     """
     match = INTEGER.fullmatch(text)
     if match is None or max(text) > LAST_BASIC_PLANE:
         return None
     sign, digits = match.groups()
-    # Java takes any number of leading zeros; int() must not see a million digits.
+    # Java accepts any number of leading zeros. int() must not get a million digits.
     zeros = len(digits) - len(digits.lstrip("0"))
     if len(digits) - zeros > MAX_INT64_DIGITS:
         return None
@@ -154,7 +156,7 @@ def parse_integer(text: str, *, max_value: int) -> int | None:
 
 
 def require_integer(text: str, what: str, line: JavaLine, *, max_value: int, check_id: str) -> int:
-    """As `parse_integer`, but raises.
+    """Parse an integer as `parse_integer` does, but raise an error for anything else.
 
     Raises:
         NotANumberError: located at the line.
@@ -174,7 +176,7 @@ def require_integer(text: str, what: str, line: JavaLine, *, max_value: int, che
 def parse_json_object(text: str, *, check_id: str) -> dict[str, Any]:
     """Read the JSON object that `text` begins with, as Jackson's defaults do.
 
-    What follows the object is ignored; of a repeated key the last value counts.
+    Text after the object is ignored. The last value of a repeated key counts.
 
     Raises:
         CorruptError: no such object, nested deeper than 64 levels, or a number that is not finite
@@ -215,14 +217,14 @@ def parse_json_object(text: str, *, check_id: str) -> dict[str, Any]:
 def encode_json(document: dict[str, Any]) -> bytes:
     """Write JSON as Jackson does: one line, no blanks, UTF-8, keys in their order."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # A lone surrogate can be escaped in JSON, but has no UTF-8.
+    # A lone surrogate has no UTF-8, but JSON can escape it.
     return re.sub("[\ud800-\udfff]", lambda match: f"\\u{ord(match.group()):04x}", text).encode()
 
 
 def json_integer(
     document: dict[str, Any], key: str, *, max_value: int, check_id: str, line_pos: int = 0
 ) -> int:
-    """Take a mandatory integer out of a parsed object.
+    """Return a mandatory integer of a parsed object.
 
     Raises:
         CorruptError: the key is missing, its value is no integer or out of range.
@@ -236,8 +238,8 @@ def json_integer(
 
 
 def wrong_type(key: str, value: object, expected: str, check_id: str) -> CorruptError:
-    """Return the error for a JSON value of another type than its key demands."""
-    # repr of a huge integer fails, and of a huge list takes long.
+    """Return the error for a JSON value of another type than its key requires."""
+    # repr of a huge integer fails, and of a huge list it is slow.
     is_short = isinstance(value, str | bool | float | None) or (
         isinstance(value, int) and value.bit_length() <= 128
     )
@@ -251,7 +253,7 @@ def wrong_type(key: str, value: object, expected: str, check_id: str) -> Corrupt
 
 
 def unusual_text(buf: Buf, written: bytes) -> list[FormatError]:
-    """Compare a file that parses with what a broker writes for the same value (TXT-1).
+    """Compare a file that parses with the text that a broker writes for the same value (TXT-1).
 
     Args:
         buf: the file.
@@ -274,7 +276,7 @@ def unusual_text(buf: Buf, written: bytes) -> list[FormatError]:
 
 
 def _limit_depth(document: dict[str, Any], check_id: str, pos: int) -> None:
-    """Refuse nesting on which json.dumps might later run out of stack."""
+    """Refuse nesting that might exhaust the stack of json.dumps later."""
     level: list[Any] = [document]
     for _depth in range(MAX_JSON_DEPTH):
         containers = [value for value in level if isinstance(value, dict | list)]

@@ -1,32 +1,36 @@
-"""Messages v0 and v1 (magic 0, 1): what brokers before message format v2 (Kafka 0.11) wrote.
+"""Messages v0 and v1 (magic 0, 1), written by brokers before message format v2 (Kafka 0.11).
 
-v0   v1   width  type    field         unit    meaning
-  0    0      8  int64   offset        offset  of the message; of the last inner one of a wrapper
-  8    8      4  int32   size          bytes   after this field
- 12   12      4  uint32  crc                   CRC-32 (as zip's) of magic to the end
- 16   16      1  int8    magic                 0 or 1
- 17   17      1  int8    attributes            bits 0-2 codec (0..3), 3 log append time (v1)
-  -   18      8  int64   timestamp_ms  ms      -1 none
- 18   26      4  int32   key_length    bytes   negative: null key
- 22   30      k  bytes   key
-  .    .      4  int32   value_length  bytes   negative: null value
-  .    .      v  bytes   value
+    v0   v1   width  type    field         unit    meaning
+      0    0      8  int64   offset        offset  of the message, or of a wrapper's last message
+      8    8      4  int32   size          bytes   after this field
+     12   12      4  uint32  crc                   CRC-32 (as zip's) of magic to the end
+     16   16      1  int8    magic                 0 or 1
+     17   17      1  int8    attributes            bits 0-2 codec (0..3), 3 log append time (v1)
+      -   18      8  int64   timestamp_ms  ms      -1 none
+     18   26      4  int32   key_length    bytes   negative: null key
+     22   30      k  bytes   key
+      .    .      4  int32   value_length  bytes   negative: null value
+      .    .      v  bytes   value
 
-A message with a codec is a wrapper: its value is the compressed run of inner entries, each laid
-out as above. Offsets of inner entries:
-  v0 wrapper  absolute
-  v1 wrapper  relative; the last one belongs to the wrapper's offset. If that is 0, they are taken
-              as they are (some librdkafka wrote such sets)
+A message with a codec is a wrapper. Its value is the compressed run of inner entries, each laid out
+as above. Offsets of inner entries:
+
+- v0 wrapper: absolute.
+- v1 wrapper: relative. The last inner offset is the wrapper's offset. If the wrapper's offset is 0,
+  the inner offsets are absolute (some librdkafka wrote such sets).
+
 A v1 wrapper with log append time gives its timestamp to all its inner v1 messages.
 
-Valid if and only if:
-  BAT-1   crc matches (a wrapper's covers the compressed bytes)
-  BAT-2   magic is 0 or 1, size >= 14 (v0) or 22 (v1) and the message ends within the file
-  BAT-17  key and value end within the message; a wrapper has a value that decompresses and holds
-          at least one inner message, none of them compressed; a v1 wrapper's offset is 0 or not
-          below its last inner offset
-An inner entry that is cut short ends the set without an error, and an inner magic other than the
-wrapper's is tolerated, as Kafka's AbstractLegacyRecordBatch does.
+Valid if and only if these rules hold:
+
+- BAT-1: crc matches (a wrapper's crc covers the compressed bytes).
+- BAT-2: magic is 0 or 1, size >= 14 (v0) or 22 (v1) and the message ends within the file.
+- BAT-17: key and value end within the message. A wrapper has a value that decompresses to at least
+  one inner message, none of them compressed. A v1 wrapper's offset is 0 or not below its last inner
+  offset.
+
+A truncated inner entry ends the set without an error. An inner magic may differ from the wrapper's.
+Both are as in Kafka's AbstractLegacyRecordBatch.
 """
 
 from __future__ import annotations
@@ -86,21 +90,21 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     tail: bytes = b""  # within the size, after the value: Kafka ignores it, the crc covers it
-    crc_ok: bool = True  # found by `parse_message`
+    crc_ok: bool = True  # set by `parse_message`
 
     @property
     def codec(self) -> int:
-        """Compression codec id, see `compression.Codec`; not 0 in a wrapper."""
+        """Compression codec id, see `compression.Codec`. Not 0 in a wrapper."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """The timestamp is the broker's clock at the append; v0 has no timestamp at all."""
+        """Return whether the timestamp is the broker's clock at the append. v0 has no timestamp."""
         return self.magic > MAGIC_V0 and bool(self.attributes & LOG_APPEND_TIME_MASK)
 
 
 class LegacyRecord(NamedTuple):
-    """A message as a consumer sees it: absolute offset, effective timestamp (-1 none)."""
+    """A message for a consumer: absolute offset, effective timestamp (-1 none)."""
 
     offset: int
     timestamp_ms: int
@@ -112,7 +116,7 @@ class LegacyRecord(NamedTuple):
 
 
 def parse_entry(buf: BytesLike, pos: int) -> tuple[int, int, int, int, int]:
-    """Read (offset, size, crc, magic, attributes) at `pos`; magic and minimum size are checked.
+    """Read (offset, size, crc, magic, attributes) at `pos`. Checks magic and minimum size.
 
     Raises:
         TruncatedError: BAT-2, fewer than 18 bytes are left.
@@ -150,7 +154,9 @@ def parse_entry(buf: BytesLike, pos: int) -> tuple[int, int, int, int, int]:
 
 
 def parse_message(buf: BytesLike, pos: int) -> Message:
-    """Read the whole entry at `pos` (its end: pos + 12 + size); `crc_ok` says if its crc matches.
+    """Read the whole entry at `pos` (its end: pos + 12 + size).
+
+    `crc_ok` is whether its crc matches.
 
     Raises:
         TruncatedError: BAT-2, the buffer ends before the message.
@@ -198,7 +204,7 @@ def _parse_nullable(buf: BytesLike, pos: int, end_pos: int, what: str) -> tuple[
 
 
 def encode_message(message: Message) -> bytes:
-    """Bytes of one entry with the crc that is in the value; see `with_crc`.
+    """Return the bytes of one entry with the crc of the value. See `with_crc`.
 
     A negative length other than -1 is not kept: null is written as -1.
 
@@ -222,22 +228,23 @@ def encode_message(message: Message) -> bytes:
 
 
 def compute_crc(buf: BytesLike, pos: int, message_bytes: int) -> int:
-    """CRC-32 of the entry of `message_bytes` (12 + size) at `pos`, as its crc should be."""
+    """Return the right CRC-32 of the entry of `message_bytes` (12 + size) at `pos`."""
     from zlib import crc32
 
     return crc32(memoryview(buf)[pos + CRC_START_POS : pos + message_bytes])
 
 
 def with_crc(message: Message) -> Message:
-    """The message with the crc that belongs to its content."""
+    """Return the message with the right crc for its content."""
     entry = encode_message(message)
     return message._replace(crc=compute_crc(entry, 0, len(entry)), crc_ok=True)
 
 
 def message_crc_ok(buf: BytesLike, pos: int, message_bytes: int) -> bool:
-    """Whether the crc of the entry at `pos` matches; `message_bytes` is its whole size (12 + size).
+    """Return whether the crc of the entry at `pos` matches. Its whole size is `message_bytes`.
 
-    False as well when it is shorter than its header or not all in the buffer.
+    This is 12 + size. The result is False too if the entry is shorter than its header or not all in
+    the buffer.
     """
     if message_bytes < ENTRY_BYTES or len(buf) - pos < message_bytes:
         return False
@@ -246,7 +253,7 @@ def message_crc_ok(buf: BytesLike, pos: int, message_bytes: int) -> bool:
 
 
 def header_of(buf: BytesLike, pos: int) -> BatchHeader:
-    """The message at `pos` as a scan's value: see `BatchHeader` for what stands in its fields.
+    """Return the message at `pos` as a `BatchHeader`, which describes its fields for a message.
 
     Reads 18 bytes (v0) or 26 (v1). Errors: `parse_entry`.
     """
@@ -282,13 +289,13 @@ def header_of(buf: BytesLike, pos: int) -> BatchHeader:
 def inner_messages(
     message: Message, *, max_bytes: int = DEFAULT_MAX_BATCH_BYTES
 ) -> list[LegacyRecord]:
-    """The records of a message: those inside of a wrapper, or the message itself.
+    """Return the records of a message: the inner messages of a wrapper, or the message itself.
 
-    Offsets are absolute, timestamps the effective ones. The wrapper's own crc is not looked at;
-    each record says whether its own matches.
+    Offsets are absolute, and timestamps effective. The wrapper's own crc is not checked. Each
+    record has the result of its own crc.
 
     Raises:
-        CorruptError: BAT-17, or BAT-2 for the frame of an inner entry; positions are those in the
+        CorruptError: BAT-17, or BAT-2 for the frame of an inner entry. Positions are in the
             wrapper's decompressed value, or 0.
         UnsupportedError: BAT-17 for the codec, BAT-2 for an inner magic above 1.
         TooLargeError: the value decompresses to more than `max_bytes`.
@@ -313,7 +320,7 @@ def inner_messages(
 
 
 class InnerOffsets(NamedTuple):
-    """What the frames of the messages inside of a wrapper say."""
+    """The offsets and the number of the messages in a wrapper, by their frames."""
 
     first_offset: int
     last_offset: int
@@ -321,16 +328,16 @@ class InnerOffsets(NamedTuple):
 
     @property
     def is_thinned(self) -> bool:
-        """Whether messages are gone from between, as only a cleaner takes them."""
+        """Return whether messages are missing in between, which only a cleaner removes."""
         return self.messages_count <= self.last_offset - self.first_offset
 
 
 def inner_offsets(
     message: Message, *, max_bytes: int = DEFAULT_MAX_BATCH_BYTES
 ) -> InnerOffsets | None:
-    """Return the offsets inside of a wrapper by the frames in it; None: it holds none.
+    """Return the offsets in a wrapper by the frames in it, or None if it contains no message.
 
-    Raises the errors of `inner_messages`, except those of single inner messages.
+    Raises the errors of `inner_messages`, except the errors of single inner messages.
     """
     value = message.value or b""
     entries = decompress(message.codec, value, magic=message.magic, max_bytes=max_bytes)
@@ -392,7 +399,7 @@ def _parse_inner(entries: bytes) -> list[Message]:
 
 
 def _base_offset(wrapper: Message, last_inner_offset: int) -> int:
-    """What to add to inner offsets: nothing in v0 and in a v1 wrapper at offset 0."""
+    """Return the base of inner offsets: 0 in v0 and in a v1 wrapper at offset 0."""
     if wrapper.magic == MAGIC_V0 or wrapper.offset == 0:
         return 0
     if wrapper.offset < last_inner_offset:

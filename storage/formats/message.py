@@ -1,37 +1,39 @@
 r"""Kafka's generated messages: the one encoding of the records of every internal topic.
 
-A message is described by a table of fields, a `MessageSchema`. Each version is either flexible
-(compact lengths, tagged fields) or not:
+A table of fields, a `MessageSchema`, describes a message. Each version is either flexible (compact
+lengths, tagged fields) or not:
 
-type                  not flexible                      flexible
-bool                  int8, 0 is false                  same
-int8 .. int64         big-endian, signed                same
-uint16 uint32         big-endian                        same
-float64               IEEE 754, big-endian              same
-uuid                  16 bytes                          same
-string                int16 length, UTF-8; -1 null      uvarint length + 1, UTF-8; 0 null
-bytes, records        int32 length; -1 null             uvarint length + 1; 0 null
-[]T                   int32 count; -1 null              uvarint count + 1; 0 null
-struct                its fields                        its fields, then tagged fields
-nullable struct       int8 -1 null, 1 and the struct    same; inside a tag uvarint 0 null, or 1
-tagged fields         -                                 uvarint count; of each, in order of tags,
-                                                        uvarint tag, uvarint size, payload
+    type                  not flexible                      flexible
+    bool                  int8, 0 is false                  same
+    int8 .. int64         big-endian, signed                same
+    uint16 uint32         big-endian                        same
+    float64               IEEE 754, big-endian              same
+    uuid                  16 bytes                          same
+    string                int16 length, UTF-8; -1 null      uvarint length + 1, UTF-8; 0 null
+    bytes, records        int32 length; -1 null             uvarint length + 1; 0 null
+    []T                   int32 count; -1 null              uvarint count + 1; 0 null
+    struct                its fields                        its fields, then tagged fields
+    nullable struct       int8 -1 null, 1 and the struct    same; inside a tag uvarint 0 null, or 1
+    tagged fields         -                                 uvarint count, then by tag order
+                                                            uvarint tag, uvarint size, payload
 
-A message is valid if and only if:
-  MSG-1  the buffer holds all of it
-  MSG-2  null stands only where the schema allows it
-  MSG-3  no length or count is larger than what is left, no string is longer than 32767 bytes
-  MSG-4  a tagged field that the schema has is as long as its size says
-  MSG-5  its version is one that the schema has
+A message is valid if and only if these rules hold:
 
-We read what Kafka reads although it would not write it: a bool other than 0 and 1, tags out of
-order, a default spelled out in a tag, a varint longer than needed, text that is not UTF-8 (bad
-pieces become U+FFFD). Of all valid messages only these do not come back equal from `encode`.
-MSG-4 is ours: Kafka goes on wherever the field ended, among bytes that mean something else.
+- MSG-1: the buffer has all of it.
+- MSG-2: null occurs only where the schema allows it.
+- MSG-3: no length or count is larger than the rest of the buffer. No string is longer than 32767
+  bytes.
+- MSG-4: a tagged field that the schema has is as long as its size.
+- MSG-5: the schema has its version.
 
-Values are dicts in the order of the schema with keys in Kafka's words; integers, floats, bools,
-str, bytes (a uuid is its 16 bytes), list, dict, None. An absent tagged field has its default.
-Tagged fields that the schema lacks are kept under `UNKNOWN_TAGS` as (tag, payload) pairs.
+eoctl reads some forms that Kafka reads but does not write. These are a bool other than 0 and 1,
+tags out of order, a default in a tag, a varint longer than needed, and text that is not UTF-8.
+Malformed pieces of text become U+FFFD. Of all valid messages only these forms change in `encode`.
+MSG-4 is ours: Kafka continues wherever the field ended, among bytes with another meaning.
+
+Values are dicts in the order of the schema with Kafka's names as keys. They contain integers,
+floats, bools, str, bytes (a uuid is its 16 bytes), list, dict and None. An absent tagged field has
+its default. `UNKNOWN_TAGS` has the tagged fields that the schema lacks, as (tag, payload) pairs.
 """
 
 from __future__ import annotations
@@ -52,25 +54,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-# -- JSON text of Kafka's messages, character by character as Kafka's tools print it
+# -- JSON text of Kafka's messages, character by character as Kafka's tools print it.
 #
-# kafka-dump-log turns a message into a tree with the generated JsonConverter and prints the tree
-# with Jackson, without blanks:
+# kafka-dump-log turns a message into a tree with the generated JsonConverter. It prints the tree
+# with Jackson, without blanks. The texts of values:
 #
-# type            text
-# integers        as numbers, int64 too
-# bool            true, false
-# float64         as Java's Double.toString; NaN and the infinities as strings
-# uuid            22 characters, URL-safe base64 without padding
-# bytes, records  standard base64 with padding
-# string          control characters as \b \t \n \f \r or \u00XX (capital hex), `"` and `\`
-#                 escaped, everything else as it is
-# null            null
-# struct          an object in the order of the schema; tagged fields that equal their default, and
-#                 tagged fields that the schema lacks, are left out
+# * Integers: as numbers, int64 too.
+# * Bool: true or false.
+# * Float64: as Java's Double.toString. NaN and the infinities are strings.
+# * Uuid: 22 characters, URL-safe base64 without padding.
+# * Bytes, records: standard base64 with padding.
+# * String: control characters as \b \t \n \f \r or \u00XX (capital hex). `"` and `\` are escaped,
+#   everything else is as it is.
+# * Null: null.
+# * Struct: an object in the order of the schema. Tagged fields that equal their default are left
+#   out, and so are tagged fields that the schema lacks.
 #
-# Java before 19 prints some doubles with more digits than are needed to tell them apart. We print
-# the fewest digits, as Java 19 and later.
+# Java before 19 prints some doubles with more digits than needed to be unique. We print the fewest
+# digits, as Java 19 and later.
 
 
 ESCAPED = re.compile(r'["\\\x00-\x1f]')
@@ -83,13 +84,13 @@ ESCAPES = {
     "\f": "\\f",
     "\r": "\\r",
 }
-# Java writes a double without exponent from 10^-3 up to, and not including, 10^7.
+# Java writes a double without exponent from 10^-3 to below 10^7.
 PLAIN_MIN_EXPONENT = -3
 PLAIN_END_EXPONENT = 7
 
 
 class Json(str):
-    """Text that is JSON already, to be put in as it is."""
+    """Text that is JSON already and is inserted as it is."""
 
     __slots__ = ()
 
@@ -100,27 +101,27 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def json_string(text: str) -> str:
-    """Quoted and escaped as Jackson does by default."""
+    """Return the text quoted and escaped as Jackson does by default."""
     return f'"{ESCAPED.sub(_escape, text)}"'
 
 
 def json_bool(value: bool) -> str:
-    """Either word of JSON."""
+    """Return `true` or `false`."""
     return "true" if value else "false"
 
 
 def json_bytes(value: bytes) -> str:
-    """Standard base64 with padding, quoted."""
+    """Return standard base64 with padding, quoted."""
     return f'"{b64encode(value).decode()}"'
 
 
 def json_uuid(value: bytes) -> str:
-    """The 22 characters of Kafka's Uuid, quoted."""
+    """Return the 22 characters of Kafka's Uuid, quoted."""
     return f'"{urlsafe_b64encode(value).decode().rstrip("=")}"'
 
 
 def json_double(value: float) -> str:
-    """The text of Java's Double.toString (19 and later); a string for what is no number."""
+    """Return the text of Java's Double.toString (19 and later), a string for NaN and infinities."""
     if math.isnan(value):
         return '"NaN"'
     if math.isinf(value):
@@ -138,9 +139,9 @@ def json_double(value: float) -> str:
 
 
 def _shortest_digits(value: float) -> tuple[str, int]:
-    """Digits d1 d2 ... and exponent e with value = d1.d2... * 10^e; the fewest that are exact.
+    """Return the fewest exact digits d1 d2 ... and exponent e with value = d1.d2... * 10^e.
 
-    Where one digit would do, Java takes the nearest of two digits: 4.9E-324 rather than 5E-324.
+    If one digit is enough, Java takes the nearest of two digits: 4.9E-324 rather than 5E-324.
     """
     mantissa, exponent = f"{value!r}e".split("e")[:2]
     whole, _, fraction = mantissa.partition(".")
@@ -153,19 +154,19 @@ def _shortest_digits(value: float) -> tuple[str, int]:
 
 
 def json_array(elements: list[str]) -> str:
-    """Elements that are JSON already."""
+    """Return an array of elements that are JSON already."""
     return f"[{','.join(elements)}]"
 
 
 def json_object(members: list[tuple[str, str]]) -> str:
-    """Names that need no escaping, and values that are JSON already."""
+    """Return an object of names that need no escaping, and values that are JSON already."""
     return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
 
 
-# -- how the types of Kafka's generated messages are read, written and printed (see `message`)
+# -- reading, writing and printing of the types of Kafka's generated messages
 #
-# A `TypeCodec` is made once per message and version, so that reading needs no look-ups in its
-# schema. The errors' messages are those of Kafka's generated readers, which its tools print.
+# A `TypeCodec` is made once per message and version, so that reading needs no lookups in its
+# schema. The errors have the messages of Kafka's generated readers, which its tools print.
 
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
@@ -189,11 +190,11 @@ FIXED_WIDTH = {
 
 
 class Elsewhere:
-    """Bytes of a `bytes` or `records` field that are sent without being copied into the message.
+    """Bytes of a `bytes` or `records` field that are sent without a copy into the message.
 
     Attributes:
-        size_bytes: how many.
-        pos: where they belong in the encoded message, once it is.
+        size_bytes: their number.
+        pos: their position in the encoded message, -1 before it is encoded.
     """
 
     __slots__ = ("pos", "size_bytes")
@@ -204,7 +205,7 @@ class Elsewhere:
 
 
 class TypeCodec(NamedTuple):
-    """How one type is read, written and printed; `default` makes a fresh one."""
+    """The functions to read, write and print one type. `default` makes a new default value."""
 
     read: Callable[[BytesLike, int], tuple[Any, int]]
     write: Callable[[bytearray, Any], None]
@@ -238,7 +239,7 @@ def _read_uvarint(buf: BytesLike, pos: int) -> tuple[int, int]:
             f"converted value: {low_bits:x}"
         )
         raise
-    if value > INT32_MAX:  # Kafka takes it for a negative number, and that for null or none
+    if value > INT32_MAX:  # Kafka takes it for a negative number, and that for null or no element
         raise _corrupt(f"count {value} is negative as int32", "MSG-3", pos)
     return value, next_pos
 
@@ -289,7 +290,7 @@ def _uuid_codec() -> TypeCodec:
 
 
 class _Length(NamedTuple):
-    """How the length of a string, bytes or list is written; null is -1."""
+    """The encoding of the length of a string, bytes or list. Null is -1."""
 
     read: Callable[[BytesLike, int], tuple[int, int]]
     write: Callable[[bytearray, int], None]
@@ -335,7 +336,7 @@ def _read_array(buf: BytesLike, pos: int, length: int) -> bytes:
 
 
 def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> TypeCodec:
-    """Strings (`text`) and bytes."""
+    """Return the codec of strings (`text`) or bytes."""
     length_codec = COMPACT_LENGTH if flexible else INT16_LENGTH if text else INT32_LENGTH
     read_length, write_length = length_codec
 
@@ -391,7 +392,7 @@ def _list_codec(name: str, element: TypeCodec, *, nullable: bool, flexible: bool
             if not nullable:
                 raise _null_error(name, pos)
             return None, next_pos
-        # Every element takes a byte at least, so this bounds the loop and the list.
+        # Every element takes at least a byte, so this limits the loop and the list.
         if count > len(buf) - next_pos:
             raise _corrupt(
                 f"Tried to allocate a collection of size {count}, "
@@ -424,7 +425,7 @@ def _list_codec(name: str, element: TypeCodec, *, nullable: bool, flexible: bool
 
 
 def _nullable_struct_codec(struct: TypeCodec, *, tagged: bool) -> TypeCodec:
-    """A struct behind a marker of one byte: int8 -1 or 1, in a tagged field uvarint 0 or 1."""
+    """Return the codec of a struct after a marker byte: int8 -1 or 1, in a tag uvarint 0 or 1."""
 
     def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
         if tagged:
@@ -450,7 +451,10 @@ def _nullable_struct_codec(struct: TypeCodec, *, tagged: bool) -> TypeCodec:
 
 
 def _unreadable_struct_codec(codec: TypeCodec) -> TypeCodec:
-    """Kafka's generated structs, unlike its messages, refuse a version that they do not know."""
+    """Return the codec of a struct of an unknown version.
+
+    Kafka's generated structs refuse an unknown version, unlike its messages.
+    """
 
     def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
         del buf
@@ -498,10 +502,10 @@ def struct_codec(
     known: bool = True,
     is_strict: bool = True,
 ) -> TypeCodec:
-    """The codec of a message or of a struct in it, for one version.
+    """Return the codec of a message or of a struct in it, for one version.
 
-    `known` False: what lies on disk is another version that is read as this one. Not `is_strict`:
-    names that the version lacks are not written.
+    `known` False: the version on disk is another version that is read as this version. `is_strict`
+    False: names that the version lacks are not written.
     """
     present = [
         (
@@ -515,10 +519,10 @@ def struct_codec(
     plain = [(field.name, codec.read) for field, codec in present if field.tag < 0]
     tagged = {field.tag: (field.name, codec) for field, codec in present if field.tag >= 0}
     in_order = sorted(tagged.items())
-    # A value starts out with its tagged fields at their defaults, in the order of the schema.
+    # A new value has its tagged fields at their defaults, in the order of the schema.
     order = [(field.name, codec.default, field.tag >= 0) for field, codec in present]
     begun = {name: default() if is_tag else None for name, default, is_tag in order if tagged}
-    # Values that can be changed are made anew for each.
+    # Mutable defaults are made anew for each value.
     made = [
         (name, default) for name, default, _ in order if isinstance(begun.get(name), list | dict)
     ]
@@ -563,10 +567,10 @@ def struct_codec(
 def _read_tags(
     buf: BytesLike, pos: int, tagged: dict[int, tuple[str, TypeCodec]], value: dict[str, Any]
 ) -> int:
-    """Read a tagged-field section into `value`; returns next_pos."""
+    """Read a tagged-field section into `value`. Returns next_pos."""
     count, pos = _read_uvarint(buf, pos)
     unknown = []
-    for _ in range(count):  # each takes two bytes at least: the buffer bounds the loop
+    for _ in range(count):  # each takes at least two bytes, so the buffer limits the loop
         tag, pos = _read_uvarint(buf, pos)
         size_bytes, pos = _read_uvarint(buf, pos)
         if tag not in tagged:
@@ -592,7 +596,7 @@ def _read_tags(
 def _write_tags(
     out: bytearray, in_order: list[tuple[int, tuple[str, TypeCodec]]], value: dict[str, Any]
 ) -> None:
-    """Write what differs from its default, and the unknown ones among them, in order of tags."""
+    """Write the fields that differ from their defaults, and unknown fields, in order of tags."""
     payloads: list[tuple[int, bytes]] = list(value.get(UNKNOWN_TAGS, ()))
     for tag, (name, codec) in in_order:
         if name in value and value[name] != codec.default():
@@ -608,15 +612,15 @@ def _write_tags(
 LAST_VERSION = INT16_MAX
 
 
-NEVER = LAST_VERSION + 1  # `flexible_since` of a message that never is
+NEVER = LAST_VERSION + 1  # `flexible_since` of a message that is never flexible
 
 
 class Field(NamedTuple):
     """One field of a message, as in Kafka's schema files.
 
-    `type` is one of the types above, `struct` for one with `fields`, prefixed with `[]` for a
-    list of them and suffixed with `?` where null is allowed. `default` None means null; left out,
-    it is zero, false, "" or empty. A field with a `tag` is a tagged field.
+    `type` is a type of the table above, or `struct` for a field with `fields`. The prefix `[]`
+    means a list, the suffix `?` a nullable field. `default` None means null. If omitted, it is
+    zero, false, "" or empty. A field with a `tag` is a tagged field.
     """
 
     name: str
@@ -632,9 +636,9 @@ class Field(NamedTuple):
 
 
 class MessageSchema:
-    """A message: its fields, its versions, and from which version on it is flexible.
+    """A message: its fields, its versions, and the first flexible version.
 
-    Not `is_strict`: names that a version lacks are left out when it is encoded.
+    `is_strict` False: names that a version lacks are omitted in its encoding.
     """
 
     __slots__ = ("_codecs", "fields", "flexible_since", "highest_version", "is_strict", "name")
@@ -655,7 +659,7 @@ class MessageSchema:
         self._codecs: dict[tuple[int, bool], TypeCodec] = {}
 
     def codec(self, version: int) -> TypeCodec:
-        """What reads and writes this version; made once. UnsupportedError: MSG-5."""
+        """Return the codec of this version, which is made once. UnsupportedError: MSG-5."""
         if not 0 <= version <= self.highest_version:
             raise UnsupportedError(
                 f"{self.name} has no version {version}",
@@ -677,25 +681,26 @@ class MessageSchema:
         return codec
 
     def lenient_codec(self, version: int) -> TypeCodec:
-        """As `codec`, for any version: what Kafka's generated reader takes it for.
+        """Return the codec of any version, as Kafka's generated reader takes it.
 
-        It reads an unknown version as the nearest one, and fails at the first struct inside.
+        It reads an unknown version as the nearest known version, and fails at the first struct
+        inside.
         """
         codec = self._codecs.get((version, True))
-        if codec is not None:  # it is known, and was asked for before
+        if codec is not None:  # known, and already in use
             return codec
         nearest = self.nearest_version(version)
         return self._codec(nearest, known=nearest == version)
 
     def nearest_version(self, version: int) -> int:
-        """The version of ours that is nearest to `version`."""
+        """Return the known version that is nearest to `version`."""
         return min(max(version, 0), self.highest_version)
 
 
 def decode(
     schema: MessageSchema, version: int, buf: BytesLike, pos: int = 0
 ) -> tuple[dict[str, Any], int]:
-    """Read one message at `pos`; returns (value, next_pos). What follows it is not looked at.
+    """Read one message at `pos`. Returns (value, next_pos). Bytes that follow are ignored.
 
     Raises:
         TruncatedError: MSG-1, VAR-1.
@@ -709,13 +714,13 @@ def decode(
 def decode_lenient(
     schema: MessageSchema, version: int, buf: BytesLike, pos: int = 0
 ) -> tuple[dict[str, Any], int]:
-    """As `decode`, with versions that are not known read as Kafka does (`Schema.lenient_codec`)."""
+    """Read one message as `decode` does. Unknown versions use `MessageSchema.lenient_codec`."""
     value, next_pos = schema.lenient_codec(version).read(buf, pos)
     return value, next_pos
 
 
 def unknown_tags(value: Any) -> list[int]:
-    """The tagged fields that the schemas lack, of a decoded message and all structs in it."""
+    """Return the tagged fields that the schemas lack, in a message and all its structs."""
     if isinstance(value, dict):
         found = [tag for tag, _ in value.get(UNKNOWN_TAGS, ())]
         for name, each in value.items():
@@ -726,7 +731,7 @@ def unknown_tags(value: Any) -> list[int]:
 
 
 def encode(schema: MessageSchema, version: int, value: dict[str, Any]) -> bytes:
-    """Write a message as Kafka does. A field that is left out has its default.
+    """Write a message as Kafka does. An omitted field has its default.
 
     Raises:
         UsageError: a name that this version does not have, or a value that does not fit its type.
@@ -740,13 +745,14 @@ def encode(schema: MessageSchema, version: int, value: dict[str, Any]) -> bytes:
 
 
 def to_json(schema: MessageSchema, version: int, value: dict[str, Any]) -> str:
-    """The JSON that Kafka's tools print (see `message_json`). Values must be of `decode`'s shape.
+    """Return the JSON that Kafka's tools print (see the table above).
 
-    A string or bytes may be given as `message_json.Json` and is put in as it is.
+    Values must have the shape of `decode`. A string or bytes may be given as `Json` and is inserted
+    as it is.
     """
     return schema.codec(version).json(value)
 
 
 def kafka_reason(error: FormatError) -> str:
-    """What Kafka's exception would say; `null` for a buffer that ends too early."""
+    """Return the text of Kafka's exception, `null` for a buffer that ends too early."""
     return "null" if isinstance(error, TruncatedError) else error.message

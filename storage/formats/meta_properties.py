@@ -1,19 +1,21 @@
-r"""`meta.properties`: the identity of a log dir. A Java properties file.
+r"""`meta.properties`: the identity of a log directory. A Java properties file.
 
-key           version 0   version 1 (KRaft)  meaning
-version       0, or none  1
-cluster.id    optional    required           free text, mostly 22 characters
-broker.id     optional    ignored            node id, int32
-node.id       ignored     required           node id, int32
-directory.id  optional    optional           UUID of this log dir, 22 characters
+    key           version 0   version 1 (KRaft)  meaning
+    version       0, or none  1
+    cluster.id    optional    required           free text, mostly 22 characters
+    broker.id     optional    ignored            node id, int32
+    node.id       ignored     required           node id, int32
+    directory.id  optional    optional           UUID of this log dir, 22 characters
 
 Two comment lines come first: `#` and `#` with a date. Keys are in no order. The file is valid on
-its own if and only if:
-  DIR-3  it is a properties file; the version is 0 or 1; what is required is there; node id and
-         directory id are well formed, the latter not one of the 100 reserved ones
-Syntax: `key=value`, `key:value` or `key value`; escapes \t \n \r \f \uXXXX, and \ before any other
-character; lines go on after a \ at their end; # and ! begin comments. Brokers write UTF-8 and read
-ISO 8859-1: text here is what they read, each byte a character.
+its own if and only if this rule holds:
+
+- DIR-3: it is a properties file of version 0 or 1 with all required keys. Node id and directory id
+  are well formed. The directory id is not one of the 100 reserved ids.
+
+Syntax: `key=value`, `key:value` or `key value`. Escapes are \t \n \r \f \uXXXX, and \ before any
+other character. A line continues after a \ at its end. Comments begin with # or !. Brokers write
+UTF-8 and read ISO 8859-1. Text here is as brokers read it, each byte a character.
 """
 
 from __future__ import annotations
@@ -40,22 +42,22 @@ BROKER_ID_KEY = "broker.id"
 NODE_ID_KEY = "node.id"
 DIRECTORY_ID_KEY = "directory.id"
 
-RESERVED_DIRECTORY_IDS = 100  # 0 migrating, 1 unassigned, 2 lost, the others kept free
+RESERVED_DIRECTORY_IDS = 100  # 0 migrating, 1 unassigned, 2 lost, the others reserved
 
 BLANKS = " \t\f"
-CONTROL_AND_BLANK = "".join(map(chr, range(0x21)))  # what String.trim() removes
+CONTROL_AND_BLANK = "".join(map(chr, range(0x21)))  # the characters that String.trim() removes
 UNESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 ESCAPES = {char: f"\\{letter}" for letter, char in UNESCAPES.items()} | {
     char: f"\\{char}" for char in "\\=:#!"
 }
 HEX4 = re.compile(r"[0-9A-Fa-f]{4}")
-# Key: up to the first =, : or blank that no \ precedes; the separator may have blanks around it.
+# Key: up to the first =, : or blank without a \ before it. The separator may have blanks around it.
 PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 ESCAPE = re.compile(r"\\(u(?P<hex>.{0,4})|.)", re.DOTALL)
 
 
 class Comment(NamedTuple):
-    """A comment line, with its # or !, and how many properties stand before it."""
+    """A comment line with its # or !, and the number of properties before it."""
 
     text: str
     property_count: int = 0
@@ -64,8 +66,8 @@ class Comment(NamedTuple):
 class MetaProperties(NamedTuple):
     """Content of meta.properties.
 
-    `node_id` is broker.id in version 0 and node.id in version 1; `other` holds all other keys
-    with their text; `key_order` all keys as read, None for the order of the table.
+    `node_id` is broker.id in version 0 and node.id in version 1. `other` has all other keys with
+    their text. `key_order` has all keys as read, or None for the order of the table.
     """
 
     version: int
@@ -80,11 +82,11 @@ class MetaProperties(NamedTuple):
 class _Property(NamedTuple):
     key: str
     value: str
-    line: JavaLine  # the logical line: place and number of its first part
+    line: JavaLine  # the logical line, with place and number of its first part
 
 
 def parse_meta_properties(buf: Buf) -> MetaProperties:
-    """Read the whole file; of a repeated key the last value counts.
+    """Read the whole file. The last value of a repeated key counts.
 
     Raises:
         UnsupportedError: the version is neither 0 nor 1.
@@ -120,7 +122,7 @@ def parse_meta_properties(buf: Buf) -> MetaProperties:
 def encode_meta_properties(meta: MetaProperties) -> bytes:
     """Return the file as Properties.store writes it, with the comments and the order of `meta`.
 
-    A file that a broker wrote comes out with the same bytes.
+    For a file that a broker wrote, the bytes are the same.
     """
     values = _values(meta)
     order = dict.fromkeys([*(key for key in meta.key_order or () if key in values), *values])
@@ -159,9 +161,9 @@ def _node_id_key(version: int) -> str:
 
 
 def _values(meta: MetaProperties) -> dict[str, str]:
-    """All properties as text, in the order of the table."""
+    """Return all properties as text, in the order of the table."""
     values: dict[str, str] = {}
-    # A file without a version is version 0, and stays without.
+    # A file without a version has version 0, and gets no version.
     if meta.version or meta.key_order is None or VERSION_KEY in meta.key_order:
         values[VERSION_KEY] = str(meta.version)
     if meta.cluster_id is not None:
@@ -190,7 +192,10 @@ def _parse_version(prop: _Property | None) -> int:
 
 
 def _parse_lines(buf: Buf) -> tuple[list[Comment], dict[str, _Property]]:
-    """Comments and properties; a repeated key keeps its first place and takes its last value."""
+    """Return comments and properties.
+
+    A repeated key keeps its first place and takes its last value.
+    """
     comments: list[Comment] = []
     properties: dict[str, _Property] = {}
     for line in _logical_lines(buf):
@@ -203,10 +208,10 @@ def _parse_lines(buf: Buf) -> tuple[list[Comment], dict[str, _Property]]:
 
 
 def _logical_lines(buf: Buf) -> Iterator[JavaLine]:
-    """Join continued lines, without the joining backslash; blank lines and indents are dropped.
+    """Join continued lines without the joining backslash. Drops blank lines and indents.
 
-    Follows the line reader of java.util.Properties: a comment cannot go on, and a line that goes
-    on is never a comment, unless it has been empty so far.
+    As in the line reader of java.util.Properties, a comment does not continue. A continued line is
+    never a comment, unless it has been empty so far.
     """
     text = ""
     start = JavaLine("", 0, 0)

@@ -1,18 +1,21 @@
 """Offset index (`.index`): log offset -> position in the segment. Derived from the `.log`.
 
-pos  width  type   field            unit    meaning
-  0      4  int32  relative_offset  offset  log offset minus the segment's base offset
-  4      4  int32  segment_pos      bytes   first byte of a batch in the `.log`
+    pos  width  type   field            unit    meaning
+      0      4  int32  relative_offset  offset  log offset minus the segment's base offset
+      4      4  int32  segment_pos      bytes   first byte of a batch in the `.log`
 
-The offset is the last one of the batch at that position (of the append, in older releases; the
-first one up to 1.1). The file is valid if and only if (what else holds needs the `.log`):
-  IDX-1  its length is a multiple of 8
-  IDX-2  both fields are >= 0 and greater than those of the entry before, and nothing but zeros
-         follows the logical end
-Logical end: the first entry after entry 0 with a relative offset of 0; entry (0, 0) followed by
-such an entry, or by nothing, means no entries. Tail: zeros, preallocated for the active segment;
-a broker trims it on roll, on a clean stop and in recovery (IDX-5 depends on the directory's state
-and is not judged here). No checksum.
+The offset is the last offset of the batch at that position. In older releases it is the last offset
+of the append, and up to 1.1 the first offset. The file is valid if and only if these rules hold
+(further rules need the `.log`):
+
+- IDX-1: its length is a multiple of 8.
+- IDX-2: both fields are >= 0 and greater than in the entry before. Only zeros follow the logical
+  end.
+
+Logical end: the first entry after entry 0 with a relative offset of 0. If entry 0 is (0, 0) and
+such an entry or nothing follows, the file has no entries. Tail: zeros, preallocated for the active
+segment. A broker trims it on roll, on a clean stop and in recovery. IDX-5 depends on the
+directory's state and is not judged here. The file has no checksum.
 """
 
 from __future__ import annotations
@@ -39,19 +42,19 @@ DEFAULT_INDEX_BYTES = 10_485_760  # segment.index.bytes
 
 
 class OffsetIndexEntry(NamedTuple):
-    """One entry: the batch at `segment_pos` ends at base offset + `relative_offset`."""
+    """One entry. The batch at `segment_pos` ends at base offset + `relative_offset`."""
 
     relative_offset: int
     segment_pos: int
 
 
 def preallocated_bytes(segment_index_bytes: int = DEFAULT_INDEX_BYTES) -> int:
-    """Size that a broker gives the index of an active segment (AbstractIndex)."""
+    """Return the size that a broker gives the index of an active segment (AbstractIndex)."""
     return segment_index_bytes // ENTRY_BYTES * ENTRY_BYTES
 
 
 def logical_entry_count(buf: Buf) -> int:
-    """Number of entries before the logical end; never raises."""
+    """Return the number of entries before the logical end. Never raises."""
     return used_entry_count(buf, entry_bytes=ENTRY_BYTES, relative_offset_pos=RELATIVE_OFFSET_POS)
 
 
@@ -71,13 +74,13 @@ def encode_entry(entry: OffsetIndexEntry) -> bytes:
 
 
 def parse_entries(buf: Buf) -> Sequence[OffsetIndexEntry]:
-    """Read all entries up to the logical end, in file order, good or not; never raises."""
+    """Read all entries up to the logical end, in file order, valid or not. Never raises."""
     end_pos = logical_entry_count(buf) * ENTRY_BYTES
     return EntrySequence(ENTRY, OffsetIndexEntry._make, memoryview(buf)[:end_pos])
 
 
 def encode_entries(entries: Iterable[OffsetIndexEntry], *, file_bytes: int = 0) -> bytes:
-    """Return the file: trimmed, or with zeros up to `file_bytes` as a live broker keeps it."""
+    """Return the file: trimmed, or with zeros up to `file_bytes` as on a running broker."""
     return b"".join(ENTRY.pack(*entry) for entry in entries).ljust(file_bytes, b"\0")
 
 
@@ -123,7 +126,10 @@ def problems(buf: Buf, base_offset: int) -> list[FormatError]:
 
 
 def _not_increasing(values: Sequence[int], name: str, origin: int) -> CorruptError | None:
-    """First value that is negative or not above the one before; `pos` is its entry number."""
+    """Return a fault for the first value that is negative or not above the value before.
+
+    `pos` is its entry number.
+    """
     if not values:
         return None
     index = None

@@ -1,13 +1,15 @@
 r"""`partition.metadata`: the topic id of a partition directory. Two lines, no \n at the end.
 
-line  content               meaning
-   1  version: 0
-   2  topic_id: <22 chars>  URL-safe base64, without padding, of the 16 bytes of a UUID
+    line  content               meaning
+       1  version: 0
+       2  topic_id: <22 chars>  URL-safe base64, without padding, of the 16 bytes of a UUID
 
-A file is valid if and only if:
-  DIR-4  line 1 has a version >= 0 and line 2 a topic id of 16 bytes that are not all zero
-  TXT-1  it is exactly what a broker would write (else harmless): a broker looks only at what
-         follows the colon and white space of each line, and at no third line
+A file is valid if and only if these rules hold:
+
+- DIR-4: line 1 has a version >= 0 and line 2 a topic id of 16 bytes that are not all zero.
+- TXT-1: it is exactly what a broker would write. A break is harmless. A broker reads only the text
+  after the colon and white space of each line, and no third line.
+
 The metadata log's topic id is always AAAAAAAAAAAAAAAAAAAAAQ.
 """
 
@@ -40,33 +42,33 @@ ZERO_UUID = bytes(UUID_BYTES)
 METADATA_TOPIC_ID = bytes(UUID_BYTES - 1) + b"\x01"
 
 SEPARATOR = re.compile(r":[ \t\x0b\f]+")
-# Java's decoder takes no padding, or the right one, and ignores the 4 unused bits.
+# Java's decoder accepts no padding or the right padding, and ignores the 4 unused bits.
 UUID_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(==)?")
 
 
 class NotCaughtError(CorruptError):
-    """A line that is missing, or no UUID: a broker raises what it does not catch, and cannot start.
+    """A line that is missing or no UUID. The broker does not catch its exception and cannot start.
 
-    Any other fault is an I/O error to it, which takes the log dir offline (4.3.1).
+    Any other fault is an I/O error, which takes the log directory offline (4.3.1).
     """
 
 
 class PartitionMetadata(NamedTuple):
-    """Content of partition.metadata; `topic_id` is 16 bytes."""
+    """Content of partition.metadata. `topic_id` is 16 bytes."""
 
     version: int
     topic_id: bytes
 
 
 def format_uuid(uuid: bytes) -> str:
-    """Return the 22 characters by which Kafka shows 16 bytes."""
+    """Return the 22 characters of Kafka's text for 16 bytes."""
     return urlsafe_b64encode(uuid).decode("ascii").rstrip("=")
 
 
 def new_topic_id() -> str:
-    """Draw a topic id, as text: one that no command line takes for an option (Uuid.randomUuid).
+    """Return a random topic id as text that no command takes for an option (Uuid.randomUuid).
 
-    Kafka's reserved ids have a version that a drawn one has not.
+    It is never one of Kafka's reserved ids, which have another version.
     """
     from uuid import uuid4
 
@@ -77,12 +79,12 @@ def new_topic_id() -> str:
 
 
 def parse_uuid(text: str, *, check_id: str = CHECK_ID, pos: int = 0) -> bytes:
-    """Read what Kafka's Uuid.fromString reads: 22 characters, or 24 with padding.
+    """Read a text that Kafka's Uuid.fromString reads: 22 characters, or 24 with padding.
 
     Args:
         text: the id.
-        check_id: the rule that the error shall name.
-        pos: the position that the error shall name.
+        check_id: the rule that the error names.
+        pos: the position that the error names.
 
     Raises:
         CorruptError: not base64 of 16 bytes.
@@ -104,7 +106,7 @@ def parse_partition_metadata(buf: Buf) -> PartitionMetadata:
 
     Raises:
         NotANumberError: the version is not a number.
-        UnsupportedError: the version is negative (later ones are taken, as a broker does).
+        UnsupportedError: the version is negative. Later versions are accepted, as by a broker.
         NotCaughtError: a line is missing, or the topic id is no UUID.
         CorruptError: any other break of DIR-4.
     """

@@ -1,25 +1,27 @@
 """Records of `__eoctl_producer_ids`: producer ids handed out, leased, and free to be leased again.
 
-Key and value are msgpack; a key is an array, a value a map with `version` 1. The newest record of a
-key holds, a null value forgets it (topic with cleanup.policy=compact).
+Key and value are msgpack. A key is an array, a value a map with `version` 1. The newest record of a
+key counts. A null value removes the key (topic with cleanup.policy=compact).
 
-key                    value                    meaning
-["ids"]                next_block_id            the next block begins here
-                       next_lease_id,           ids of the block that leases are given from, half
-                       lease_end_id             open: none are left if both are equal
-["lease", app_id]      producer_id, generation  whose id it is; the generation is the producer epoch
-                       expiry_ms,               how long it lasts, and when it runs out, in ms since
-                       expires_at_ms            1970
-                       is_released              its holder has given it up
-                       partitions               [[topic, partition], ...] that it was acquired for
-["free", producer_id]  generation               may be leased again, from the next generation on
-["floor"]              offset                   of what lies below, nothing holds any more
+    key                   value                   meaning
+    ["ids"]               next_block_id           first id of the next block
+                          next_lease_id,          half-open range of ids for new leases,
+                          lease_end_id            empty if both are equal
+    ["lease", app_id]     producer_id, generation the leased id; the generation is its epoch
+                          expiry_ms,              duration in ms, and
+                          expires_at_ms           end in ms since 1970
+                          is_released             the holder has released it
+                          partitions              [[topic, partition], ...] of the lease
+    ["free", producer_id] generation              may be leased again, from the next generation on
+    ["floor"]             offset                  no record below this offset is valid
 
-A record is valid if and only if:
-  PID-1  key and value are msgpack of these shapes, with no other field, and the version is 1
-  PID-2  ids are those of this sequence, generations 0 to 32766
-The floor makes a rewrite of the log one step: all that holds is written again at its end, then the
-floor, then what is below goes, in any order.
+A record is valid if and only if these rules hold:
+
+- PID-1: key and value are msgpack of these shapes, with no other field, and the version is 1.
+- PID-2: ids belong to this sequence, and generations are 0 to 32766.
+
+The floor makes a rewrite of the log one step. First all valid records are written again at its end,
+then the floor. Then the records below the floor are removed, in any order.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION = 1
-# A controller hands out ids from 0 up, in blocks of 1000 to each broker: at a million producers a
-# second it comes here in nine years. From the end on `produce` and `copy` have ids of their own.
+# A controller hands out ids from 0 up, in blocks of 1000 to each broker. At a million producers per
+# second it reaches FIRST_ID in nine years. From END_ID on `produce` and `copy` have their own ids.
 FIRST_ID = 2**48
 END_ID = 2**52
-MAX_GENERATION = 32766  # as transaction coordinators: 32767 is not given to a producer
+MAX_GENERATION = 32766  # as in transaction coordinators: no producer gets 32767
 
 Key = tuple[str | int, ...]
 
-END_OF_TIME_MS = INT64_MAX  # no lease runs out later
+END_OF_TIME_MS = INT64_MAX  # expiry of a lease without an end
 
 
 class Ids(NamedTuple):
-    """How far the sequence has come."""
+    """The state of the sequence."""
 
     next_block_id: int = FIRST_ID
     next_lease_id: int = FIRST_ID
@@ -55,7 +57,7 @@ class Ids(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A producer id and who has it."""
+    """A producer id and its holder."""
 
     app_id: str
     producer_id: int
@@ -66,7 +68,7 @@ class Lease(NamedTuple):
     partitions: tuple[tuple[str, int], ...] = ()
 
     def is_held(self, now_ms: int) -> bool:
-        """Whether it was not given up, and has not run out."""
+        """Return whether the lease is neither released nor expired."""
         return not self.is_released and now_ms < self.expires_at_ms
 
 
@@ -78,13 +80,13 @@ class FreeId(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """Below this offset no record holds any more."""
+    """The offset below which no record is valid."""
 
     offset: int
 
 
 class Forgotten(NamedTuple):
-    """A null value: what the key stands for is gone."""
+    """A null value, which removes its key."""
 
     key: Key
 
@@ -96,7 +98,7 @@ FLOOR_KEY = ("floor",)
 
 
 def key_of(entry: Entry) -> Key:
-    """Return the key that an entry has, as its parts."""
+    """Return the key of an entry, as its parts."""
     match entry:
         case Ids():
             return IDS_KEY
@@ -114,7 +116,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def encode_value(entry: Entry) -> bytes:
-    """Encode the value of a record; what its key has is not in it."""
+    """Encode the value of a record, without the parts of its key."""
     fields = {"version": VERSION, **entry._asdict()}
     if isinstance(entry, Lease):
         del fields["app_id"]
@@ -127,8 +129,8 @@ def parse_record(key: bytes | None, value: bytes | None) -> Entry | Forgotten:
     """Read a record.
 
     Raises:
-        CorruptError: it breaks PID-1 or PID-2; the position is 0.
-        UnsupportedError: a version that is not known.
+        CorruptError: it breaks PID-1 or PID-2. The position is 0.
+        UnsupportedError: an unknown version.
     """
     parts = _parse_key(key)
     if value is None:
@@ -140,7 +142,7 @@ def parse_record(key: bytes | None, value: bytes | None) -> Entry | Forgotten:
         raise UnsupportedError("version of a value", check_id="PID-1", pos=0, expected=str(VERSION))
     try:
         return _ENTRIES[str(parts[0])](parts, fields)
-    except TypeError as error:  # a field is missing, or too many are there
+    except TypeError as error:  # a field is missing or too many
         raise _corrupt(f"fields of {parts[0]}: {sorted(map(str, fields))}") from error
 
 
@@ -159,7 +161,7 @@ def _parse_key(key: bytes | None) -> Key:
     if key is None:
         raise _corrupt("it has no key")
     parts = _unpacked(key, "key")
-    if any(parts == each for each in (IDS_KEY, FLOOR_KEY)):  # it may not be hashable
+    if any(parts == each for each in (IDS_KEY, FLOOR_KEY)):  # `parts` may not be hashable
         return parts  # type: ignore[no-any-return]
     if not isinstance(parts, tuple) or len(parts) != 2:
         raise _corrupt("its key is not one of ours")

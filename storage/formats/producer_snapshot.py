@@ -1,31 +1,35 @@
 """Producer snapshot (`.snapshot`): the producer state up to the offset in the file's name.
 
-pos  width  type    field                     unit    meaning
-  0      2  int16   version                           1
-  2      4  uint32  crc                               CRC-32C of bytes 6 to the end of the file
-  6      4  int32   entry count
- 10   46 n          entries
+    pos  width  type    field                     unit    meaning
+      0      2  int16   version                           1
+      2      4  uint32  crc                               CRC-32C of bytes 6 to the end of the file
+      6      4  int32   entry count
+     10   46 n          entries
 
 An entry:
-  0      8  int64   producer_id
-  8      2  int16   producer_epoch                    last seen; a marker may be ahead of the data
- 10      4  int32   last_sequence                     of the last cached batch; -1 none
- 14      8  int64   last_offset               offset  last one of that batch; -1 none
- 22      4  int32   offset_delta              offset  last offset minus base offset of that batch
- 26      8  int64   timestamp_ms              ms      of the last batch or marker
- 34      4  int32   coordinator_epoch                 of the last marker; -1 none seen
- 38      8  int64   current_txn_first_offset  offset  of the open transaction; -1 none
 
-The file is valid if and only if:
-  SNP-1  the version is 1, the CRC matches and the size is 10 + 46 n
-  SNP-5  producer ids are >= 0 and unique; epochs are >= 0 (-1 in an entry
-         of nothing but -1, after an empty control batch); last_offset and
-         current_txn_first_offset are below the snapshot's offset; last_sequence is -1 exactly if
-         last_offset is; 0 <= offset_delta <= last_offset (0 if there is no batch)
-Entries stand in the iteration order of the broker's hash map; readers take any order, and it is
-kept here. Neither version nor CRC is covered by the CRC. A tail is an error: the broker opens the
-file without truncating it, so a longer file of the same name would leave one. A file that breaks
-SNP-1 is deleted by the broker, which then falls back to the next older one.
+    pos  width  type   field                     unit   meaning
+      0      8  int64  producer_id
+      8      2  int16  producer_epoch                   last seen; a marker may be ahead of the data
+     10      4  int32  last_sequence                    of the last cached batch; -1 none
+     14      8  int64  last_offset               offset of that batch; -1 none
+     22      4  int32  offset_delta              offset last offset minus base offset of that batch
+     26      8  int64  timestamp_ms              ms     of the last batch or marker
+     34      4  int32  coordinator_epoch                of the last marker; -1 none seen
+     38      8  int64  current_txn_first_offset  offset of the open transaction; -1 none
+
+The file is valid if and only if these rules hold:
+
+- SNP-1: the version is 1, the CRC matches and the size is 10 + 46 n.
+- SNP-5: producer ids are >= 0 and unique. Epochs are >= 0, except in `blank_entry`, which an empty
+  control batch leaves. last_offset and current_txn_first_offset are below the snapshot's offset.
+  last_sequence is -1 exactly if last_offset is -1. 0 <= offset_delta <= last_offset (0 if there is
+  no batch).
+
+Entries have the iteration order of the broker's hash map. Readers accept any order, and parsing
+keeps it. The CRC covers neither version nor CRC. A tail is an error: the broker opens the file
+without truncating it, so a longer file of the same name would leave a tail. A broker deletes a file
+that breaks SNP-1, and uses the next older file.
 """
 
 from __future__ import annotations
@@ -77,27 +81,30 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_batch(self) -> bool:
-        """A batch is cached; else only markers were seen since the epoch changed."""
+        """Return whether a batch is cached.
+
+        If not, only markers were seen since the epoch changed.
+        """
         return self.last_offset >= 0
 
     @property
     def first_sequence(self) -> int:
-        """Sequence number of the first record of the cached batch; -1 if there is no batch."""
+        """Sequence number of the first record of the cached batch, or -1 without a batch."""
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return decrement_sequence(self.last_sequence, self.offset_delta)
 
     @property
     def first_offset(self) -> int:
-        """Base offset of the cached batch; -1 if there is none."""
+        """Base offset of the cached batch, or -1 without a batch."""
         return self.last_offset - self.offset_delta if self.has_batch else NO_OFFSET
 
 
 def parse_snapshot(buf: Buf) -> list[ProducerEntry]:
-    """Read the whole file; the entries keep their order.
+    """Read the whole file. The entries keep their order.
 
     Raises:
-        TruncatedError: SNP-1, shorter than its header or its entry count demands.
+        TruncatedError: SNP-1, shorter than its header or its entry count requires.
         UnsupportedError: SNP-1, another version than 1.
         CorruptError: SNP-1, the CRC differs, the count is negative, or bytes follow the entries.
     """
@@ -118,13 +125,13 @@ def parse_snapshot(buf: Buf) -> list[ProducerEntry]:
 
 
 def entries_despite_crc(buf: Buf) -> list[ProducerEntry]:
-    """Read what is there without believing it: no CRC, no exact size.
+    """Read the entries without checking the CRC or the exact size.
 
-    For looking at a damaged file only. Gives as many whole entries as both the entry count (if
-    it is sensible) and the file allow; none of them is to be trusted.
+    Use this only to inspect a damaged file. It returns all whole entries within the file and within
+    the entry count (unless it is negative). No entry is trustworthy.
 
     Raises:
-        TruncatedError: SNP-1, not even a header.
+        TruncatedError: SNP-1, shorter than its header.
         UnsupportedError: SNP-1, another version than 1.
     """
     count = _parse_header(buf)[1]
@@ -135,7 +142,7 @@ def entries_despite_crc(buf: Buf) -> list[ProducerEntry]:
 
 
 def encode_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
-    """Return the file, entries in the given order, version 1, with its CRC."""
+    """Return the file with the entries in the given order, version 1, and its CRC."""
     file = bytearray(HEADER.pack(VERSION, 0, len(entries)))
     for entry in entries:
         file += ENTRY.pack(*entry)
@@ -148,7 +155,7 @@ def problems(buf: Buf, snapshot_offset: int | None = None) -> list[FormatError]:
 
     Args:
         buf: the whole file.
-        snapshot_offset: the offset in the file's name; None leaves out what depends on it.
+        snapshot_offset: the offset in the file's name. None skips the checks that need it.
     """
     try:
         entries = parse_snapshot(buf)
@@ -168,7 +175,7 @@ def problems(buf: Buf, snapshot_offset: int | None = None) -> list[FormatError]:
 
 
 def _parse_header(buf: Buf) -> tuple[int, int]:
-    """CRC and entry count; both as yet unverified."""
+    """Return CRC and entry count, both unverified."""
     require_bytes(buf, 0, HEADER_BYTES, "producer snapshot", check_id="SNP-1")
     version, crc, count = HEADER.unpack_from(buf, 0)
     if version != VERSION:
@@ -183,7 +190,7 @@ def _parse_header(buf: Buf) -> tuple[int, int]:
 
 
 def _size_problem(buf: Buf) -> FormatError | None:
-    """Compare the entry count with the size of the file, before anything is allocated for it."""
+    """Compare the entry count with the size of the file, before any allocation."""
     count = HEADER.unpack_from(buf, 0)[2]
     if count < 0:
         return CorruptError(
@@ -220,7 +227,7 @@ def _entries(buf: Buf, end_pos: int) -> Iterator[ProducerEntry]:
 
 
 def blank_entry(producer_id: int) -> ProducerEntry:
-    """Return the entry of a producer of which only an empty control batch was seen."""
+    """Return the entry of a producer whose only batch was an empty control batch."""
     return ProducerEntry(
         producer_id=producer_id,
         producer_epoch=-1,
@@ -234,10 +241,10 @@ def blank_entry(producer_id: int) -> ProducerEntry:
 
 
 def _entry_faults(entry: ProducerEntry, snapshot_offset: int | None) -> Iterator[tuple[str, str]]:
-    """Yield the fields of an entry that break SNP-5, with what is expected of them."""
+    """Yield the fields of an entry that break SNP-5, with the expected values."""
     if entry.producer_id < 0:
         yield "producer_id", ">= 0"
-    # An empty control batch (compacted) of an unknown producer leaves an entry of nothing but -1.
+    # An empty control batch (compacted) of an unknown producer leaves a `blank_entry`.
     if entry.producer_epoch < 0 and entry != blank_entry(entry.producer_id):
         yield "producer_epoch", ">= 0"
     if (entry.last_sequence == NO_SEQUENCE) != (entry.last_offset == NO_OFFSET):

@@ -1,20 +1,23 @@
-"""`quorum-state`: the vote memory of a KRaft node, in `__cluster_metadata-0`. One line of JSON.
+"""`quorum-state`: the vote of a KRaft node, in `__cluster_metadata-0`. One line of JSON.
 
-key               data_version  type             meaning
-clusterId         0             string           written empty
-leaderId          0 1           int32            -1 unknown
-leaderEpoch       0 1           int32
-votedId           0 1           int32            -1 no vote in this epoch
-votedDirectoryId    1           string, a UUID   all zero if none
-appliedOffset     0             int64            written 0
-currentVoters     0             array or null    of {"voterId": int32}; the static voters
-data_version      0 1           int16            0, or 1 from kraft.version 1 on
+    key               data_version  type             meaning
+    clusterId         0             string           written empty
+    leaderId          0 1           int32            -1 unknown
+    leaderEpoch       0 1           int32
+    votedId           0 1           int32            -1 no vote in this epoch
+    votedDirectoryId    1           string, a UUID   all zero if none
+    appliedOffset     0             int64            written 0
+    currentVoters     0             array or null    of {"voterId": int32}; the static voters
+    data_version      0 1           int16            0, or 1 from kraft.version 1 on
 
-Source of truth: it cannot be derived from the log. Never delete it, roll it back or edit it on a
-voter. The first line is valid if and only if:
-  QST-1  it is a JSON object with all keys of its version, of their types and sizes
-  TXT-1  it is exactly what a broker would write (else harmless): unknown keys and what follows
-         the object are ignored by brokers
+The file is the source of truth, since the log does not contain its content. Never delete it,
+replace it by an older copy or edit it on a voter. The first line is valid if and only if these
+rules hold:
+
+- QST-1: it is a JSON object with all keys of its version, of their types and sizes.
+- TXT-1: it is exactly what a broker would write. A break is harmless. Brokers ignore unknown keys
+  and text after the object.
+
 Unknown keys, and the order of all keys, are kept.
 """
 
@@ -54,17 +57,17 @@ KEYS_V1 = ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId", "data_versi
 
 
 class Voter(NamedTuple):
-    """A static voter; `other` holds unknown keys."""
+    """A static voter. `other` has the unknown keys."""
 
     voter_id: int
     other: tuple[tuple[str, Any], ...] = ()
 
 
 class QuorumState(NamedTuple):
-    """Content of quorum-state; fields that its version lacks are None.
+    """Content of quorum-state. Fields that its version lacks are None.
 
-    `other` holds the unknown keys with their JSON values; `key_order` all keys as they were read,
-    None for the order in which Kafka writes them.
+    `other` has the unknown keys with their JSON values. `key_order` has all keys in the order of
+    the file, or None for Kafka's order.
     """
 
     data_version: int
@@ -74,7 +77,7 @@ class QuorumState(NamedTuple):
     voted_directory_id: bytes | None = None  # 16 bytes; version 1
     cluster_id: str | None = None  # version 0
     applied_offset: int | None = None  # version 0
-    current_voters: tuple[Voter, ...] | None = None  # version 0, may be null there
+    current_voters: tuple[Voter, ...] | None = None  # version 0, where it may be null
     other: tuple[tuple[str, Any], ...] = ()
     key_order: tuple[str, ...] | None = None
 
@@ -121,7 +124,7 @@ def parse_quorum_state(buf: Buf) -> QuorumState:
 
 
 def encode_quorum_state(state: QuorumState) -> bytes:
-    """Return the file: what was parsed comes out in the same order, unknown keys included."""
+    """Return the file. Parsed keys keep their order, also unknown keys."""
     voted_directory_id = state.voted_directory_id
     values = {
         "clusterId": state.cluster_id or "",

@@ -1,25 +1,27 @@
-"""Record v2: what the body of a record batch v2 holds, `records_count` times, without gaps.
+"""Record v2: the content of a record batch v2, `records_count` times, without gaps.
 
-order  type     field               unit    meaning
-    1  varint   length              bytes   of what follows this field
-    2  int8     attributes                  unused, 0
-    3  varlong  timestamp_delta_ms  ms      timestamp = the batch's base_timestamp_ms + this
-    4  varint   offset_delta        offset  offset = the batch's base_offset + this
-    5  varint   key_length          bytes   negative: null key
-    6  bytes    key
-    7  varint   value_length        bytes   negative: null value (a tombstone)
-    8  bytes    value
-    9  varint   header count
-   10  a header: varint key_length (>= 0), key (UTF-8), varint value_length (negative: null), value
+    order type     field               unit    meaning
+        1 varint   length              bytes   of what follows this field
+        2 int8     attributes                  unused, 0
+        3 varlong  timestamp_delta_ms  ms      timestamp = the batch's base_timestamp_ms + this
+        4 varint   offset_delta        offset  offset = the batch's base_offset + this
+        5 varint   key_length          bytes   negative: null key
+        6 bytes    key
+        7 varint   value_length        bytes   negative: null value (a tombstone)
+        8 bytes    value
+        9 varint   header count
+       10 a header: varint key_length (>= 0), key (UTF-8), varint value_length (< 0: null), value
 
-All lengths are zig-zag varints (see `varint`), unlike those of generated messages.
+All lengths are zig-zag varints (see `varint`), unlike lengths in generated messages.
 
-A body is valid if and only if (BAT-7):
-  the fields of each record end exactly where its length says
-  a header count is >= 0 and not above the bytes left in the record; header key lengths are >= 0
-  the last record ends exactly where the body ends
-A body of no records is not looked at. The batch's checksum covers all of it (as compressed).
-Order and range of the offset deltas are a checker's business (BAT-8).
+A body is valid if and only if these conditions hold (BAT-7):
+
+- The fields of each record end exactly at its length.
+- A header count is >= 0 and not above the bytes left in the record. Header key lengths are >= 0.
+- The last record ends exactly where the body ends.
+
+A body without records is not read. The batch's checksum covers all of it (as compressed). A checker
+verifies order and range of the offset deltas (BAT-8).
 """
 
 from __future__ import annotations
@@ -46,19 +48,19 @@ NULL_LENGTH = b"\x01"  # varint -1
 
 
 class RecordHeader(NamedTuple):
-    """A header of a record; keys may repeat. The key is kept as bytes, valid UTF-8 or not."""
+    """A header of a record. Keys may repeat. The key is bytes, valid UTF-8 or not."""
 
     key: bytes
     value: bytes | None
 
     @property
     def key_text(self) -> str:
-        """The key as text; bytes that are not UTF-8 become U+FFFD."""
+        """The key as text. Bytes that are not UTF-8 become U+FFFD."""
         return kafka_text(self.key)
 
 
 class Record(NamedTuple):
-    """One record as it is on disk: time and offset are relative to the batch."""
+    """One record as it is on disk, with time and offset relative to the batch."""
 
     attributes: int
     timestamp_delta_ms: int
@@ -69,7 +71,7 @@ class Record(NamedTuple):
 
 
 def parse_record(buf: BytesLike, pos: int, end_pos: int) -> tuple[Record, int]:
-    """Read the record at `pos` that must end at or before `end_pos`; returns (record, next_pos).
+    """Read the record at `pos` that must end at or before `end_pos`. Returns (record, next_pos).
 
     Raises:
         CorruptError: BAT-7, at the record's first byte (Kafka's DefaultRecord).
@@ -88,8 +90,8 @@ def parse_record(buf: BytesLike, pos: int, end_pos: int) -> tuple[Record, int]:
 def parse_records(body: BytesLike, count: int) -> Iterator[Record]:
     """Read the `count` records of a decompressed body, one at a time.
 
-    As Kafka's DefaultRecordBatch does: a body of no records is not looked at, and when bytes are
-    left over the error comes instead of the last record.
+    As in Kafka's DefaultRecordBatch, a body without records is not read. If bytes are left over,
+    the error replaces the last record.
 
     Raises:
         CorruptError: BAT-7 (positions are in the decompressed body), BAT-4 for a negative count.
@@ -121,7 +123,7 @@ def parse_records(body: BytesLike, count: int) -> Iterator[Record]:
 
 
 def _parse_record(data: bytes, pos: int, end_pos: int) -> tuple[Record, int]:
-    """Read one record; every error is a CorruptError at its first byte."""
+    """Read one record. Every error is a CorruptError at its first byte."""
     start_pos = pos
     try:
         return _parse_fields(data, pos, end_pos)
@@ -133,10 +135,10 @@ def _parse_record(data: bytes, pos: int, end_pos: int) -> tuple[Record, int]:
 
 
 def _parse_fields(data: bytes, pos: int, end_pos: int) -> tuple[Record, int]:
-    """Read one record; IndexError when `data` ends first, FormatError for all else.
+    """Read one record. Raises IndexError if `data` ends first, FormatError for any other fault.
 
-    Most varints have one byte, so that case is written out: a call would cost more than the work.
-    Fields may run past the record's end (never past `data`): the last check finds that.
+    Most varints have one byte. That case is inlined, because a function call would cost more than
+    its work. Fields may run past the record's end, but not past `data`. The last check finds that.
     """
     length = data[pos]
     pos += 1
@@ -232,7 +234,7 @@ def _fault(message: str, pos: int) -> CorruptError:
 
 
 def encode_record(record: Record) -> bytes:
-    """Bytes of one record, every varint in its shortest form, as Kafka's DefaultRecord writes it.
+    """Return the bytes of a record as Kafka's DefaultRecord writes it, with the shortest varints.
 
     Raises:
         ValueError: a delta or a length does not fit its varint.

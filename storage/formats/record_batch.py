@@ -1,38 +1,40 @@
 """Record batch v2 (magic 2): the unit of a `.log` file and of almost everything else.
 
-pos  width  type    field                   unit    meaning
-  0      8  int64   base_offset             offset  of the first record as originally written
-  8      4  int32   batch_length            bytes   after this field; the whole batch has 12 more
- 12      4  int32   partition_leader_epoch  epoch   of the leader that assigned offsets; -1 unknown
- 16      1  int8    magic                           2
- 17      4  uint32  crc                             CRC-32C of bytes 21 to the end
- 21      2  int16   attributes                      bits below
- 23      4  int32   last_offset_delta       offset  last offset = base_offset + this
- 27      8  int64   base_timestamp_ms       ms      of the first record; the delete horizon if bit 6
- 35      8  int64   max_timestamp_ms        ms      of the records, or the append time if bit 3
- 43      8  int64   producer_id                     -1 none
- 51      2  int16   producer_epoch                  -1 none
- 53      4  int32   base_sequence                   -1 none
- 57      4  int32   records_count                   records present; 0 after compaction of all
- 61      -  -       records                         see `record`, compressed as one stream or not
+    pos  width  type   field                  unit   meaning
+      0      8  int64  base_offset            offset of the first record as originally written
+      8      4  int32  batch_length           bytes  after this field; the whole batch has 12 more
+     12      4  int32  partition_leader_epoch epoch  of the leader that assigned offsets; -1 unknown
+     16      1  int8   magic                         2
+     17      4  uint32 crc                           CRC-32C of bytes 21 to the end
+     21      2  int16  attributes                    bits below
+     23      4  int32  last_offset_delta      offset last offset = base_offset + this
+     27      8  int64  base_timestamp_ms      ms     of the first record; with bit 6 delete horizon
+     35      8  int64  max_timestamp_ms       ms     of the records; with bit 3 append time
+     43      8  int64  producer_id                   -1 none
+     51      2  int16  producer_epoch                -1 none
+     53      4  int32  base_sequence                 -1 none
+     57      4  int32  records_count                 records present; 0 if compaction removed all
+     61      -  -      records                       see `record`, compressed as one stream or not
 
 attributes: bits 0-2 codec (`compression.Codec`), 3 log append time, 4 transactional, 5 control,
-6 base_timestamp_ms holds the delete horizon, 7-15 unused; Kafka reads the low byte only.
+6 base_timestamp_ms is the delete horizon, 7-15 unused. Kafka reads only the low byte.
 
 The CRC does not cover base_offset, batch_length, partition_leader_epoch and magic. It does not
-prove records_count, deltas or lengths of records sane: a broker that recovers never parses them.
+prove records_count, deltas or lengths of records right: a broker in recovery never parses them.
 
-Valid if and only if (a scan and the checker apply these; `parse_header` only reads):
-  BAT-1   crc is the CRC-32C of bytes 21 to the end
-  BAT-2   magic is 2, batch_length >= 49 and the batch ends within the file
-  BAT-4   last_offset_delta >= 0 and 0 <= records_count <= last_offset_delta + 1
-  BAT-7   codec is 0..4, the body decompresses and its records parse exactly (see `record`)
-  BAT-10  attribute bits 7-15 are 0
-  BAT-11  with a producer id: epoch >= 0, and base_sequence >= 0 unless control;
-          transactional only with a producer id
-Compaction keeps base_offset, last_offset_delta and base_sequence, so that records_count may be
-less than last_offset_delta + 1, and 0 in the batch kept for an active producer.
-Tail of a segment: a batch cut short by a crash, or zeros where the file was preallocated.
+Valid if and only if these rules hold. A scan and the checker apply them, `parse_header` only reads.
+
+- BAT-1: crc is the CRC-32C of bytes 21 to the end.
+- BAT-2: magic is 2, batch_length >= 49 and the batch ends within the file.
+- BAT-4: last_offset_delta >= 0 and 0 <= records_count <= last_offset_delta + 1.
+- BAT-7: codec is 0..4, the body decompresses and its records parse exactly (see `record`).
+- BAT-10: attribute bits 7-15 are 0.
+- BAT-11: with a producer id, epoch >= 0, and base_sequence >= 0 unless control. A transactional
+  batch has a producer id.
+
+Compaction keeps base_offset, last_offset_delta and base_sequence. So records_count may be less than
+last_offset_delta + 1, and 0 in the batch kept for an active producer. Tail of a segment: a batch
+that a crash truncated, or zeros if the file was preallocated.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
-PLACE = Struct(">qii")  # of the header, what a leader writes: up to the leader epoch
+PLACE = Struct(">qii")  # of the header, the fields that a leader writes: up to the leader epoch
 LOG_OVERHEAD_BYTES = 12  # base_offset and batch_length, which batch_length does not count
 MAGIC_POS = 16
 CRC = Struct(">I")
@@ -79,9 +81,9 @@ MAX_SEQUENCE = INT32_MAX
 class BatchHeader(NamedTuple):
     """The 61 bytes before the records, in the order they are on disk.
 
-    For a legacy message (`legacy_message`) the same value holds what v0 and v1 have: base_offset
-    is the offset in its header, last_offset_delta 0, max_timestamp_ms its timestamp, and -1
-    stands for every field that the old formats lack (records_count included).
+    For a legacy message (`legacy_message`) base_offset is the offset in its header,
+    last_offset_delta 0 and max_timestamp_ms its timestamp. Every field that v0 and v1 lack, also
+    records_count, is -1.
     """
 
     base_offset: int
@@ -115,55 +117,58 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Timestamps are the broker's clock at the append, not the producer's."""
+        """Return whether timestamps are the broker's clock at the append, not the producer's."""
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME_MASK)
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction (data or marker)."""
+        """Return whether the batch is part of a transaction (data or marker)."""
         return self.magic >= MAGIC_V2 and bool(self.attributes & TRANSACTIONAL_MASK)
 
     @property
     def is_control(self) -> bool:
-        """Holds control records: markers, or KRaft's own."""
+        """Return whether the batch has control records: markers, or KRaft's own."""
         return self.magic >= MAGIC_V2 and bool(self.attributes & CONTROL_MASK)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop the tombstones or the marker in it; None if not set."""
+        """The time from which the cleaner may drop its tombstones or marker, or None."""
         has_horizon = self.magic >= MAGIC_V2 and self.attributes & DELETE_HORIZON_MASK
         return self.base_timestamp_ms if has_horizon else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record as originally written; -1 if there is none."""
+        """Sequence number of the last record as originally written, or -1 without a sequence."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
 
 def increment_sequence(sequence: int, delta: int) -> int:
-    """`sequence` plus `delta` (>= 0), wrapping from 2^31-1 to 0 as Kafka's DefaultRecordBatch."""
+    """Return `sequence` plus `delta` (>= 0), wrapping from 2^31-1 to 0.
+
+    The result is the same as in Kafka's DefaultRecordBatch.
+    """
     if sequence > MAX_SEQUENCE - delta:
         return delta - (MAX_SEQUENCE - sequence) - 1
     return sequence + delta
 
 
 def decrement_sequence(sequence: int, delta: int) -> int:
-    """`sequence` minus `delta` (>= 0), wrapping from 0 to 2^31-1."""
+    """Return `sequence` minus `delta` (>= 0), wrapping from 0 to 2^31-1."""
     if sequence < delta:
         return MAX_SEQUENCE - (delta - sequence) + 1
     return sequence - delta
 
 
 def parse_header(buf: BytesLike, pos: int) -> BatchHeader:
-    """Read the 61 bytes at `pos`: bounds and layout are checked, none of the values.
+    """Read the 61 bytes at `pos`. Bounds and layout are checked, but no values.
 
     Any magic from 2 up is read with this layout, as Kafka's FileLogInputStream does.
 
     Raises:
         TruncatedError: BAT-2, fewer than 61 bytes are left.
-        UnsupportedError: BAT-2, magic below 2: another layout, see `legacy_message`.
+        UnsupportedError: BAT-2, magic below 2, which has another layout (`legacy_message`).
     """
     if len(buf) - pos < HEADER_BYTES:
         raise TruncatedError(
@@ -186,7 +191,7 @@ def parse_header(buf: BytesLike, pos: int) -> BatchHeader:
 
 
 def encode_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of a v2 header, batch_length and crc as they are in the value.
+    """Return the 61 bytes of a v2 header with its own batch_length and crc.
 
     Raises:
         struct.error: a field is outside of its integer type.
@@ -195,7 +200,7 @@ def encode_header(header: BatchHeader) -> bytes:
 
 
 def compute_crc(batch: BytesLike) -> int:
-    """CRC-32C of one whole batch (from base_offset to its last byte) as its crc should be.
+    """Return the right CRC-32C of one whole batch (from base_offset to its last byte).
 
     Raises:
         TruncatedError: BAT-2, `batch` is shorter than a header.
@@ -212,9 +217,9 @@ def compute_crc(batch: BytesLike) -> int:
 
 
 def encode_batch(header: BatchHeader, body: bytes | memoryview) -> bytes:
-    """A whole batch of `header` and `body` (the records, compressed as header.codec says).
+    """Return the whole batch of `header` and `body` (the records, compressed by header.codec).
 
-    batch_length and crc of `header` are ignored: they are computed here.
+    batch_length and crc of `header` are ignored and computed.
     """
     length = MIN_BATCH_LENGTH + len(body)
     head = HEADER.pack(header.base_offset, length, *header[2:4], 0, *header[5:])
@@ -223,14 +228,14 @@ def encode_batch(header: BatchHeader, body: bytes | memoryview) -> bytes:
 
 
 def record_timestamp_ms(header: BatchHeader, timestamp_delta_ms: int) -> int:
-    """Timestamp of a record: the append time, or base plus delta (64-bit, wrapping as Kafka's)."""
+    """Return a record's timestamp: the append time, or base plus delta (wrapping at 64 bits)."""
     if header.attributes & LOG_APPEND_TIME_MASK:
         return header.max_timestamp_ms
     return as_int64(header.base_timestamp_ms + timestamp_delta_ms)
 
 
 def record_sequence(header: BatchHeader, offset_delta: int) -> int:
-    """Sequence number of a record by its offset delta; -1 when the batch has none."""
+    """Return the sequence number of a record by its offset delta, or -1 if the batch has none."""
     if header.base_sequence < 0:
         return NO_SEQUENCE
     return increment_sequence(header.base_sequence, offset_delta)

@@ -1,20 +1,24 @@
-"""Records of `__remote_log_metadata`: which segments are in tiered storage, and in what state.
+"""Records of `__remote_log_metadata`: the segments in tiered storage, and their states.
 
-Keys are null, values are frames (`api_message_frame`); all messages are version 0, flexible.
+Keys are null. Values are frames (`cluster_metadata.parse_header`). All messages have version 0 and
+are flexible.
 
-api key  message                         about
-      0  RemoteLogSegmentMetadata        a segment that is being copied
-      1  RemoteLogSegmentMetadataUpdate  a change of its state
-      2  RemotePartitionDeleteMetadata   a partition that is being deleted
-      3  RemoteLogSegmentMetadataSnapshot  as 0; in snapshot files, never in the topic
+    api key  message                         about
+          0  RemoteLogSegmentMetadata        a segment that is being copied
+          1  RemoteLogSegmentMetadataUpdate  a change of its state
+          2  RemotePartitionDeleteMetadata   a partition that is being deleted
+          3  RemoteLogSegmentMetadataSnapshot  as 0; in snapshot files, never in the topic
 
-segment state   0 COPY_SEGMENT_STARTED 1 COPY_SEGMENT_FINISHED
-                2 DELETE_SEGMENT_STARTED 3 DELETE_SEGMENT_FINISHED
-deletion state  0 DELETE_PARTITION_MARKED 1 DELETE_PARTITION_STARTED 2 DELETE_PARTITION_FINISHED
+The numbers of the states:
 
-A record is valid if and only if the FRM rules hold, and
-  RLM-1  its state is known
-  RLM-2  of a segment: start offset >= 0, end offset >= start offset, at least one leader epoch
+    segment state   0 COPY_SEGMENT_STARTED 1 COPY_SEGMENT_FINISHED
+                    2 DELETE_SEGMENT_STARTED 3 DELETE_SEGMENT_FINISHED
+    deletion state  0 DELETE_PARTITION_MARKED 1 DELETE_PARTITION_STARTED 2 DELETE_PARTITION_FINISHED
+
+A record is valid if and only if the FRM rules hold, and these rules:
+
+- RLM-1: its state is known.
+- RLM-2: a segment has a start offset >= 0, an end offset >= start offset, and a leader epoch.
 """
 
 from __future__ import annotations
@@ -96,7 +100,7 @@ RECORDS: dict[int, MessageSchema] = {
 
 
 class RemoteLogRecord(NamedTuple):
-    """One record: `data` has Kafka's field names."""
+    """One record. `data` has Kafka's field names."""
 
     api_key: int
     version: int
@@ -104,7 +108,7 @@ class RemoteLogRecord(NamedTuple):
 
 
 def parse_record(value: BytesLike | None) -> RemoteLogRecord:
-    """Read the value of a record. RLM-1 and RLM-2 are not looked at.
+    """Read the value of a record. RLM-1 and RLM-2 are not checked.
 
     Raises:
         CorruptError: FRM-1, FRM-5.
@@ -121,7 +125,7 @@ def _parse(value: BytesLike | None, header: frame.FrameHeader) -> RemoteLogRecor
 
 
 def encode_record(record: RemoteLogRecord) -> bytes:
-    """The value of a record. UsageError, UnsupportedError as `message.encode`."""
+    """Return the value of a record. UsageError and UnsupportedError as `message.encode`."""
     return frame.encode_frame(RECORDS, record.api_key, record.version, record.data)
 
 
@@ -132,12 +136,12 @@ def describe_record(
     *,
     on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[None, str]:
-    """What kafka-dump-log with --remote-log-metadata-decoder prints: (no key, payload text).
+    """Return the output of kafka-dump-log with --remote-log-metadata-decoder: (no key, payload).
 
-    Never raises for bad bytes: the payload then says what is wrong. `on_tags` is told of tagged
-    fields that the schemas lack, which are not in the text.
+    Never raises for bad bytes: the payload then names the fault. `on_tags` receives the tagged
+    fields that the schemas lack. The text does not contain them.
     """
-    del key  # the tool does not look at it either
+    del key  # the tool ignores it too
     try:
         if value is None:
             raise CorruptError(NULL_VALUE_REASON, check_id="FRM-1", pos=0)
@@ -150,7 +154,7 @@ def describe_record(
     return None, text
 
 
-# The words of the JVM's NullPointerException; it is all that the tool prints.
+# The message of the JVM's NullPointerException, which is all that the tool prints.
 NULL_VALUE_REASON = (
     'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '
     '"org.apache.kafka.common.record.internal.Record.value()" is null'

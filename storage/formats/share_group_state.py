@@ -1,27 +1,26 @@
-"""Records of `__share_group_state`: what consumers of a share group have acknowledged.
+"""Records of `__share_group_state`: the acknowledgements of consumers in a share group.
 
-50 partitions; the framing of key and value is that of `coordinator_record`. Both types have the
-same key: groupId string, topicId uuid, partition int32.
+The topic has 50 partitions. `coordinator_record` describes the framing of key and value. Both types
+have the same key: groupId string, topicId uuid, partition int32.
 
 Value, version 0, flexible:
-field                  type    type 0 (snapshot)  type 1 (update)  meaning
-snapshotEpoch          int32   yes                yes              counts snapshots
-stateEpoch             int32   yes                -
-leaderEpoch            int32   yes                yes
-startOffset            int64   yes                yes              -1 in an update: unchanged
-deliveryCompleteCount  int32   tag 0              tag 0            default -1
-createTimestamp        int64   yes                -                ms
-writeTimestamp         int64   yes                -                ms
-stateBatches           []      yes                yes
-  firstOffset          int64
-  lastOffset           int64
-  deliveryState        int8                                        0 available 2 acknowledged
-                                                                   3 archiving: on its way to a
-                                                                   dead letter queue 4 archived
-  deliveryCount        int16
 
-4.0 wrote snapshotEpoch as uint16 and had none of the tagged field and the timestamps, under the
-same version: of the two layouts, the one that takes a value exactly is the one it is in.
+    field                  type    type 0 (snapshot)  type 1 (update)  meaning
+    snapshotEpoch          int32   yes                yes              counts snapshots
+    stateEpoch             int32   yes                -
+    leaderEpoch            int32   yes                yes
+    startOffset            int64   yes                yes              -1 in an update: unchanged
+    deliveryCompleteCount  int32   tag 0              tag 0            default -1
+    createTimestamp        int64   yes                -                ms
+    writeTimestamp         int64   yes                -                ms
+    stateBatches           []      yes                yes
+      firstOffset          int64
+      lastOffset           int64
+      deliveryState        int8                                        see `DeliveryState`
+      deliveryCount        int16
+
+Under the same version, 4.0 wrote snapshotEpoch as uint16, without the tagged field and the
+timestamps. A value has the layout that reads it exactly.
 
 Valid if and only if the COO and MSG rules hold for one of the layouts.
 """
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
 
 
 class DeliveryState(IntEnum):
-    """State of records of a share group; ACQUIRED is never stored (RecordState)."""
+    """State of records of a share group. ACQUIRED is never stored (RecordState)."""
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
-    ARCHIVING = 3  # on its way to a dead letter queue; since share.version 2
+    ARCHIVING = 3  # being written to a dead letter queue; since share.version 2
     ARCHIVED = 4
 
 
@@ -117,7 +116,7 @@ RECORD_TYPES = {SNAPSHOT_TYPE: SNAPSHOT, UPDATE_TYPE: UPDATE}
 
 
 def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorRecord:
-    """Read a record; its value is None for a tombstone.
+    """Read a record. Its value is None for a tombstone.
 
     Raises:
         CorruptError, TruncatedError, UnsupportedError: the COO and MSG rules.
@@ -132,9 +131,11 @@ def describe_record(
     *,
     on_tags: Callable[[list[int]], object] | None = None,
 ) -> tuple[str | None, str | None]:
-    """What kafka-dump-log with --share-group-state-decoder prints: (key text, payload text).
+    """Return the output of kafka-dump-log with --share-group-state-decoder: (key, payload).
 
-    `on_tags` as in `coordinator_record.describe_record`.
-    CorruptError (COO-1): there is no key, where the tool dies.
+    `on_tags` is as in `coordinator_record.describe_record`.
+
+    Raises:
+        CorruptError: COO-1, there is no key. The tool fails there.
     """
     return records.describe_record(RECORD_TYPES, offset, key, value, on_tags=on_tags)

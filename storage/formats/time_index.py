@@ -1,19 +1,22 @@
 """Time index (`.timeindex`): timestamp -> log offset. Derived from the `.log`.
 
-pos  width  type   field            unit    meaning
-  0      8  int64  timestamp_ms     ms      largest timestamp in the segment so far
-  8      4  int32  relative_offset  offset  last offset of the earliest batch that has it, minus
-                                            the segment's base offset
+    pos  width  type   field            unit    meaning
+      0      8  int64  timestamp_ms     ms      largest timestamp in the segment so far
+      8      4  int32  relative_offset  offset  last offset of the earliest batch that has it, minus
+                                                the segment's base offset
 
-Any record with a larger timestamp comes after that offset. The file is valid if and only if (what
-else holds needs the `.log`):
-  IDX-1  its length is a multiple of 12
-  TIM-1  timestamps are >= 0 and strictly increase; relative offsets are >= 0 and do not decrease;
-         nothing but zeros follows the logical end
+Any record with a larger timestamp comes after that offset. The file is valid if and only if these
+rules hold (further rules need the `.log`):
+
+- IDX-1: its length is a multiple of 12.
+- TIM-1: timestamps are >= 0 and strictly increase. Relative offsets are >= 0 and do not decrease.
+  Only zeros follow the logical end.
+
 Logical end: the first entry after entry 0 with a relative offset of 0. Entry 0 may have a relative
-offset of 0, with its timestamp. (0, 0) as entry 0 means no entries when zeros follow; alone in a
+offset of 0, with its timestamp. (0, 0) as entry 0 means no entries when zeros follow. Alone in a
 file of 12 bytes it is an entry (timestamp 0), since no broker preallocates so little.
-Tail: zeros, as in `offset_index`. No checksum.
+
+Tail: zeros, as in `offset_index`. The file has no checksum.
 """
 
 from __future__ import annotations
@@ -39,19 +42,19 @@ RELATIVE_OFFSET_POS = 8
 
 
 class TimeIndexEntry(NamedTuple):
-    """One entry: `timestamp_ms` is the maximum up to base offset + `relative_offset`."""
+    """One entry. `timestamp_ms` is the maximum up to base offset + `relative_offset`."""
 
     timestamp_ms: int
     relative_offset: int
 
 
 def preallocated_bytes(segment_index_bytes: int = DEFAULT_INDEX_BYTES) -> int:
-    """Size that a broker gives the index of an active segment (AbstractIndex)."""
+    """Return the size that a broker gives the index of an active segment (AbstractIndex)."""
     return segment_index_bytes // ENTRY_BYTES * ENTRY_BYTES
 
 
 def logical_entry_count(buf: Buf) -> int:
-    """Number of entries before the logical end; never raises."""
+    """Return the number of entries before the logical end. Never raises."""
     if len(buf) == ENTRY_BYTES:
         return 1
     return used_entry_count(buf, entry_bytes=ENTRY_BYTES, relative_offset_pos=RELATIVE_OFFSET_POS)
@@ -73,13 +76,13 @@ def encode_entry(entry: TimeIndexEntry) -> bytes:
 
 
 def parse_entries(buf: Buf) -> Sequence[TimeIndexEntry]:
-    """Read all entries up to the logical end, in file order, good or not; never raises."""
+    """Read all entries up to the logical end, in file order, valid or not. Never raises."""
     end_pos = logical_entry_count(buf) * ENTRY_BYTES
     return EntrySequence(ENTRY, TimeIndexEntry._make, memoryview(buf)[:end_pos])
 
 
 def encode_entries(entries: Iterable[TimeIndexEntry], *, file_bytes: int = 0) -> bytes:
-    """Return the file: trimmed, or with zeros up to `file_bytes` as a live broker keeps it."""
+    """Return the file: trimmed, or with zeros up to `file_bytes` as on a running broker."""
     return b"".join(ENTRY.pack(*entry) for entry in entries).ljust(file_bytes, b"\0")
 
 
@@ -130,9 +133,10 @@ def problems(buf: Buf, base_offset: int) -> list[FormatError]:
 def _disorder(
     values: Sequence[int], name: str, origin: int, is_bad: Callable[[int, int], bool]
 ) -> CorruptError | None:
-    """First value that is negative or stands wrong to its predecessor; `pos` is its entry number.
+    """Return a fault for the first value that is negative or wrong after the value before.
 
-    `is_bad(previous, value)` is `ge` for values that must increase, `gt` if equal ones may follow.
+    `pos` is its entry number. `is_bad(previous, value)` is `ge` for values that must increase, `gt`
+    if equal values may follow.
     """
     if not values:
         return None

@@ -1,28 +1,29 @@
-"""Records of `__transaction_state`: what the coordinator knows of each transactional id.
+"""Records of `__transaction_state`: the coordinator's state of each transactional id.
 
-50 partitions, compacted by transactional id, never compressed, no producer id of their own. The
-framing of key and value is that of `coordinator_record`.
+The topic has 50 partitions and is compacted by transactional id. Records are never compressed and
+have no producer id of their own. `coordinator_record` describes the framing of key and value.
 
 Key, type 0 (TransactionLogKey): transactionalId string.
 
-Value (TransactionLogValue); version 1 is flexible and written where transaction.version >= 1:
-field                             type    since  meaning
-producerId                        int64       0
-previousProducerId                int64   tag 0  default -1; written by 4.3, not by 4.0
-nextProducerId                    int64   tag 1  default -1; likewise
-producerEpoch                     int16       0
-nextProducerEpoch                 int16   tag 3  default -1
-transactionTimeoutMs              int32       0  ms
-transactionStatus                 int8        0  see `TransactionStatus`
-transactionPartitions             []?         0  null in Empty; [] in Complete...
-  topic                           string
-  partitionIds                    []int32
-transactionLastUpdateTimestampMs  int64       0  ms
-transactionStartTimestampMs       int64       0  ms; -1 in Empty
-clientTransactionVersion          int16   tag 2  default 0; 2 once a client of KIP-890 part 2 writes
+Value (TransactionLogValue). Version 1 is flexible and written if transaction.version >= 1:
 
-Valid if and only if the COO and MSG rules hold; a status that is not known is COO-4, found by
-`TransactionState.status` (the bytes are readable all the same).
+    field                            type    since meaning
+    producerId                       int64       0
+    previousProducerId               int64   tag 0 default -1; written by 4.3, not by 4.0
+    nextProducerId                   int64   tag 1 default -1; likewise
+    producerEpoch                    int16       0
+    nextProducerEpoch                int16   tag 3 default -1
+    transactionTimeoutMs             int32       0 ms
+    transactionStatus                int8        0 see `TransactionStatus`
+    transactionPartitions            []?         0 null in Empty; [] in Complete...
+      topic                          string
+      partitionIds                   []int32
+    transactionLastUpdateTimestampMs int64       0 ms
+    transactionStartTimestampMs      int64       0 ms; -1 in Empty
+    clientTransactionVersion         int16   tag 2 default 0; 2 after a client of KIP-890 part 2
+
+Valid if and only if the COO and MSG rules hold. An unknown status breaks COO-4, but its bytes can
+be read. `TransactionState.status` finds it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ VALUE = MessageSchema(
     flexible_since=1,
 )
 
-# What kafka-dump-log shows since 4.4.
+# The value as kafka-dump-log shows it since 4.4.
 _NAMED_VALUE = MessageSchema(
     VALUE.name,
     *(
@@ -80,7 +81,7 @@ RECORD_TYPES = {TRANSACTION_TYPE: RecordType(TRANSACTION_TYPE, KEY, (VALUE,))}
 
 
 class TransactionStatus(IntEnum):
-    """State of a transactional id; Dead and PrepareEpochFence are never written."""
+    """State of a transactional id. Dead and PrepareEpochFence are never written."""
 
     EMPTY = 0
     ONGOING = 1
@@ -93,12 +94,12 @@ class TransactionStatus(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name of it, such as PrepareCommit."""
+        """Kafka's name of the status, such as PrepareCommit."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
 
 class TransactionState(NamedTuple):
-    """The value of a record, by name. `partitions` is None where the list is null."""
+    """The value of a record, by name. `partitions` is None if the list is null."""
 
     transactional_id: str
     version: int
@@ -116,12 +117,12 @@ class TransactionState(NamedTuple):
 
     @property
     def status(self) -> TransactionStatus:
-        """The status as one of the known ones. UnsupportedError: COO-4."""
+        """The status, if it is known. UnsupportedError: COO-4."""
         return known_status(self.transaction_status)
 
 
 def known_status(number: int) -> TransactionStatus:
-    """The status of a number. UnsupportedError: COO-4."""
+    """Return the status of a number. UnsupportedError: COO-4."""
     try:
         return TransactionStatus(number)
     except ValueError:
@@ -135,7 +136,7 @@ def known_status(number: int) -> TransactionStatus:
 
 
 def parse_key(key: BytesLike) -> str:
-    """The transactional id. Errors: COO-2 and the MSG rules."""
+    """Return the transactional id. Errors: COO-2 and the MSG rules."""
     transactional_id: str = records.parse_key(RECORD_TYPES, key)[1]["transactionalId"]
     return transactional_id
 
@@ -143,7 +144,7 @@ def parse_key(key: BytesLike) -> str:
 def parse_record(
     key: BytesLike | None, value: BytesLike | None
 ) -> tuple[str, TransactionState | None]:
-    """Read a record; returns (transactional id, state or None for a tombstone).
+    """Read a record. Returns (transactional id, state or None for a tombstone).
 
     Raises:
         CorruptError, TruncatedError, UnsupportedError: the COO and MSG rules.
@@ -179,12 +180,12 @@ def _state(record: CoordinatorRecord) -> TransactionState | None:
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id. UsageError if it is longer than 32767 bytes."""
+    """Return the key of a transactional id. UsageError if it is longer than 32767 bytes."""
     return records.encode_key(RECORD_TYPES[TRANSACTION_TYPE], {"transactionalId": transactional_id})
 
 
 def encode_value(state: TransactionState) -> bytes:
-    """The value of a state in its version; partitions of a topic are put together, in order.
+    """Return the value of a state in its version, with the partitions grouped by topic, in order.
 
     In version 0 the tagged fields are not written. UsageError: a value that does not fit its type.
     """
@@ -206,12 +207,12 @@ def encode_value(state: TransactionState) -> bytes:
                 state.next_producer_epoch,
             )
     except struct.error:
-        return _encode_plainly(state)  # which says what does not fit
+        return _encode_plainly(state)  # raises the error for the value that does not fit
     return head + _encode_partitions(state.version, state.partitions) + times + tags
 
 
-# A coordinator writes three of these in each transaction, which differ in numbers only; the schema
-# takes more than ten times as long.
+# A coordinator writes three of these per transaction, which differ only in numbers. Encoding by the
+# schema takes more than ten times as long.
 _HEAD = struct.Struct(">hqhib")  # up to transactionStatus
 _TIMES = struct.Struct(">qq")
 _NO_STATE = TransactionState(
@@ -240,7 +241,7 @@ def _encode_partitions(version: int, partitions: tuple[tuple[str, int], ...] | N
 
 @lru_cache(maxsize=1024)
 def _encode_tags(previous_id: int, next_id: int, client_version: int, next_epoch: int) -> bytes:
-    """The tagged fields in the order of their tags; those with default values are left out."""
+    """Return the tagged fields in the order of their tags, without default values."""
     tags = []
     if previous_id != -1:
         tags.append(struct.pack(">BBq", 0, 8, previous_id))
@@ -286,11 +287,13 @@ def describe_record(
     on_tags: Callable[[list[int]], object] | None = None,
     names_status: bool = True,
 ) -> tuple[str | None, str | None]:
-    """What kafka-dump-log with --transaction-log-decoder prints: (key text, payload text).
+    """Return the output of kafka-dump-log with --transaction-log-decoder: (key text, payload text).
 
-    `on_tags` as in `coordinator_record.describe_record`. `names_status`: as since 4.4, by name;
-    before it was the number.
-    CorruptError (COO-1): there is no key, where the tool dies.
+    `on_tags` is as in `coordinator_record.describe_record`. `names_status` prints the status by
+    name, as since 4.4. Older releases print the number.
+
+    Raises:
+        CorruptError: COO-1, there is no key. The tool fails there.
     """
     return records.describe_record(
         RECORD_TYPES, offset, key, value,
@@ -299,7 +302,7 @@ def describe_record(
 
 
 def _named_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> str:
-    """As `to_json`; a status that is not known is its number, as a text."""
+    """Return the JSON as `to_json` does. An unknown status is its number, as a string."""
     del schema
     number = fields["transactionStatus"]
     known = number in TransactionStatus._value2member_map_

@@ -1,24 +1,26 @@
-"""Index of aborted transactions (`.txnindex`): which offset ranges read_committed must hide.
+"""Index of aborted transactions (`.txnindex`): the offset ranges that read_committed must hide.
 
-pos  width  type   field               unit    meaning
-  0      2  int16  version                     0
-  2      8  int64  producer_id
- 10      8  int64  first_offset        offset  first one of the transaction in this partition
- 18      8  int64  last_offset         offset  of the ABORT marker, which is in this segment
- 26      8  int64  last_stable_offset  offset  when the marker was appended
+    pos  width  type   field              unit   meaning
+      0      2  int16  version                   0
+      2      8  int64  producer_id
+     10      8  int64  first_offset       offset of the transaction's first record in this partition
+     18      8  int64  last_offset        offset of the ABORT marker, which is in this segment
+     26      8  int64  last_stable_offset offset when the marker was appended
 
-One entry per aborted transaction whose marker is in the segment; offsets are absolute. The file is
-absent until it has something to say; zero bytes are normal as well. Valid if and only if (what
-else holds needs the `.log`):
-  TXI-1  the length is a multiple of 34 and every version is 0
-  TXI-2  last_offset strictly increases, is >= the segment's base and < the next one's;
-         0 <= first_offset <= last_offset (equal: a marker without data, before 2.8)
-  TXI-7  last_stable_offset >= 0
-Tail: a fragment is ignored by brokers, but the next append goes behind it and everything that
-follows is misaligned. Never preallocated. No checksum.
+There is one entry per aborted transaction whose marker is in the segment. Offsets are absolute. The
+file does not exist before its first entry. Zero bytes are normal too. Valid if and only if these
+rules hold (further rules need the `.log`):
 
-A broker reads only the high byte of the version, so 1 to 255 would pass there as 0. The version is
-kept here as 16 bits and never stops the parser: the width of an entry does not depend on it.
+- TXI-1: the length is a multiple of 34 and every version is 0.
+- TXI-2: last_offset strictly increases, is >= the segment's base offset and < the next segment's. 0
+  <= first_offset <= last_offset (equal: a marker without data, before 2.8).
+- TXI-7: last_stable_offset >= 0.
+
+Tail: brokers ignore a fragment, but the next append follows it, and all later entries are
+misaligned. The file is never preallocated and has no checksum.
+
+A broker reads only the high byte of the version, so it takes 1 to 255 as 0. Here the version has 16
+bits and never stops the parser, since the width of an entry does not depend on it.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ FIELD_POS = {"version": 0, "first_offset": 10, "last_offset": 18, "last_stable_o
 
 
 class AbortedTxn(NamedTuple):
-    """One aborted transaction; `last_offset` is that of its marker."""
+    """One aborted transaction. `last_offset` is the offset of its marker."""
 
     version: int
     producer_id: int
@@ -52,7 +54,7 @@ class AbortedTxn(NamedTuple):
 
 
 def parse_entry(buf: Buf, pos: int) -> AbortedTxn:
-    """Read one entry at `pos`. Checks bounds only; any version is returned as it is.
+    """Read one entry at `pos`. Checks bounds only. Any version is returned as it is.
 
     Raises:
         TruncatedError: TXI-1, fewer than 34 bytes are left.
@@ -67,7 +69,7 @@ def encode_entry(entry: AbortedTxn) -> bytes:
 
 
 def parse_entries(buf: Buf) -> list[AbortedTxn]:
-    """Read all whole entries in file order, good or not; a trailing fragment is left out."""
+    """Read all whole entries in file order, valid or not, without a trailing fragment."""
     end_pos = len(buf) // ENTRY_BYTES * ENTRY_BYTES
     return list(map(AbortedTxn._make, ENTRY.iter_unpack(memoryview(buf)[:end_pos])))
 
@@ -83,7 +85,7 @@ def problems(buf: Buf, base_offset: int, next_base_offset: int | None = None) ->
     Args:
         buf: the whole file.
         base_offset: base offset of the segment.
-        next_base_offset: base offset of the next segment, None for the last one.
+        next_base_offset: base offset of the next segment, None for the last segment.
     """
     found: dict[tuple[str, str], FormatError] = {}
 
@@ -107,7 +109,7 @@ def problems(buf: Buf, base_offset: int, next_base_offset: int | None = None) ->
             report("TXI-2", i, "last_offset", f">= {least_offset}", txn.last_offset)
         elif next_base_offset is not None and txn.last_offset >= next_base_offset:
             report("TXI-2", i, "last_offset", f"< {next_base_offset}", txn.last_offset)
-        # Equal: 1.1 noted the marker itself as the first offset where the data were cleaned away.
+        # Equal: if the data were cleaned, 1.1 recorded the marker itself as the first offset.
         if not 0 <= txn.first_offset <= txn.last_offset:
             report(
                 "TXI-2", i, "first_offset", f"0 <= offset <= {txn.last_offset}", txn.first_offset

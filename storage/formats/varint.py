@@ -1,18 +1,20 @@
 """Variable-length integers: base 128, least significant group first, high bit = one more byte.
 
-name      bytes  value               use
-uvarint   1-5    0 .. 2^32-1         lengths in generated messages (length + 1)
-varint    1-5    -2^31 .. 2^31-1     zig-zag: lengths and offset deltas of records v2
-uvarlong  1-10   0 .. 2^64-1         generated messages
-varlong   1-10   -2^63 .. 2^63-1     zig-zag: timestamp deltas of records v2
+    name      bytes  value               use
+    uvarint   1-5    0 .. 2^32-1         lengths in generated messages (length + 1)
+    varint    1-5    -2^31 .. 2^31-1     zig-zag: lengths and offset deltas of records v2
+    uvarlong  1-10   0 .. 2^64-1         generated messages
+    varlong   1-10   -2^63 .. 2^63-1     zig-zag: timestamp deltas of records v2
 
 Zig-zag puts the sign into bit 0: 0, -1, 1, -2 become 0, 1, 2, 3. A null length is -1, byte 01.
 
-Valid if and only if:
-  VAR-1  the buffer does not end before a byte without the high bit
-  VAR-2  the 5th (32-bit) or 10th (64-bit) byte has no high bit
-Forms longer than needed are read; bits of the last byte beyond the width are dropped, as Kafka's
-ByteUtils does. The encoders write the shortest form.
+Valid if and only if these rules hold:
+
+- VAR-1: the buffer does not end before a byte without the high bit.
+- VAR-2: the 5th (32-bit) or 10th (64-bit) byte has no high bit.
+
+Longer forms than needed can be read. As in Kafka's ByteUtils, bits of the last byte beyond the
+width are dropped. The encoders write the shortest form.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def _parse(buf: BytesLike, pos: int, max_bytes: int, mask: int) -> tuple[int, in
 
 
 def parse_uvarint(buf: BytesLike, pos: int) -> tuple[int, int]:
-    """Read an unsigned 32-bit integer at `pos`; returns (value, next_pos).
+    """Read an unsigned 32-bit integer at `pos`. Returns (value, next_pos).
 
     Raises:
         TruncatedError: VAR-1.
@@ -75,7 +77,7 @@ def parse_uvarint(buf: BytesLike, pos: int) -> tuple[int, int]:
 
 
 def parse_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
-    """Read a zig-zag 32-bit integer at `pos`; (value, next_pos). Errors: `parse_uvarint`."""
+    """Read a zig-zag 32-bit integer at `pos`, with results and errors as `parse_uvarint`."""
     if pos < len(buf) and (byte := buf[pos]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), pos + 1
     raw, next_pos = _parse(buf, pos, MAX_VARINT_BYTES, MASK_32)
@@ -83,12 +85,12 @@ def parse_varint(buf: BytesLike, pos: int) -> tuple[int, int]:
 
 
 def parse_uvarlong(buf: BytesLike, pos: int) -> tuple[int, int]:
-    """Read an unsigned 64-bit integer at `pos`; (value, next_pos). Errors: `parse_uvarint`."""
+    """Read an unsigned 64-bit integer at `pos`, with results and errors as `parse_uvarint`."""
     return _parse(buf, pos, MAX_VARLONG_BYTES, MASK_64)
 
 
 def parse_varlong(buf: BytesLike, pos: int) -> tuple[int, int]:
-    """Read a zig-zag 64-bit integer at `pos`; (value, next_pos). Errors: `parse_uvarint`."""
+    """Read a zig-zag 64-bit integer at `pos`, with results and errors as `parse_uvarint`."""
     raw, next_pos = _parse(buf, pos, MAX_VARLONG_BYTES, MASK_64)
     return (raw >> 1) ^ -(raw & 1), next_pos
 
@@ -108,24 +110,24 @@ def _require(value: int, low: int, high: int) -> None:
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Shortest form of 0 .. 2^32-1; ValueError outside of it."""
+    """Return the shortest form of 0 .. 2^32-1. ValueError for other values."""
     _require(value, 0, MASK_32)
     return _encode(value)
 
 
 def encode_varint(value: int) -> bytes:
-    """Shortest zig-zag form of -2^31 .. 2^31-1; ValueError outside of it."""
+    """Return the shortest zig-zag form of -2^31 .. 2^31-1. ValueError for other values."""
     _require(value, -INT32_MAX - 1, INT32_MAX)
     return _encode((value << 1) ^ (value >> 31))
 
 
 def encode_uvarlong(value: int) -> bytes:
-    """Shortest form of 0 .. 2^64-1; ValueError outside of it."""
+    """Return the shortest form of 0 .. 2^64-1. ValueError for other values."""
     _require(value, 0, MASK_64)
     return _encode(value)
 
 
 def encode_varlong(value: int) -> bytes:
-    """Shortest zig-zag form of -2^63 .. 2^63-1; ValueError outside of it."""
+    """Return the shortest zig-zag form of -2^63 .. 2^63-1. ValueError for other values."""
     _require(value, -INT64_MAX - 1, INT64_MAX)
     return _encode((value << 1) ^ (value >> 63))

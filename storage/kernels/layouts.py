@@ -1,6 +1,6 @@
-"""Headers and index entries as on disk, byte for byte, for many at once; and the columns of tables.
+"""Layouts of many headers and index entries, byte for byte as on disk, and the columns of tables.
 
-Each of those on disk says what a Struct of `storage.formats` says of one; formats know no numpy.
+Each layout on disk equals a Struct in `storage.formats`, which does not use numpy.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from storage.kernels.protocol import HeaderTable
 
-# The columns of a HeaderTable in their order.
+# The columns of a HeaderTable in order.
 COLUMN_DTYPES: dict[str, type[np.generic]] = {
     "pos": np.int64,
     "batch_bytes": np.int64,

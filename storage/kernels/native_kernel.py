@@ -1,4 +1,4 @@
-"""The kernels in native code: what `numpy_kernel` and `record_table` give, by eoctl_native."""
+"""The native kernel: the results of `numpy_kernel` and `record_table`, computed by eoctl_native."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from storage.kernels.pure import Neighbours
     from storage.kernels.select import Native, ReadHeaders
 
-STRETCH_BYTES = 8 << 20  # more rows at once leave the processor's cache
-PIECE_BYTES = 1 << 20  # that a thread reads at once; of smaller ones, the handing over is felt
+STRETCH_BYTES = 8 << 20  # more rows at once do not fit into the processor's cache
+PIECE_BYTES = 1 << 20  # read by a thread at once; in smaller pieces the handover costs time
 
 
 def scan_window(
@@ -36,7 +36,7 @@ def scan_window(
     neighbours: Neighbours,
     verify_crc: bool,
 ) -> tuple[HeaderTable, int]:
-    """Do what `pure.scan_window` does, with a table of any number of rows as the result."""
+    """Scan as `pure.scan_window` does, with a table of any number of rows as the result."""
     before = (
         neighbours.min_offset,
         neighbours.max_offset,
@@ -54,7 +54,7 @@ def scan_window(
 
 
 def _table_of(columns: Sequence[bytes], row_count: int) -> HeaderTable:
-    """Return the first rows of columns that the kernel gave."""
+    """Return the first rows of columns from the kernel."""
     return HeaderTable._make(
         np.frombuffer(column, dtype)[:row_count]
         for column, dtype in zip(columns, COLUMN_DTYPES.values(), strict=True)
@@ -62,7 +62,7 @@ def _table_of(columns: Sequence[bytes], row_count: int) -> HeaderTable:
 
 
 class _Stretch(NamedTuple):
-    """What `read_headers` is asked for."""
+    """The arguments of `read_headers`."""
 
     start: tuple[int, int, int]  # position, last offset, leader epoch
     walk_to_pos: int
@@ -72,10 +72,11 @@ class _Stretch(NamedTuple):
 
 
 class HeaderReader:
-    """Healthy batches of a plain file without their bodies; with threads, those ahead meanwhile.
+    """A reader of healthy batches of a plain file, without their bodies. Threads read ahead.
 
-    After a stretch that brought little (batches of megabytes, or damage) it pauses for as much,
-    then for twice as much and so on: what is read in vain stays a share of the file.
+    After a stretch with few results (batches of megabytes, or damage) the reader pauses for the
+    same length, then for twice that length and so on. So useless reads stay a fixed share of the
+    file.
     """
 
     def __init__(self, native: Native, name: str, path: str, threads: int) -> None:
@@ -90,17 +91,18 @@ class HeaderReader:
 
     @classmethod
     def of(cls, native: Native, file: PositionedFile, threads: int) -> HeaderReader | None:
-        """Return one, unless only the file's own reads give what it holds."""
+        """Return a reader, or None if only the file's own reads give its content."""
         name = file.name_to_open_again
         return cls(native, name, file.path, threads) if name else None
 
     def read(
         self, pos: int, limit_pos: int, *, end_pos: int, neighbours: Neighbours, verify_crc: bool
     ) -> tuple[HeaderTable, bytes]:
-        """Read batches from `pos` on that begin before `limit_pos`; none where it pauses.
+        """Read batches from `pos` on that begin before `limit_pos`. Returns none during a pause.
 
-        Returns those that no later one can contradict, and the bytes of the control batches among
-        them (and perhaps of more behind). `neighbours` is behind the last one.
+        Returns the batches that no later batch can contradict, and the bytes of their control
+        batches. The bytes may include later control batches. `neighbours` is then behind the last
+        batch.
         """
         if pos < self._next_pos:
             return empty_table(), b""
@@ -148,17 +150,17 @@ class HeaderReader:
 
 
 def _pool() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # 10 ms, for large files only
+    from concurrent.futures import ThreadPoolExecutor  # 10 ms, so only for large files
 
     return ThreadPoolExecutor(1)
 
 
 class DecodedColumns(NamedTuple):
-    """What was decoded of batches: columns as those of a `RecordTable`, in its order.
+    """The decoded part of batches: columns as in a `RecordTable`, in its order.
 
     Attributes:
-        source: bodies that were decompressed; None: positions are places in the window.
-        is_whole: of each batch that was looked at.
+        source: decompressed bodies. None: positions are places in the window.
+        is_whole: of each batch that was read.
         columns: of the records, from `batch_row` on, and of their headers.
     """
 
@@ -176,7 +178,7 @@ def decode_columns(
     max_batch_bytes: int,
     max_source_bytes: int,
 ) -> DecodedColumns:
-    """Decode the records of the first rows of `table`, at least one; see `decode_records`."""
+    """Decode the records of the first rows of `table`, at least one row. See `decode_records`."""
     start = int(table.pos[0]) - file_pos
     end = table.end_pos - file_pos
     with memoryview(buf) as view, view[start:end] as window:

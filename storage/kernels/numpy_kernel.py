@@ -1,16 +1,16 @@
 """The scan kernel in bulk: `pure.scan_window` with columns instead of a Python object per batch.
 
 `scan_window` finds the same healthy v2 batches, stops at the same place and leaves the same
-`Neighbours`; `pure` stays the definition and alone decides about anything that is not healthy.
-What is done here and what it replaces:
+`Neighbours`. `pure` is the definition, and only `pure` decides about a place that is not healthy.
+The bulk kernel replaces these steps:
 
-  batch starts   a loop of one unpack and one addition per batch; all rules are checked afterwards,
-                 on columns, and the first row that breaks one ends the window
-  headers        one gather of 61 bytes per row from a view of the buffer with stride 1
-  checksums      map over slices: no bytecode per batch
+- batch starts: a loop of one unpack and one addition per batch. All rules are checked afterwards on
+  columns. The first row that breaks a rule ends the window.
+- headers: one gather of 61 bytes per row from a view of the buffer with stride 1.
+- checksums: map over slices, without bytecode per batch.
 
-`BulkScan` is `scan.Scan` with this loop in the place of the plain one; `scan_tables` gives its
-result as tables only.
+`BulkScan` is `scan.Scan` with this loop instead of the plain loop. `scan_tables` returns its result
+only as tables.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import Verdict
     from storage.kernels.pure import Neighbours
 
-MAX_WINDOW_BYTES = 32 << 20  # so large a batch may hold millions of records, which only tables bear
-WINDOW_BYTES = 2 << 20  # calls cost less per batch than with 1 MiB; 4 MiB leave the cache
-CAREFUL_BYTES = 64 << 10  # what the plain loop walks after a place that was not healthy
+MAX_WINDOW_BYTES = 32 << 20  # such a batch may have millions of records, which need tables
+WINDOW_BYTES = 2 << 20  # calls cost less per batch than with 1 MiB; 4 MiB do not fit into the cache
+CAREFUL_BYTES = 64 << 10  # read by the plain loop after a place that was not healthy
 
-# Unsigned: a negative length becomes a huge one and ends the walk like any length that is too long.
+# Unsigned: a negative length becomes a huge length and ends the walk like any length that is too
+# big.
 _BATCH_LENGTH = Struct(">I")
 
 
@@ -72,7 +73,7 @@ def scan_window(
     verify_crc: bool,
     begin_before: int | None = None,
 ) -> tuple[HeaderTable, int]:
-    """Do what `pure.scan_window` does, with a table of any number of rows as the result.
+    """Scan as `pure.scan_window` does, with a table of any number of rows as the result.
 
     With `begin_before`, only batches that begin before that place in `buf` are walked.
     """
@@ -103,7 +104,7 @@ def scan_window(
 def _walk(buf: bytearray, start_pos: int, last_pos: int, end_pos: int) -> tuple[list[int], int]:
     """Follow the lengths of batches that begin at or before `last_pos`.
 
-    Returns the starts of those that end by `end_pos`, and the end of the last one.
+    Returns the starts of the batches that end by `end_pos`, and the end of the last batch.
     """
     starts: list[int] = []
     append, unpack = starts.append, _BATCH_LENGTH.unpack_from
@@ -150,7 +151,7 @@ def checksums(
 def _keeps_rules(
     table: HeaderTable, delta: NDArray[np.int64], neighbours: Neighbours
 ) -> NDArray[np.bool_]:
-    """Tell for each row whether it is healthy, given that all rows before it are."""
+    """Return for each row whether it is healthy, if all rows before it are."""
     base_offset, epoch = table.base_offset, table.partition_leader_epoch
     count, attributes = table.records_count, table.attributes
     healthy = table.magic == MAGIC_V2
@@ -163,7 +164,7 @@ def _keeps_rules(
     healthy &= base_offset <= neighbours.max_offset - delta
     healthy[0] &= bool(base_offset[0] > neighbours.last_offset)
     healthy[1:] &= base_offset[1:] > table.last_offset[:-1]
-    # Healthy epochs never fall, so the last known one is the largest so far.
+    # Healthy epochs never decrease, so the last known epoch is the maximum so far.
     known = np.maximum.accumulate(epoch)
     healthy &= (epoch == -1) | ((epoch >= known) & (epoch >= neighbours.leader_epoch))
     return np.asarray(healthy, np.bool_)
@@ -222,12 +223,13 @@ def batch_at(table: HeaderTable, row: int) -> ScannedBatch:
 
 
 class BulkWindow(NamedTuple):
-    """Healthy v2 batches that lie in one buffer, back to back. Valid until the next is asked for.
+    """Healthy v2 batches in one buffer, back to back. Valid until the next window.
 
     Attributes:
-        table: a row per batch, any number of them.
-        buf: holds the batches; buf[0] is byte `file_pos` of the file.
-        has_bodies: all lie there as in the file; else only the control batches do, back to back.
+        table: a row per batch, any number of rows.
+        buf: contains the batches. buf[0] is byte `file_pos` of the file.
+        has_bodies: all batches are there as in the file. If not, there are only the control
+            batches, back to back.
     """
 
     table: HeaderTable
@@ -236,7 +238,7 @@ class BulkWindow(NamedTuple):
     has_bodies: bool = True
 
     def controls(self, table: HeaderTable) -> tuple[HeaderTable, bytes | bytearray, int]:
-        """Give what `decode_records` takes for some of the control batches."""
+        """Return the arguments of `decode_records` for some of the control batches."""
         if self.has_bodies:
             return table, self.buf, self.file_pos
         rows = np.flatnonzero(self.table.attributes & CONTROL_MASK)
@@ -246,23 +248,23 @@ class BulkWindow(NamedTuple):
 
 
 class ScannedFile(Protocol):
-    """What is scanned of a `storage.log.segment.Segment`."""
+    """The part of a `storage.log.segment.Segment` that a scan uses."""
 
     @property
     def file(self) -> PositionedFile:
-        """The file below."""
+        """The underlying file."""
 
     @property
     def known_base_offset(self) -> int | None:
-        """The base offset, None if neither the caller nor the name stated one."""
+        """The base offset, or None if neither the caller nor the name gave it."""
 
 
 class BulkScan(Scan):
-    """A Scan whose hot loop works on whole windows; take its result from `parts`.
+    """A Scan whose hot loop works on whole windows. Its result is in `parts`.
 
-    After a place that is not healthy the plain loop goes first, and windows grow as long as all is
-    well: what is walked in bulk and then found to lie behind the next bad place stays a fixed share
-    of what was good.
+    After a place that is not healthy the plain loop comes first. Windows grow until the next such
+    place. So the bulk work behind that place, which is wasted, stays a fixed share of the good
+    data.
     """
 
     max_window_bytes = MAX_WINDOW_BYTES
@@ -272,8 +274,8 @@ class BulkScan(Scan):
     ) -> None:
         """Take the options of `Segment.scan`.
 
-        Without bodies, windows may come with those of their control batches alone; with several
-        `threads`, what is behind them is read meanwhile.
+        Without bodies, windows may contain only the bytes of their control batches. With several
+        `threads`, the data behind them is read meanwhile.
         """
         super().__init__(segment.file, segment.known_base_offset, **options)
         left = max(self.end_pos - self.start_pos, 0)
@@ -286,7 +288,7 @@ class BulkScan(Scan):
             self._headers = HeaderReader.of(native, segment.file, threads)
 
     def parts(self) -> Iterator[BulkWindow | ScannedBatch]:
-        """Give windows of healthy batches and, one by one, all that needed a closer look."""
+        """Yield windows of healthy batches and, as single batches, all others."""
         return cast("Iterator[BulkWindow | ScannedBatch]", self._rows)
 
     def _run(self, pos: int) -> Generator[list[Any], None, int]:
@@ -328,7 +330,7 @@ class BulkScan(Scan):
             self._reach_bytes = max(self._reach_bytes * 4, wanted_bytes)
 
     def _stretch(self, pos: int) -> BulkWindow | None:
-        """Read on without a window, where that may be and brings anything."""
+        """Read on without a window, if that is possible and yields rows."""
         if self._headers is None or self._reach_bytes < WINDOW_BYTES:
             return None
         hole = self._range.first_unreadable(pos, self.end_pos)
@@ -348,7 +350,7 @@ class BulkScan(Scan):
         return BulkWindow(table, controls, pos, has_bodies=False)
 
     def _first_doubted(self, table: HeaderTable, last_offset: int) -> int | None:
-        """Return the first row whose offset is behind a gap and contradicts what follows."""
+        """Return the first row whose offset is behind a gap and contradicts later rows."""
         if not table.row_count:
             return None
         first = max(0, table.row_count - LOOK_COUNT)
@@ -386,7 +388,7 @@ class BulkScan(Scan):
 
 
 def _is_cut(buf: bytearray, pos: int, end_pos: int) -> bool:
-    """Tell whether the batch at `pos` is not whole before `end_pos`."""
+    """Return whether the batch at `pos` is not whole before `end_pos`."""
     if end_pos - pos < HEADER_BYTES:
         return True
     return bool(
@@ -419,7 +421,7 @@ class TableScan:
 
     @property
     def suspicions(self) -> list[Verdict]:
-        """What is legal and not written by a healthy broker (BAT-10, BAT-14)."""
+        """Legal data that no healthy broker writes (BAT-10, BAT-14)."""
         return self.scan.suspicions
 
     @property
@@ -429,7 +431,7 @@ class TableScan:
 
     @property
     def resynced(self) -> bool:
-        """Rows from now on were found behind a break of the chain."""
+        """Return whether further rows are behind a break of the chain."""
         return self.scan.resynced
 
     def _blocks(self) -> Iterator[HeaderTable]:
@@ -444,18 +446,18 @@ def rows_of(table: HeaderTable, start: int, end: int) -> HeaderTable:
 
 
 def scan_tables(segment: ScannedFile, **options: Any) -> TableScan:
-    """Scan a segment in blocks of columns; the options are those of `Segment.scan`."""
+    """Scan a segment in blocks of columns, with the options of `Segment.scan`."""
     return TableScan(BulkScan(segment, with_bodies=False, **options))
 
 
 class ScanBlock(NamedTuple):
-    """Batches of a scan that follow each other.
+    """Successive batches of a scan.
 
     Attributes:
         table: their headers.
-        window: where all of them lie, healthy as they are; None: they needed a closer look, or are
-            of an old format.
-        singles: these, one by one; of a window none.
+        window: the window of all of them, if they are healthy. None if they needed single checks or
+            are of an old format.
+        singles: these batches. Empty for a window.
     """
 
     table: HeaderTable
@@ -469,13 +471,13 @@ def blocks(
     most: int = MAX_SINGLES,
     meet: Callable[[BulkWindow | ScannedBatch], bool] | None = None,
 ) -> Iterator[ScanBlock]:
-    """Give the batches of a scan in order; those outside of windows are gathered.
+    """Yield the batches of a scan in order. Single batches outside of windows are collected.
 
     Args:
-        scan: at its begin.
-        most: that are gathered.
-        meet: is shown each part before it is given or gathered; True: what was gathered before it
-            is given first.
+        scan: at its start.
+        most: most batches to collect.
+        meet: gets each part before it is yielded or collected. If it returns True, the collected
+            batches are yielded first.
     """
     singles: list[ScannedBatch] = []
     for part in scan.parts():

@@ -1,16 +1,19 @@
-"""Which of two batches has the wrong offset, where their base offsets contradict each other.
+"""The decision which of two batches with contradictory base offsets has the wrong offset.
 
-No checksum covers a base offset: what is known of it comes from the batches around. Offsets ascend,
-and a gap is legal (compaction leaves them). So a batch that begins where the one before it ends is
-believed; one behind a gap is, unless the next LOOK_COUNT proven batches, behind damage too, say
-otherwise: it goes if more batches ascend without it than with it. Of one against one, that goes
-  which is a copy of the one before
-  which has room elsewhere between its neighbours, if the other one has none
-  which does not begin where the one before both ends
-  whose successor does not follow it
-  which is right where nothing is missing if it is moved to the end of the one before it
-  which has the larger jump
-One rule for reading (`scan`), for the search behind damage (`resync`) and for salvage.
+No checksum covers a base offset, so only the batches around can confirm it. Offsets ascend, and a
+gap is legal (compaction leaves gaps). A batch that begins at the end of the batch before it is
+trusted. A batch behind a gap is trusted unless the next LOOK_COUNT proven batches contradict it,
+including batches behind damage. It loses if more batches ascend without it than with it. If the
+counts are equal, the first rule that applies decides between the two batches. That batch loses
+
+- which is a copy of the batch before,
+- which has room elsewhere between its neighbours, if the other batch has no room,
+- which does not begin at the end of the batch before both, while the other batch does,
+- whose successor does not follow it,
+- which closes every gap if it is moved to the end of the batch before it,
+- which has the larger jump.
+
+Reading (`scan`), the search behind damage (`resync`) and salvage share this rule.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ if TYPE_CHECKING:
 
     from storage.formats.record_batch import BatchHeader
 
-LOOK_COUNT = 4  # as many batches as may have wrong offsets in a row, and one more
+LOOK_COUNT = 4  # the most batches in a row with wrong offsets, plus one
 
 
 class ClaimedEnd(NamedTuple):
-    """How far a log reached, by the checkpoints of its log dir.
+    """The end of a log by the checkpoints of its log directory.
 
     Attributes:
-        offset: one above the last offset; the least that it can be unless `is_exact`.
-        is_exact: the broker was stopped cleanly, so that its recovery point is the log end.
+        offset: one above the last offset. It is a lower bound unless `is_exact`.
+        is_exact: the broker was stopped cleanly, so its recovery point is the log end.
     """
 
     offset: int
@@ -40,7 +43,7 @@ class ClaimedEnd(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A batch, or several back to back: positions half open, in bytes, offsets both included.
+    """A batch, or several back to back. Positions are half open, in bytes, offsets inclusive.
 
     `is_old`: it is of an old format.
     """
@@ -53,24 +56,24 @@ class Span(NamedTuple):
 
     @classmethod
     def of(cls, pos: int, header: BatchHeader) -> Span:
-        """Return that of a batch; the header of a legacy wrapper has its last offset only."""
+        """Return the span of a batch. The header of a legacy wrapper has only its last offset."""
         is_old = header.magic < MAGIC_V2
         return cls(pos, pos + header.batch_bytes, header.base_offset, header.last_offset, is_old)
 
     @property
     def offsets_count(self) -> int:
-        """How many offsets it takes."""
+        """The number of its offsets."""
         return self.last_offset - self.base_offset + 1
 
 
 class Around(NamedTuple):
-    """What is around two batches that contradict each other.
+    """The surroundings of two batches that contradict each other.
 
     Attributes:
         before: last offset before both.
-        is_adjacent: the earlier one lies where the batch before both ends.
-        following: base offset of the batch that lies directly behind both; None if none does.
-        limit: what is behind both begins there; None: not known.
+        is_adjacent: the earlier batch lies at the end of the batch before both.
+        following: base offset of the batch directly behind both, or None.
+        limit: base offset of the data behind both, or None if unknown.
     """
 
     before: int
@@ -80,7 +83,7 @@ class Around(NamedTuple):
 
 
 def earlier_goes(earlier: Span, later: Span, around: Around) -> bool:
-    """Tell which of two batches that contradict each other has the wrong offset."""
+    """Return whether the earlier of two contradictory batches has the wrong offset."""
     before, is_adjacent, following, limit = around
     earlier_has_room = later.base_offset - before > earlier.offsets_count
     later_has_room = limit is None or limit - earlier.last_offset > later.offsets_count
@@ -103,26 +106,26 @@ class Followers(Protocol):
     """A search for the batches behind a place: `storage.kernels.resync.Resync`."""
 
     def goes_on(self, pos: int, count: int, last_offset: int) -> bool:
-        """Tell whether the next headers, as far as lengths lead, have offsets that ascend."""
+        """Return whether the next headers, as far as lengths lead, have ascending offsets."""
 
     def is_end(self, pos: int) -> bool:
-        """Tell whether nothing but the end of the file, or zeros up to it, is at `pos`."""
+        """Return whether only the end of the file, or zeros up to it, is at `pos`."""
 
     def followers(self, pos: int, count: int, after: int) -> list[Span]:
-        """Return the next proven batches from `pos` on; behind damage those above `after`."""
+        """Return the next proven batches from `pos` on, behind damage only those above `after`."""
 
     def offset_at(self, pos: int) -> int | None:
-        """Return the offset that the header at `pos` states, damaged or not; None: no header."""
+        """Return the offset in the header at `pos`, damaged or not, or None without a header."""
 
     def is_copy(self, one: Span, other: Span) -> bool:
-        """Tell whether two good batches are one batch, twice."""
+        """Return whether two good batches are duplicates."""
 
     def whole_span(self, span: Span) -> Span:
         """Return the span with all offsets of a legacy wrapper."""
 
 
 class OffsetOrder:
-    """Doubts base offsets while a segment is walked."""
+    """Doubts base offsets during the walk of a segment."""
 
     def __init__(
         self, search: Followers, end_offset: int | None, claimed_end: ClaimedEnd | None = None
@@ -131,20 +134,20 @@ class OffsetOrder:
 
         Args:
             search: for the batches behind a place.
-            end_offset: where the segment ends, if that is known.
-            claimed_end: of the log, for its last segment; None: not known.
+            end_offset: the end of the segment, if known.
+            claimed_end: of the log, for its last segment, or None if unknown.
         """
         self._search = search
         self._end_offset = end_offset
         self._claimed_end = claimed_end
 
     def doubt(self, batch: Span, before: int, behind: Sequence[Span] = ()) -> str:
-        """Return why a batch's offset is not believed, "" if it is.
+        """Return the reason to distrust a batch's offset, "" if it is trusted.
 
         Args:
-            batch: good but for that.
+            batch: good except for its offset.
             before: last offset of the trusted batch before it.
-            behind: those that are known to follow it directly, with right checksums.
+            behind: batches with right checksums that directly follow it.
         """
         if batch.base_offset <= before + 1 or len(behind) >= LOOK_COUNT:
             return ""
@@ -157,7 +160,7 @@ class OffsetOrder:
             return self._doubt_old(batch, before, behind) if batch.is_old else ""
         found = [*behind, *self._search.followers(pos, wanted, before)]
         if not found:
-            # The last good batch: a damaged one may still say where it begins.
+            # This is the last good batch. A damaged batch may still have its offset in its header.
             rightful_end = before + 1 + batch.offsets_count
             if self._search.offset_at(batch.end_pos) == rightful_end:
                 words = f"contradicts what is left of a batch behind it, from {rightful_end} on"
@@ -201,10 +204,10 @@ class OffsetOrder:
         return f"offset {batch.base_offset} contradicts the messages from {first} on behind it"
 
     def _doubt_last(self, batch: Span, before: int) -> str:
-        """Compare the last batch of a log with what its checkpoints say of the end.
+        """Compare the last batch of a log with the end in its checkpoints.
 
-        After a crash they say only how far the log went at least. Then one bit must make the
-        difference, and without it the batch must have what was acknowledged.
+        After a crash the checkpoints give only a lower bound. Then the offset must be wrong by one
+        bit, and the corrected batch must reach an acknowledged offset.
         """
         claimed = self._claimed_end
         if claimed is None:
@@ -224,7 +227,7 @@ class OffsetOrder:
         return f"offset {batch.base_offset} contradicts the log's end, {claimed.offset} {what}"
 
     def _around(self, before: int, batch: Span, found: Sequence[Span]) -> Around:
-        """Tell what is around a batch and the first one of `found`, which contradicts it."""
+        """Return the surroundings of a batch and of `found[0]`, which contradicts it."""
         other, following, limit = found[0], None, self._end_offset
         for later in map(self._search.whole_span, found[1:]):
             if later.start_pos == other.end_pos:

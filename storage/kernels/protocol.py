@@ -1,7 +1,7 @@
-"""What a kernel takes and gives: the values of a scan, one batch at a time or in blocks.
+"""The arguments and results of a kernel: the values of a scan, one batch at a time or in blocks.
 
-`pure` is the definition (plain Python, no numpy); `numpy_kernel` is its bulk twin. Both agree in
-value, error class and position; a differential test says so.
+`pure` is the definition (plain Python, no numpy). `numpy_kernel` does the same in bulk. A
+differential test proves that both agree in value, error class and position.
 """
 
 from __future__ import annotations
@@ -17,39 +17,42 @@ if TYPE_CHECKING:
 
     from storage.formats.record_batch import BatchHeader
 
-MAX_SINGLES = 16_384  # batches in a row that are given one by one, not in columns
+MAX_SINGLES = 16_384  # batches in a row that are yielded singly, not in columns
 MAX_BLOCK_ROWS = 65_536
 
 
 class VerdictKind(StrEnum):
-    """How a stretch of a file came out, from harmless to worst."""
+    """The verdict on a stretch of a file, from harmless to worst."""
 
     OK = "ok"
-    SUSPICIOUS = "suspicious"  # legal, and not what a healthy broker writes; nothing is lost
+    SUSPICIOUS = "suspicious"  # legal, but not written by a healthy broker; nothing is lost
     PREALLOCATED = "preallocated"  # zeros to the end of the file
-    TORN_TAIL = "torn_tail"  # the last segment ends inside a batch: what a crash leaves
+    TORN_TAIL = "torn_tail"  # the last segment ends inside a batch, as after a crash
     UNREADABLE = "unreadable"  # the operating system could not read it
-    MISSING = "missing"  # of a whole log: what was acknowledged is not there (no scan says so)
+    MISSING = "missing"  # of a whole log: acknowledged offsets are missing (no scan reports this)
     CORRUPT = "corrupt"
 
     @property
     def rank(self) -> int:
-        """Its place among all kinds: the worst one has the highest."""
+        """Its place among all kinds. The worst kind has the highest rank."""
         return [*VerdictKind].index(self)
 
     @property
     def is_end(self) -> bool:
-        """Whether a crash, or an append under way, leaves this at the end of a log."""
+        """Return whether a crash, or a running append, leaves this at the end of a log."""
         return self in {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED}
 
     @property
     def is_damage(self) -> bool:
-        """Whether records may be lost there. A kind counts as damage until it is named here."""
+        """Return whether records may be lost there.
+
+        A kind counts as damage unless it is named here.
+        """
         return not self.is_end and self not in {VerdictKind.OK, VerdictKind.SUSPICIOUS}
 
 
 class Verdict(NamedTuple):
-    """The outcome of a scan for one stretch of a file. Positions are half open, in bytes."""
+    """The result of a scan for one stretch of a file. Positions are half open, in bytes."""
 
     kind: VerdictKind
     start_pos: int
@@ -57,26 +60,26 @@ class Verdict(NamedTuple):
     check_id: str = ""  # the broken rule, such as BAT-1
     reason: str = ""
     errno: int = 0  # of the failed read, for UNREADABLE
-    is_lost: bool = True  # False: what is there is proven and given all the same
+    is_lost: bool = True  # False: the data is proven and returned anyway
 
 
 class FileStretch(Protocol):
-    """A stretch of a file of which something is said: a Verdict, or a finding made of one."""
+    """A stretch of a file with a result: a Verdict, or a finding made of a Verdict."""
 
     @property
     def kind(self) -> str:
-        """A VerdictKind, or what a finding knows beside these."""
+        """A VerdictKind, or another kind of a finding."""
 
     @property
     def end_pos(self) -> int:
-        """Where it ends in the file, excluded."""
+        """Its end in the file, exclusive."""
 
 
 def is_read_to_end(said: Iterable[FileStretch], file_bytes: int) -> bool:
-    """Whether the operating system gave the end of a `.log`; else the log may go on there.
+    """Return whether the end of a `.log` could be read. If not, the log may continue there.
 
     Args:
-        said: all that a scan said of the file.
+        said: all verdicts of a scan of the file.
         file_bytes: its size.
     """
     return not any(
@@ -85,7 +88,7 @@ def is_read_to_end(said: Iterable[FileStretch], file_bytes: int) -> bool:
 
 
 def in_words(path: str, verdict: Verdict) -> str:
-    """Tell of a stretch of a file; every reader has the same words for it."""
+    """Return a description of a stretch of a file, the same for every reader."""
     rule = f" [{verdict.check_id}]" if verdict.check_id else ""
     place = f"{path}: positions {verdict.start_pos} to {verdict.end_pos}"
     return f"{place}: {verdict.kind}: {verdict.reason}{rule}"
@@ -102,9 +105,9 @@ class ScannedBatch(NamedTuple):
 class HeaderTable(NamedTuple):
     """A block of scanned batches as columns: one row per batch, at most MAX_BLOCK_ROWS rows.
 
-    Legacy messages (magic 0, 1) have base_offset = last_offset = the offset in their header,
-    -1 in every field that their format lacks and records_count -1 (unknown before decompression).
-    `crc_ok` is all True where checksums were not verified.
+    Legacy messages (magic 0, 1) have base_offset = last_offset = the offset in their header, and -1
+    in every field that their format lacks. Their records_count is -1 (unknown before
+    decompression). `crc_ok` is all True if checksums were not verified.
     """
 
     pos: NDArray[np.int64]
@@ -130,5 +133,5 @@ class HeaderTable(NamedTuple):
 
     @property
     def end_pos(self) -> int:
-        """Where the last batch ends in the file; there is one."""
+        """The end of the last batch in the file. The table has at least one row."""
         return int(self.pos[-1] + self.batch_bytes[-1])

@@ -1,25 +1,25 @@
 """The scan kernel in plain Python: the definition that the bulk kernel must agree with.
 
-`scan_window` is the hot loop: it walks whole and healthy v2 batches inside one buffer and stops at
-the first place that is anything else. `parse_frame`, `verify` and `judge` decide about that place;
-they also are the rules that the loop has inlined. Rules (docs/rules/log.md):
+`scan_window` is the hot loop. It walks whole and healthy v2 batches inside one buffer and stops at
+any other place. `parse_frame`, `compute_checksum` and `judge` decide about that place. They also
+are the rules that the loop has inlined. Rules (docs/rules/log.md):
 
-  BAT-2  length >= 14; v2: length >= 49; v1: length >= 22; magic in 0..2
-  BAT-1  v2: CRC-32C of bytes 21 to the end; v0, v1: CRC-32 of bytes 16 to the end
-  BAT-4  v2: last_offset_delta >= 0 and 0 <= records_count <= last_offset_delta + 1
-  BAT-7  v2: codec in 0..4; v0, v1: codec in 0..3
-  SEG-2  base offset >= base offset of the segment
-  SEG-1  last offset < base offset of the next segment, where that is known
-  SEG-3  last offset - base offset of the segment <= 2^31 - 1
-  BAT-3  v2: base offset > last offset before; v0, v1: offset > last offset before; and no
-         contradiction to the batches behind (`storage.kernels.offset_order`)
-  BAT-10 (suspicion) v2: attribute bits 7 to 15 are zero
-  BAT-14 (suspicion) v2: leader epoch >= the last known one before, or -1 (unknown)
+      BAT-2  length >= 14; v2: length >= 49; v1: length >= 22; magic in 0..2
+      BAT-1  v2: CRC-32C of bytes 21 to the end; v0, v1: CRC-32 of bytes 16 to the end
+      BAT-4  v2: last_offset_delta >= 0 and 0 <= records_count <= last_offset_delta + 1
+      BAT-7  v2: codec in 0..4; v0, v1: codec in 0..3
+      SEG-2  base offset >= base offset of the segment
+      SEG-1  last offset < base offset of the next segment, where that is known
+      SEG-3  last offset - base offset of the segment <= 2^31 - 1
+      BAT-3  v2: base offset > last offset before; v0, v1: offset > last offset before; and no
+             contradiction to the batches behind (`storage.kernels.offset_order`)
+      BAT-10 (suspicion) v2: attribute bits 7 to 15 are zero
+      BAT-14 (suspicion) v2: leader epoch >= the last known one before, or -1 (unknown)
 
 A batch gets the first rule it breaks, in this order. Base offset, length, leader epoch and magic
-are outside the checksum, so neighbours judge them. A batch that breaks any of these but BAT-7 is no
-neighbour to judge by: its offsets are not trusted. Of a raised offset that is told before it is
-believed, so that a single wrong one is reported once and not for every batch behind it.
+are outside the checksum, so neighbours judge them. A batch that breaks any rule but BAT-7 does not
+count as a neighbour, since its offsets are not trusted. A raised offset is detected before it is
+trusted. So a single wrong offset is reported once, and not for every batch behind it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 LEGACY_HEADER = Struct(">qiIbbq")  # offset, length, crc, magic, attributes, v1: timestamp
 LEGACY_CRC_START_POS = 16
-PREFIX = Struct(">qiib")  # what the broker's file reader looks at
+PREFIX = Struct(">qiib")  # the fields that the broker's file reader uses
 PREFIX_BYTES = 17
 LENGTH_POS = 8
-MIN_LENGTH = 14  # the smallest v0 message; what the broker's file reader demands of any batch
+MIN_LENGTH = 14  # the smallest v0 message; the broker's file reader requires it of any batch
 MIN_V1_LENGTH = 22
 UNUSED_ATTRIBUTES = ~0x7F
 
@@ -69,14 +69,15 @@ class Problem(NamedTuple):
 
 
 class Neighbours:
-    """What the batches before say about the next one.
+    """The state of the batches before, with which the next batch is judged.
 
     Attributes:
-        last_offset: of the last trusted batch; -1 before the first.
-        leader_epoch: of the last trusted v2 batch; -1 unknown.
-        min_offset, max_offset: what the segment's base offset allows (SEG-2, SEG-3), and the next
-            segment's (SEG-1).
-        end_offset: the base offset of the next segment, None if there is none or it is not known.
+        last_offset: of the last trusted batch, or -1 before the first.
+        leader_epoch: of the last trusted v2 batch, or -1 if unknown.
+        min_offset, max_offset: the range by the segment's base offset (SEG-2, SEG-3), and by the
+            next segment's (SEG-1).
+        end_offset: the base offset of the next segment, or None if there is none or it is
+            unavailable.
     """
 
     __slots__ = ("end_offset", "last_offset", "leader_epoch", "max_offset", "min_offset")
@@ -84,10 +85,10 @@ class Neighbours:
     def __init__(
         self, base_offset: int | None, end_offset: int | None = None, reached_offset: int = 0
     ) -> None:
-        """`base_offset` of the segment, None if unknown: then any offset >= 0 is in range.
+        """Begin a segment. If `base_offset` is None (unknown), any offset >= 0 is in range.
 
-        Where the log is known to have `reached_offset`, offsets above the limit of the segment are
-        right: a broker splits it and loses nothing (LocalLog.splitOverflowedSegment).
+        If the log is known to have `reached_offset`, offsets above the limit of the segment are
+        right. A broker splits it and loses nothing (LocalLog.splitOverflowedSegment).
         """
         self.end_offset = end_offset
         self.min_offset = base_offset or 0
@@ -101,16 +102,16 @@ class Neighbours:
 
     @property
     def before(self) -> int:
-        """Highest offset that is taken, or is none of the segment's."""
+        """The highest offset that is taken, or below the segment."""
         return max(self.last_offset, self.min_offset - 1)
 
     def pass_over(self, table: HeaderTable) -> None:
-        """Let healthy v2 batches be those before; there is one."""
+        """Count healthy v2 batches, at least one, as the batches before."""
         self.last_offset = int(table.last_offset[-1])
         self.leader_epoch = max(self.leader_epoch, int(table.partition_leader_epoch.max()))
 
     def is_in_range(self, header: BatchHeader) -> bool:
-        """Tell whether the segment may hold a batch, by its offsets."""
+        """Return whether the segment may contain a batch, by its offsets."""
         return self.min_offset <= header.base_offset and header.last_offset <= self.max_offset
 
 
@@ -125,9 +126,9 @@ def scan_window(
 ) -> tuple[list[ScannedBatch], int]:
     """Walk healthy v2 batches that lie wholly in buf[start_pos:end_pos].
 
-    Returns the rows and the position in `buf` where it stopped: at `end_pos`, at a batch that is
-    cut by `end_pos`, or at one that `parse_frame` and `judge` must look at. `file_pos` is the
-    place of buf[0] in the file. `neighbours` is brought up to date.
+    Returns the rows and the position in `buf` where it stopped. That is `end_pos`, a batch that is
+    not whole before `end_pos`, or a batch that `parse_frame` and `judge` must check. `file_pos` is
+    the place of buf[0] in the file. `neighbours` is updated.
     """
     rows: list[ScannedBatch] = []
     append, unpack, new_header, new_row = rows.append, HEADER.unpack_from, _new_tuple, _new_row
@@ -169,7 +170,7 @@ def scan_window(
 def parse_frame(buf: bytearray | bytes, pos: int) -> BatchHeader:
     """Read a header as the broker's file reader does: magic below 2 is legacy, the rest is v2.
 
-    The caller has seen that length >= 14 and that 61 bytes (legacy: 26) are in the buffer.
+    The caller has checked that length >= 14 and that 61 bytes (legacy: 26) are in the buffer.
     """
     if _magic_at(buf, pos) >= MAGIC_V2:
         return _new_tuple(BatchHeader, HEADER.unpack_from(buf, pos))
@@ -199,17 +200,17 @@ def _magic_at(buf: bytearray | bytes, pos: int) -> int:
 
 
 def crc_start_pos(magic: int) -> int:
-    """Where in a batch the checksummed bytes begin."""
+    """Return the start of the checksummed bytes in a batch."""
     return CRC_START_POS if magic >= MAGIC_V2 else LEGACY_CRC_START_POS
 
 
 def compute_checksum(view: memoryview, magic: int) -> int:
-    """Checksum of the bytes from `crc_start_pos` to the end of the batch."""
+    """Return the checksum of the bytes from `crc_start_pos` to the end of the batch."""
     return load_crc32c()(view) if magic >= MAGIC_V2 else crc32(view)
 
 
 def extend_checksum(view: memoryview, magic: int, value: int) -> int:
-    """Checksum of what `value` is the checksum of, followed by `view`; start with 0."""
+    """Extend the checksum `value` of earlier bytes by `view`. Start with 0."""
     if magic < MAGIC_V2:
         return crc32(view, value)
     checksum: Callable[..., int] = load_crc32c()
@@ -219,9 +220,9 @@ def extend_checksum(view: memoryview, magic: int, value: int) -> int:
 def judge(
     header: BatchHeader, crc_ok: bool | None, neighbours: Neighbours, doubt: str = ""
 ) -> Problem | None:
-    """Tell the first rule that a whole batch breaks, and make it a neighbour if it can be one.
+    """Return the first broken rule of a whole batch. A trusted batch becomes the last neighbour.
 
-    `crc_ok` None means that the checksum was not computed; `doubt` is why the batches behind it
+    `crc_ok` None means that the checksum was not computed. `doubt` is why the batches behind it
     contradict its offset, if they do.
     """
     offset, last_offset = header.base_offset, header.last_offset
@@ -253,7 +254,7 @@ def _beyond(last_offset: int, neighbours: Neighbours) -> Problem:
 
 
 def _own_problem(header: BatchHeader, crc_ok: bool | None) -> Problem | None:
-    """Tell what is wrong with a batch whatever its neighbours are."""
+    """Return the broken rule of a batch, without its neighbours."""
     magic, length, delta = header.magic, header.batch_length, header.last_offset_delta
     if not 0 <= magic <= MAGIC_V2:
         return Problem("BAT-2", f"magic {magic} is not in 0..2")
@@ -271,7 +272,7 @@ def _own_problem(header: BatchHeader, crc_ok: bool | None) -> Problem | None:
 
 
 def suspect(header: BatchHeader, leader_epoch_before: int) -> list[Problem]:
-    """Tell what a healthy broker would not have written in a batch whose checksum is right."""
+    """Return the parts of a batch with a right checksum that no healthy broker writes."""
     problems: list[Problem] = []
     if header.magic != MAGIC_V2:
         return problems

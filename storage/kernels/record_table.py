@@ -1,13 +1,14 @@
-"""Records of many v2 batches as columns: the bulk twin of `record.parse_records`.
+"""Records of many v2 batches as columns: `record.parse_records` in bulk.
 
-Records follow each other by their lengths, so first the lengths of all batches are followed in
-lockstep (step j reads the length of record j of every batch; a few long batches are followed one
-by one); then each field of all records is read by one numpy call. A batch is taken only if every
-rule of `record` holds for it and all its numbers are of ordinary size; any other is left to
-`Segment.records`, which is the definition and knows what to say of it.
+Records follow each other by their lengths. So first the lengths of all batches are followed in
+lockstep: step j reads the length of record j of every batch. A few long batches are followed
+singly. Then one numpy call reads each field of all records. A batch is taken only if it keeps every
+rule of `record` and all its numbers are of ordinary size. `Segment.records` is the definition. It
+decodes any other batch and raises its errors.
 
-A record takes some hundred bytes of columns and may take seven of a batch, or none to speak of of a
-compressed one: a batch of very many comes in pieces, each a table of its own.
+A record takes some hundred bytes of columns. In a batch it may take seven bytes, and almost nothing
+in a compressed batch. So a batch of very many records is decoded in pieces, each a table of its
+own.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 MIN_RECORD_BYTES = 7  # a length and six fields of one byte
-LENGTH_BYTES = 4  # a longer varint than this has no place in a batch that fits in memory
+LENGTH_BYTES = 4  # a longer varint cannot be the length in a batch that fits in memory
 DELTA_BYTES = 8
-MAX_HEADERS = 64  # of one record: each more is a round over all records
-MIN_LANES = 48  # below this a step of lockstep costs more than following each batch by itself
-MAX_BASE_OFFSET = 1 << 62  # record offsets beyond 63 bits are left to Python's numbers
+MAX_HEADERS = 64  # of one record: each further header is a round over all records
+MIN_LANES = 48  # below this a step of lockstep costs more than following each batch singly
+MAX_BASE_OFFSET = 1 << 62  # higher record offsets need more than 63 bits, and Python's numbers
 
-# How many decompressed bytes one table may hold (one batch may have more).
+# The maximum of decompressed bytes in one table. A single batch may have more.
 MAX_SOURCE_BYTES = 8 << 20
 PIECE_RECORDS = 65_536  # of a batch that is decoded in pieces
 
@@ -56,15 +57,15 @@ _NOWHERE: tuple[array[int], array[int]] = (array("q"), array("q"))
 
 
 class RecordTable(NamedTuple):
-    """Records in log order as columns. Positions are places in `source`; null has -1 bytes.
+    """Records in log order as columns. Positions are places in `source`. Null has -1 bytes.
 
-    The record headers have their own columns (`header_*`), one row per header in log order;
-    record r has headers_count[r] of them.
+    The record headers have their own columns (`header_*`), one row per header in log order. Record
+    r has headers_count[r] of them.
 
     Attributes:
-        source: what positions refer to: the window, or the bodies of its batches decompressed.
-        batch_count: how many rows of the header table were looked at.
-        is_whole: for each of them, whether its records are here; the others have none.
+        source: the target of positions: the window, or the decompressed bodies of its batches.
+        batch_count: the number of processed rows of the header table.
+        is_whole: for each of them, whether its records are here. The other batches have no records.
         batch_row: of each record, the row of its batch.
     """
 
@@ -103,7 +104,7 @@ class RecordTable(NamedTuple):
         return self._replace(batch_count=len(is_whole), is_whole=is_whole, **columns)
 
     def without(self, batch_rows: Ints) -> RecordTable:
-        """Take out the records of some batches, as if these had not been whole."""
+        """Remove the records of some batches, as if these had not been whole."""
         is_whole = self.is_whole.copy()
         is_whole[batch_rows] = False
         keep = is_whole[self.batch_row]
@@ -119,7 +120,7 @@ _RECORD_COLUMNS = RecordTable._fields[3 : -len(_HEADER_COLUMNS)]
 
 
 class _Bodies(NamedTuple):
-    """Decompressed bodies of consecutive batches: where each lies in `source`."""
+    """Decompressed bodies of consecutive batches, with the position of each in `source`."""
 
     buf: bytes | bytearray
     pos: Ints
@@ -134,11 +135,11 @@ def decode_records(
     *,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> RecordTable:
-    """Decode the records of the first rows of `table`, healthy v2 batches that lie in `buf`.
+    """Decode the records of the first rows of `table`, healthy v2 batches in `buf`.
 
-    `file_pos` is the place of buf[0] in the file. All rows are taken unless compressed ones grow
-    beyond MAX_SOURCE_BYTES; `batch_count` tells how many were. The result refers to `buf`: use it
-    before that is filled again.
+    `file_pos` is the place of buf[0] in the file. All rows are processed unless compressed batches
+    grow beyond MAX_SOURCE_BYTES. `batch_count` is the number of processed rows. The result refers
+    to `buf`, so use it before `buf` is filled again.
     """
     native = load_native()
     if native is not None and table.row_count:
@@ -146,7 +147,8 @@ def decode_records(
     bodies = _bodies(table, buf, file_pos, max_batch_bytes)
     taken = len(bodies.pos)
     counts = table.records_count[:taken].astype(np.int64)
-    # More records than the bytes can hold: nothing is allocated for such a claim.
+    # A batch cannot have more records than its bytes hold, so nothing is allocated for such a
+    # count.
     whole = bodies.is_whole & (counts * MIN_RECORD_BYTES <= bodies.end_pos - bodies.pos)
     whole &= table.base_offset[:taken] <= MAX_BASE_OFFSET
     counts[~whole] = 0
@@ -174,7 +176,7 @@ def _decode_natively(
 
 
 def byte_slices(source: bytes | memoryview, pos: Ints, size_bytes: Ints) -> list[bytes | None]:
-    """Return copies of at least one stretch; None where the size is -1."""
+    """Return copies of at least one stretch. None if the size is -1."""
     least = int(size_bytes.min())
     if least == -1 == int(size_bytes.max()):
         return [None] * len(pos)
@@ -187,9 +189,9 @@ def byte_slices(source: bytes | memoryview, pos: Ints, size_bytes: Ints) -> list
 def headers_of(
     table: RecordTable, rows: Ints, source: bytes | memoryview
 ) -> list[Sequence[tuple[bytes, bytes | None]]]:
-    """Return the headers of some records, of which one has one at least: keys and values.
+    """Return the keys and values of headers of some records, at least one of which has headers.
 
-    `source`: that of the table.
+    `source`: of the table.
     """
     counts = table.headers_count[rows]
     ends = np.cumsum(counts)
@@ -209,11 +211,11 @@ def decode_in_pieces(
     *,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
 ) -> Iterator[RecordTable] | None:
-    """Decode one batch in pieces of at most PIECE_RECORDS; None: it is left to `Segment.records`.
+    """Decode one batch in pieces of at most PIECE_RECORDS, or return None for `Segment.records`.
 
-    All of it is decoded before anything is given, and once more piece by piece. The arguments are
-    those of `decode_records`, of a table with one row; so are the results, each with some of the
-    records and with a `source` of its own, a copy.
+    All of it is decoded before the first piece, and once more piece by piece. Arguments and results
+    are as in `decode_records`, for a table with one row. Each piece has some of the records and a
+    `source` of its own, a copy.
     """
     bodies = _bodies(table, buf, file_pos, max_batch_bytes)
     start_pos, end_pos = int(bodies.pos[0]), int(bodies.end_pos[0])
@@ -221,7 +223,7 @@ def decode_in_pieces(
     is_whole = bool(bodies.is_whole[0]) and left * MIN_RECORD_BYTES <= end_pos - start_pos
     if not is_whole or int(table.base_offset[0]) > MAX_BASE_OFFSET:
         return None
-    bounds: list[tuple[int, int, int]] = []  # of each piece: its bytes, and how many records
+    bounds: list[tuple[int, int, int]] = []  # of each piece: its bytes, and its number of records
     with memoryview(bodies.buf) as view:
         while left > 0:
             piece = _piece(table, view, pos, end_pos, min(left, PIECE_RECORDS))
@@ -246,7 +248,7 @@ def _pieces(
 def _piece(
     table: HeaderTable, view: memoryview, pos: int, limit_pos: int, count: int
 ) -> RecordTable | None:
-    """Decode `count` records from `pos` on; None if they are not beyond doubt."""
+    """Decode `count` records from `pos` on. None if there is any doubt."""
     fields_pos, ends = _follow_batch(view, pos, limit_pos, count)
     if not ends:
         return None
@@ -297,14 +299,14 @@ def _bodies(
     sizes = np.array([len(each) for each in parts], np.int64)
     ends = np.cumsum(sizes)
     if len(parts) > 1 or len(parts[0]) < DELTA_BYTES:
-        parts.append(bytes(DELTA_BYTES))  # so that the shortest source can be seen as integers
+        parts.append(bytes(DELTA_BYTES))  # so that any source can be viewed as integers
     return _Bodies(
         buf=b"".join(parts), pos=ends - sizes, end_pos=ends, is_whole=np.array(whole, np.bool_)
     )
 
 
 def _follow_lengths(bodies: _Bodies, counts: Ints, whole: Flags) -> tuple[Ints, Ints]:
-    """Find each record: where its fields begin (behind its length) and where it ends.
+    """Return the start of the fields (behind the length) and the end of each record.
 
     Clears `whole` and `counts` of a batch that its records do not fill exactly.
     """
@@ -312,7 +314,7 @@ def _follow_lengths(bodies: _Bodies, counts: Ints, whole: Flags) -> tuple[Ints, 
     pos = np.zeros(int(counts.sum()), np.int64)
     end_pos = np.zeros(len(pos), np.int64)
     source = np.frombuffer(bodies.buf, np.uint8)
-    order = np.argsort(-counts, kind="stable")  # lanes; those that end first are last
+    order = np.argsort(-counts, kind="stable")  # lanes, sorted so that the first to end are last
     lane_counts, lane_first = counts[order], first[order]
     at, limit = bodies.pos[order], bodies.end_pos[order]
     bad = np.zeros(len(order), np.bool_)
@@ -323,7 +325,7 @@ def _follow_lengths(bodies: _Bodies, counts: Ints, whole: Flags) -> tuple[Ints, 
         wrong |= (length < MIN_RECORD_BYTES - 1) | (next_pos > limit[:lanes])
         if wrong.any():
             bad[:lanes] |= wrong
-            next_pos[wrong] = at[:lanes][wrong]  # stays where it is, and within bounds
+            next_pos[wrong] = at[:lanes][wrong]  # does not move, and stays within bounds
         pos[lane_first[:lanes] + step] = fields_pos
         end_pos[lane_first[:lanes] + step] = next_pos
         at[:lanes] = next_pos
@@ -352,7 +354,7 @@ def _lanes_longer_than(step: int, descending_counts: Ints) -> int:
 def _follow_batch(
     buf: bytes | bytearray | memoryview, pos: int, limit_pos: int, count: int
 ) -> tuple[array[int], array[int]]:
-    """Find the records of one batch: where the fields of each begin, and its end.
+    """Return the start of the fields of each record of one batch, and the end of each record.
 
     Both are empty if the records do not fit.
     """
@@ -386,7 +388,7 @@ def _follow_batch(
 def _read_varints(
     source: NDArray[np.uint8], pos: Ints, most_bytes: int
 ) -> tuple[Ints, Ints, Flags]:
-    """Read a zig-zag varint at each position; returns values, next positions, which are longer.
+    """Read a zig-zag varint at each position. Returns values, next positions, and which are longer.
 
     Bytes beyond the source are read as zeros.
     """
@@ -420,7 +422,7 @@ def _words(source: NDArray[np.uint8], pos: Ints) -> NDArray[np.uint64]:
 def _read_fields(
     table: HeaderTable, bodies: _Bodies, counts: Ints, pos: Ints, end_pos: Ints
 ) -> RecordTable:
-    """Read all fields of the records whose places are known."""
+    """Read all fields of records with known positions."""
     source = np.frombuffer(bodies.buf, np.uint8)
     batch_row = np.repeat(np.arange(len(counts)), counts)
     pos = pos + 1  # attributes, unused
@@ -464,13 +466,13 @@ def _read_fields(
 
 
 def _skip(pos: Ints, length: Ints, end_pos: Ints) -> tuple[Ints, Flags]:
-    """Go on behind a field (null has none); positions never leave the record."""
+    """Move behind a field (null has no bytes). Positions never leave the record."""
     next_pos = pos + np.maximum(length, 0)
     return np.minimum(next_pos, end_pos), next_pos > end_pos
 
 
 def _add_to_sequence(base: Ints, delta: Ints) -> Ints:
-    """Give `record_batch.record_sequence` of each row."""
+    """Return `record_batch.record_sequence` of each row."""
     last = base + delta
     last[last > MAX_SEQUENCE] -= MAX_SEQUENCE + 1
     last[base < 0] = NO_SEQUENCE
@@ -480,9 +482,9 @@ def _add_to_sequence(base: Ints, delta: Ints) -> Ints:
 def _read_headers(
     source: NDArray[np.uint8], headers_count: Ints, pos: Ints, end_pos: Ints, wrong: Flags
 ) -> dict[str, Ints]:
-    """Read record headers, the first of all records, then the second, and so on.
+    """Read record headers: the first of all records, then the second, and so on.
 
-    Moves `pos` behind them and marks in `wrong` records whose headers do not fit.
+    Moves `pos` behind them and marks records in `wrong` whose headers do not fit.
     """
     first = np.cumsum(headers_count) - headers_count
     total = int(headers_count.sum())

@@ -1,25 +1,27 @@
-"""Finding the next good batch behind a place where the chain of lengths is broken.
+"""The search for the next good batch behind a place where the chain of lengths is broken.
 
 A candidate is taken if and only if it proves itself:
-  v2:      magic 2, length and counts possible, attribute bits 8 to 15 zero, codec 0 to 4, CRC-32C
-  v0, v1:  (only in a segment that has shown legacy messages or nothing yet) magic 0 or 1, length
-           possible, attribute bits 4 to 7 zero, CRC-32
-  both:    base offset above the last trusted one (`storage.kernels.offset_order` tells which is)
-  and within
-           what the segment may hold; no byte unreadable; and what follows it is the end, zeros, an
-           unreadable place, a header with either a possible offset or a possible length and magic,
-           or behind damage a candidate with higher offsets
-The last demand is there for topics whose record values are whole batches (mirrors, dumps): such a
-value is a batch with a right checksum, but the bytes behind it are the rest of a record. It is a
-strong hint and no proof; what comes after a resynchronisation is marked by `Scan.resynced`. Where
-the checksum that is stored at the damaged place holds for all up to a candidate, only a frame is
-damaged, and what was found inside is content. Where nothing is found up to the end, batches count
-whose offset or magic is wrong, too (`next_in_spite`): they are reported, and no torn tail.
 
-Cost. Bytes are searched once. Checksums that fail, those of candidates and the following of lengths
-are paid from one budget a scan: BUDGET_BYTES and BUDGET_PER_BYTE times the range. A file made to
-look like large batches everywhere still costs time proportional to its size. A candidate larger
-than what is left of the budget is passed over; when nothing is left the scan gives up.
+- v2: magic 2, length and counts possible, attribute bits 8 to 15 zero, codec 0 to 4, CRC-32C.
+- v0, v1: magic 0 or 1, length possible, attribute bits 4 to 7 zero, CRC-32. These are searched only
+  in a segment that has shown legacy messages or nothing yet.
+- both: a base offset above the last trusted offset (see `storage.kernels.offset_order`) and within
+  the segment's range, and no unreadable byte.
+- both: a possible successor. That is the end, zeros, an unreadable place, or a header with a
+  possible offset or a possible length and magic. Behind damage it is a candidate with higher
+  offsets.
+
+The last condition exists for topics whose record values are whole batches (mirrors, dumps). Such a
+value is a batch with a right checksum, but the bytes behind it are the rest of a record. The
+condition is a strong hint and no proof. `Scan.resynced` marks batches after a resynchronisation. If
+the checksum stored at the damaged place holds for all bytes up to a candidate, only a frame is
+damaged. The batches found inside are then content. If there is no candidate up to the end, batches
+with a wrong offset or magic count too (`next_in_spite`). They are reported, and are no torn tail.
+
+Cost: bytes are searched once. A scan has one budget of BUDGET_BYTES and BUDGET_PER_BYTE times the
+range. It pays for failed checksums, for checksums of candidates, and for following lengths. So even
+a file made to look like large batches everywhere costs time proportional to its size. A candidate
+larger than the rest of the budget is skipped. Without any budget left the scan gives up.
 """
 
 from __future__ import annotations
@@ -63,19 +65,19 @@ if TYPE_CHECKING:
     from storage.files.positioned_file import FileRange
 
 CHUNK_BYTES = 1 << 20
-FIRST_CHUNK_BYTES = 32 << 10  # the next good batch is mostly near
+FIRST_CHUNK_BYTES = 32 << 10  # the next good batch is usually near
 LEGACY_HEADER_BYTES = 26
 BUDGET_BYTES = 64 << 20
 BUDGET_PER_BYTE = 16
-CHAIN_STEP_BYTES = 64  # what following one length costs, in bytes of budget
+CHAIN_STEP_BYTES = 64  # cost of following one length, in bytes of budget
 MAGIC_POS = PREFIX_BYTES - 1
-# Of what a v2 checksum covers: attributes, the last offset delta, and a count of records that is
-# not 0, or each byte of a stretch of zeros would match. Matches at the first byte.
+# The fields under a v2 checksum: attributes, last offset delta, and a records count that is not 0.
+# Otherwise each byte of a stretch of zeros would match. Matches at the first byte.
 _LOOSE_HEADER = re.compile(
     rb"(?=[\s\S]{8}[\x00-\x7f][\s\S]{12}\x00[\x00-\x7f][\x00-\x7f]"
     rb"[\s\S]{33}(?!\x00{4})[\x00-\x7f][\s\S]{3})"
 )
-# Length, which is not 0, magic and attributes of an old message.
+# The length, which is not 0, magic and attributes of an old message.
 _LOOSE_LEGACY_HEADER = re.compile(
     rb"(?=[\s\S]{8}(?!\x00{4})[\x00-\x7f][\s\S]{7}[\x00\x01][\x00-\x0f][\s\S]{8})"
 )
@@ -83,20 +85,20 @@ _HEADER_BYTES = (LEGACY_HEADER_BYTES, LEGACY_HEADER_BYTES, HEADER_BYTES)  # by m
 MAX_KNOWN_SEARCHES = 8  # with different lower bounds
 MAX_WRAPPER_BYTES = 1 << 20
 MAX_KNOWN_SPANS = 64
-MAX_WAITING = 64  # batches that are good if the next one is
+MAX_WAITING = 64  # batches that are good if the next batch is
 
 
 class _Searched(NamedTuple):
-    """What a search from `from_pos` on has looked at, and what it found."""
+    """The range of a search from `from_pos` on, and its result."""
 
     from_pos: int
     to_pos: int
     found_pos: int | None
-    waiting: tuple[Span, ...]  # what it passed over because of what follows it
+    waiting: tuple[Span, ...]  # skipped because of the bytes that follow
 
 
 class CrcReader:
-    """Checksums of batches of any size, read in pieces, paid from one budget."""
+    """A reader of checksums of batches of any size, in pieces, paid from one budget."""
 
     def __init__(self, source: FileRange) -> None:
         self.source = source
@@ -104,7 +106,7 @@ class CrcReader:
         self._buf = bytearray()
 
     def matches(self, pos: int, header: BatchHeader) -> bool | None:
-        """Tell whether the checksum of the batch at `pos` is right; None if it cannot be read."""
+        """Return whether the checksum of the batch at `pos` is right. None if it cannot be read."""
         if not self._buf:
             self._buf = bytearray(CHUNK_BYTES)
         source = self.source
@@ -122,22 +124,22 @@ class CrcReader:
 
 
 class Resync:
-    """Searches for the next batch that proves itself; one for each scan."""
+    """A search for the next batch that proves itself. Each scan has its own."""
 
     def __init__(self, source: FileRange, neighbours: Neighbours, crcs: CrcReader) -> None:
         self._source = source
         self._neighbours = neighbours
         self._crcs = crcs
-        self._wholes: dict[Span, Span] = {}  # what was found of the last wrappers
-        self._spans: dict[int, Span | None] = {}  # by position: each is asked for several times
-        self._searched: dict[int, _Searched] = {}  # by the offset that is to be passed
+        self._wholes: dict[Span, Span] = {}  # results for the last wrappers
+        self._spans: dict[int, Span | None] = {}  # by position: each is used several times
+        self._searched: dict[int, _Searched] = {}  # by the `after` offset of the search
         self.seen_v2 = False
         self.seen_legacy = False
 
     def next_verified(self, from_pos: int, after: int | None = None) -> int | None:
         """Return the position of the first batch at or behind `from_pos` that proves itself.
 
-        Its offset is above `after`, by default that of the last trusted batch.
+        Its offset is above `after`, by default the offset of the last trusted batch.
         """
         after = self._neighbours.last_offset if after is None else after
         known = self._searched.get(after)
@@ -154,9 +156,10 @@ class Resync:
         return found_pos
 
     def _search(self, from_pos: int, after: int, waiting: list[Span]) -> int | None:
-        """Find it, and those before it that only what follows them makes doubtful.
+        """Return the first good batch, and collect the doubtful batches before it in `waiting`.
 
-        A batch between two damaged ones is good if its offsets are below those of the next one.
+        These are doubtful only because of the bytes that follow. A batch between two damaged
+        batches is good if its offsets are below the offsets of the next batch.
         """
         for pos, header in self._candidates(from_pos, self._source.end_pos, after):
             span = Span.of(pos, header)
@@ -173,9 +176,9 @@ class Resync:
         return None
 
     def _content_ends(self, pos: int, end_pos: int) -> bool:
-        """Tell whether the checksum that is stored at `pos` holds for all up to `end_pos`.
+        """Return whether the checksum stored at `pos` holds for all bytes up to `end_pos`.
 
-        Then only the frame of a batch is damaged, and all that was found inside is its content.
+        If so, only the frame of a batch is damaged, and all batches found inside are its content.
         """
         head = self._source.read(pos, HEADER_BYTES) if pos >= 0 else b""
         size = end_pos - pos
@@ -190,18 +193,20 @@ class Resync:
         return legacy.magic < MAGIC_V2 and bool(self._crcs.matches(pos, legacy))
 
     def next_in_spite(self, pos: int, *, may_be_torn: bool = False) -> int | None:
-        """Return a batch behind damage at `pos` that is proven but for what no checksum covers.
+        """Return a batch behind damage at `pos`, proven except for fields without a checksum.
 
-        The last resort where `next_verified` finds nothing to the end: the offset, and the magic of
-        a v2 batch, may be wrong, and what follows may be damaged. Such a batch counts if
-          the checksum that is stored at `pos` holds for all before it, or
-          what is at `pos` cannot be the begin of the next batch, in whose values it might lie, or
-          it begins within the header of what is at `pos`, where no values are, or
-          what follows it is an end or a header, unless what is at `pos` may be a torn batch.
+        This is the last resort if `next_verified` finds nothing up to the end. The offset, and the
+        magic of a v2 batch, may be wrong, and the following bytes may be damaged. Such a batch
+        counts in these cases:
+
+        - The checksum stored at `pos` holds for all bytes before it.
+        - The bytes at `pos` cannot begin the next batch, in whose values the batch might lie.
+        - It begins within the header of the batch at `pos`, where no values are.
+        - An end or a header follows it, unless the bytes at `pos` may be a torn batch.
 
         Args:
             pos: where the chain is broken.
-            may_be_torn: what is there is longer than what is left.
+            may_be_torn: the batch at `pos` is longer than the rest of the file.
         """
         end_pos = self._source.end_pos
         if self._content_ends(pos, end_pos):
@@ -224,12 +229,12 @@ class Resync:
         return None
 
     def _header_bytes(self, pos: int) -> int:
-        """Return how long the header is of what is at `pos`, by its magic."""
+        """Return the header length of the batch at `pos`, by its magic."""
         magic = self._source.read(pos, PREFIX_BYTES)[MAGIC_POS:]
         return HEADER_BYTES if magic and magic[0] == MAGIC_V2 else LEGACY_HEADER_BYTES
 
     def _may_begin_batch(self, pos: int) -> bool:
-        """Tell whether what is at `pos` may be the begin of the next batch."""
+        """Return whether the bytes at `pos` may begin the next batch."""
         head = self._source.read(pos, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
             return True
@@ -239,7 +244,7 @@ class Resync:
         return bool(is_next and (magic < MAGIC_V2 or _has_possible_fields(head)))
 
     def _loose(self, start_pos: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Give the batches behind a place that their checksums prove, whatever else they say."""
+        """Yield the batches behind a place with right checksums, whatever else they contain."""
         source = self._source
         patterns = [_LOOSE_HEADER]
         if self.seen_legacy or not self.seen_v2:
@@ -261,7 +266,7 @@ class Resync:
             pos += CHUNK_BYTES
 
     def _is_right(self, pos: int, header: BatchHeader) -> bool:
-        """Tell whether a batch has room, and its checksum is right."""
+        """Return whether there is room for a batch, and its checksum is right."""
         size = header.batch_bytes
         least = HEADER_BYTES if header.magic >= MAGIC_V2 else LOG_OVERHEAD_BYTES + MIN_LENGTH
         if not least <= size <= min(self._source.end_pos - pos, self._crcs.budget_bytes):
@@ -270,7 +275,7 @@ class Resync:
         return bool(self._crcs.matches(pos, header))
 
     def goes_on(self, pos: int, count: int, last_offset: int) -> bool:
-        """Tell whether the next headers, as far as lengths lead, have offsets that ascend."""
+        """Return whether the next headers, as far as lengths lead, have ascending offsets."""
         most = self._neighbours.max_offset
         for _ in range(count):
             if pos not in self._spans:
@@ -286,7 +291,7 @@ class Resync:
         return True
 
     def _span_at(self, pos: int) -> Span | None:
-        """Read the header at `pos`; None if there cannot be one. Its checksum is not looked at."""
+        """Read the header at `pos`, or return None if there cannot be one. Ignores its checksum."""
         self._crcs.budget_bytes -= CHAIN_STEP_BYTES
         head = self._source.read(pos, HEADER_BYTES)
         if len(head) < LEGACY_HEADER_BYTES or not _has_possible_length(head):
@@ -297,9 +302,9 @@ class Resync:
         return Span.of(pos, parse_frame(head, 0))
 
     def offset_at(self, pos: int) -> int | None:
-        """Return the offset that the header at `pos` states, damaged or not; None: there is none.
+        """Return the offset in the header at `pos`, damaged or not, or None without a header.
 
-        Of format v2 only, whose other fields tell a header from anything else.
+        Only v2 headers are recognized. The other fields of old formats do not prove a header.
         """
         head = self._source.read(pos, HEADER_BYTES)
         if (
@@ -311,7 +316,7 @@ class Resync:
         return int(PREFIX.unpack_from(head)[0])
 
     def followers(self, pos: int, count: int, after: int) -> list[Span]:
-        """Return the next proven batches from `pos` on; behind damage those above `after`."""
+        """Return the next proven batches from `pos` on, behind damage only those above `after`."""
         found: list[Span] = []
         while len(found) < count and not self.is_end(pos) and self._crcs.budget_bytes > 0:
             header = self.proven_at(pos, -1)
@@ -329,7 +334,7 @@ class Resync:
         return found
 
     def is_copy(self, one: Span, other: Span) -> bool:
-        """Tell whether two good batches are one batch, twice: checksums are in the headers."""
+        """Return whether two good batches are duplicates. The headers contain the checksums."""
         header_bytes = (
             self._source.read(each.start_pos, min(HEADER_BYTES, each.end_pos - each.start_pos))
             for each in (one, other)
@@ -339,7 +344,7 @@ class Resync:
         return is_same and next(header_bytes) == next(header_bytes)
 
     def whole_span(self, span: Span) -> Span:
-        """Return the span with all offsets of a legacy wrapper: its header has the last one."""
+        """Return the span with all offsets of a legacy wrapper, not only its last offset."""
         size = span.end_pos - span.start_pos
         head = self._source.read(span.start_pos, LEGACY_HEADER_BYTES)
         is_wrapper = len(head) == LEGACY_HEADER_BYTES and head[MAGIC_POS] < MAGIC_V2
@@ -371,7 +376,7 @@ class Resync:
         return None
 
     def leads_to(self, pos: int, end_pos: int) -> bool:
-        """Tell whether following the lengths from `pos` comes exactly to `end_pos`."""
+        """Return whether following the lengths from `pos` leads exactly to `end_pos`."""
         while pos < end_pos and self._crcs.budget_bytes > 0:
             self._crcs.budget_bytes -= CHAIN_STEP_BYTES
             prefix = self._source.read(pos, PREFIX_BYTES)
@@ -381,7 +386,7 @@ class Resync:
         return pos == end_pos
 
     def leads_to_end(self, pos: int) -> bool:
-        """Tell whether following the lengths from `pos` comes to an end, be it a torn batch."""
+        """Return whether following the lengths from `pos` leads to an end or to a torn batch."""
         while not self.is_end(pos) and self._crcs.budget_bytes > 0:
             self._crcs.budget_bytes -= CHAIN_STEP_BYTES
             prefix = self._source.read(pos, PREFIX_BYTES)
@@ -396,12 +401,12 @@ class Resync:
         return self.is_end(pos)
 
     def is_end(self, pos: int) -> bool:
-        """Tell whether the chain may end at `pos`: the end, a tail never looked at, or zeros."""
+        """Return whether the chain may end at `pos`: at the end, an ignored tail, or zeros."""
         left = self._source.end_pos - pos
         return 0 <= left <= PREFIX_BYTES or (left > 0 and self._source.is_zero_from(pos))
 
     def is_plausible(self, pos: int, last_offset: int) -> bool:
-        """Tell whether what is at `pos` may follow a batch that ends with `last_offset`."""
+        """Return whether the bytes at `pos` may follow a batch that ends with `last_offset`."""
         source = self._source
         if self.is_end(pos) or source.first_unreadable(pos, pos + PREFIX_BYTES) is not None:
             return True
@@ -419,19 +424,22 @@ class Resync:
         return _has_possible_fields(source.read(pos, HEADER_BYTES))
 
     def is_verified(self, pos: int) -> bool:
-        """Tell whether the bytes at `pos` are a batch that proves itself (but for what follows)."""
+        """Return whether the bytes at `pos` are a batch that proves itself.
+
+        Ignores the bytes behind it.
+        """
         return self.proven_at(pos, self._neighbours.last_offset) is not None
 
     def _candidates(
         self, start_pos: int, end_pos: int, after: int
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Give the proven batches that begin in [start_pos, end_pos) and end by `end_pos`."""
+        """Yield the proven batches that begin in [start_pos, end_pos) and end by `end_pos`."""
         chunk_bytes = FIRST_CHUNK_BYTES
         patterns = self._patterns(end_pos - start_pos, after)
         buf = bytearray()
         pos = start_pos
         while pos < min(end_pos, self._source.end_pos):
-            # What begins in a hole has bytes behind it.
+            # A batch that begins in a hole has bytes behind the hole.
             pos = max(pos, self._source.next_data_pos(pos) - HEADER_BYTES)
             if len(buf) != chunk_bytes + HEADER_BYTES:
                 buf = bytearray(chunk_bytes + HEADER_BYTES)
@@ -450,7 +458,7 @@ class Resync:
     def _matches(
         self, buf: bytearray, count: int, patterns: list[re.Pattern[bytes]]
     ) -> Iterator[int]:
-        """Give the places in buf[:count] that look like a header, in order."""
+        """Yield the places in buf[:count] that look like a header, in order."""
         found = [
             (match.start() - MAGIC_POS for match in pattern.finditer(buf, 0, count))
             for pattern in patterns
@@ -460,11 +468,11 @@ class Resync:
         return iter(sorted(chain.from_iterable(found)))
 
     def _patterns(self, left: int, after: int) -> list[re.Pattern[bytes]]:
-        """Build what the regular expression engine can tell from the bytes around the magic.
+        """Return regular expressions for the bytes around the magic.
 
-        The magic comes first because the engine finds a first literal byte fast; the bytes before
-        it are looked back at. The high half of the offset and the high byte of the length are
-        nearly constant in one segment and drop almost everything.
+        The magic comes first because the engine finds a first literal byte fast. The bytes before
+        it are checked by a look-behind. The high half of the offset and the high byte of the length
+        are nearly constant in one segment and exclude almost all places.
         """
         neighbours = self._neighbours
         first = max(after + 1, neighbours.min_offset)
@@ -479,7 +487,8 @@ class Resync:
             offset = rb"[\x00-\x7f][\s\S]{3}"
         length = b"[\\x00-\\x%02x]" % min(max(left, 0) >> 24, 0x7F)
         before = offset + rb"[\s\S]{4}" + length + rb"[\s\S]{7}"
-        # A segment may go on in format v2 behind older ones, when its brokers were upgraded.
+        # After an upgrade of its brokers, a segment may continue in format v2 behind older
+        # messages.
         behind = rb"[\s\S]{4}\x00[\x00-\x7f][\x00-\x7f]"
         patterns = [re.compile(rb"\x02(?=" + behind + rb")(?<=" + before + rb"\x02)")]
         if self.seen_legacy or not self.seen_v2:
@@ -498,7 +507,7 @@ class Resync:
         after: int,
         count: int | None = None,
     ) -> BatchHeader | None:
-        """Parse and prove the batch at buf[at], byte `pos` of the file; None if it is none."""
+        """Parse and prove the batch at buf[at], byte `pos` of the file, or return None."""
         count = len(buf) if count is None else count
         if count - at < LEGACY_HEADER_BYTES or not _has_possible_length(buf, at):
             return None
@@ -525,7 +534,7 @@ class Resync:
 
 
 def header_as_v2(head: bytes) -> BatchHeader:
-    """Read a header as one of format v2, whatever its magic says, which no checksum covers."""
+    """Read a header in format v2, whatever its magic is, which no checksum covers."""
     return BatchHeader._make(HEADER.unpack(head))._replace(magic=MAGIC_V2)
 
 
@@ -535,9 +544,9 @@ def _has_possible_length(buf: bytearray | bytes, at: int = 0) -> bool:
 
 
 def _has_possible_fields(head: bytes) -> bool:
-    """Tell whether what the checksum covers may be of a v2 header with records, whatever is before.
+    """Return whether the checksummed bytes may belong to a v2 header with records.
 
-    Offset, length and magic may all be damaged where a batch that follows is.
+    Offset, length and magic are ignored, since all of them may be damaged before a following batch.
     """
     if len(head) < HEADER_BYTES:
         return False

@@ -1,31 +1,38 @@
 """One pass over the batches of a segment, with a verdict for every stretch that is not good.
 
-The walk is that of the broker's file reader (WALK 1 to 5, class FileLogInputStream): with
-`resume=False` it gives what the broker would be given, and stops where that stops or raises. With
-`resume=True` it goes on behind damage. A scan never raises for bad bytes.
+The walk is the walk of the broker's file reader (WALK 1 to 5, class FileLogInputStream). With
+`resume=False` it yields the batches that the broker would get, and stops where the broker stops or
+raises. With `resume=True` it continues behind damage. A scan never raises for bad bytes.
 
-What is met at a position                            kind           check id   goes on
-  the end of the range                               (ok)
-  1 to 17 bytes before the end, whatever they are    torn_tail        SEG-6    no
-  a length that reaches beyond the end               torn_tail        SEG-6    resume
-  only zeros to the end                              preallocated     SEG-6    no
-  a length below 14 (v2: 49)                         corrupt          BAT-2    resume (v2: yes)
-  a batch that breaks a rule of kernels.pure         corrupt          its id   yes
-  bytes that the operating system cannot read        unreadable       ""       resume
-In a segment that is not the last one (is_active=False) these three are corrupt, by SEG-5.
+    Data at a position                                 kind           check id   continues
+    the end of the range                               (ok)
+    1 to 17 bytes before the end, whatever they are    torn_tail        SEG-6    no
+    a length that reaches beyond the end               torn_tail        SEG-6    resume
+    only zeros to the end                              preallocated     SEG-6    no
+    a length below 14 (v2: 49)                         corrupt          BAT-2    resume (v2: yes)
+    a batch that breaks a rule of kernels.pure         corrupt          its id   yes
+    bytes that the operating system cannot read        unreadable       ""       resume
 
-After a failed checksum nothing of the batch is trusted, not even its length (with resume=True):
-  - its length is believed if the file ends there, or a proven batch begins there, or the chain of
-    lengths from there comes exactly to the next proven batch or (when there is none) to the end,
-    zeros or a torn batch: a row with crc_ok False and the verdict BAT-1;
-  - it is not believed otherwise, nor if proven batches inside form a chain that ends where it ends
-    (a length that swallowed its neighbours): the verdict BAT-2 up to a proven batch, and no row.
-A batch behind a gap is believed when those behind it do not contradict its offset (`offset_order`);
-else it is a row with the verdict BAT-3, and what follows is judged as if it were not there.
-A torn tail that good batches lie in is corrupt. A batch whose checksum holds for magic 2 is a row
-of magic 2, whatever its magic says, with a verdict that is no loss (BAT-1, or above 2 BAT-2).
-See `resync` for what proves a batch and what it may cost: a scan whose budget is spent gives up
-with BAT-2 to the end. Bytes that need not be read (with verify_crc=False) are not judged.
+In a segment that is not the last segment (is_active=False) the three SEG-6 verdicts are corrupt, by
+SEG-5.
+
+After a failed checksum no field of the batch is trusted, not even its length (with resume=True):
+
+- Its length is trusted if the file ends there, or if a proven batch begins there. It is also
+  trusted if the chain of lengths from there leads exactly to the next proven batch. Without such a
+  batch the chain must lead to the end, zeros or a torn batch. The result is a row with crc_ok False
+  and the verdict BAT-1.
+- Otherwise it is not trusted. It is not trusted either if proven batches inside form a chain with
+  the same end (a length that includes its neighbours). The result is the verdict BAT-2 up to a
+  proven batch, and no row.
+
+A batch behind a gap is trusted if the batches behind it do not contradict its offset
+(`offset_order`). If they do, it is a row with the verdict BAT-3, and the following batches are
+judged as if it did not exist. A torn tail with good batches inside is corrupt. A batch whose
+checksum holds for magic 2 is a row of magic 2, whatever its magic is, with a verdict that is no
+loss (BAT-1, or above 2 BAT-2). See `resync` for the proof of a batch and its cost. A scan without
+budget left gives up with BAT-2 to the end. Bytes that need not be read (with verify_crc=False) are
+not judged.
 """
 
 from __future__ import annotations
@@ -67,7 +74,7 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 1 << 20
 MAX_WINDOW_BYTES = 8 << 20
 
-# Rows to hand out and where to go on; None: the scan is over.
+# Rows to yield and the next position. None: the scan is over.
 Step = tuple[list[ScannedBatch], int | None]
 
 
@@ -75,14 +82,14 @@ class Scan:
     """Iterator of ScannedBatch. Verdicts may run ahead of the rows by one window.
 
     Attributes:
-        start_pos, end_pos: the range; `end_pos` moves down if the file shrinks meanwhile (rows that
-            were read before that may lie beyond it).
+        start_pos, end_pos: the range. `end_pos` moves down if the file shrinks meanwhile. Rows that
+            were read before may lie beyond it.
         verdicts: every stretch that is not ok, by position.
-        suspicions: what is legal and not written by a healthy broker (BAT-10, BAT-14).
-        valid_bytes: end of the last whole batch of the broker's walk, which knows no checksums.
-        resynced: rows from now on were found behind a break of the chain.
-        wrong_magics: by position, what stands where the checksum proves a batch of magic 2.
-        max_window_bytes: larger batches are looked at one by one.
+        suspicions: legal data that no healthy broker writes (BAT-10, BAT-14).
+        valid_bytes: end of the last whole batch of the broker's walk, which ignores checksums.
+        resynced: further rows are behind a break of the chain.
+        wrong_magics: by position, the stored magic of batches whose checksum proves magic 2.
+        max_window_bytes: larger batches are checked singly.
     """
 
     max_window_bytes = MAX_WINDOW_BYTES
@@ -117,7 +124,7 @@ class Scan:
         self._crcs = CrcReader(self._range)
         self._search = Resync(self._range, self._neighbours, self._crcs)
         self._order = OffsetOrder(self._search, end_offset, claimed_end)
-        self._doubts: dict[int, str] = {}  # why the offset of a batch is not believed, by position
+        self._doubts: dict[int, str] = {}  # by position, why an offset is not trusted
         self._is_plain = True  # still on the broker's walk: valid_bytes follows
         self._believed_end_pos = 0  # lengths before it are proven by the chain
         self._rows = chain.from_iterable(self._blocks())
@@ -129,29 +136,29 @@ class Scan:
         return next(self._rows)
 
     def continue_after(self, last_offset: int, leader_epoch: int) -> None:
-        """Take over, before the first row, behind healthy batches that somebody else walked."""
+        """Begin, before the first row, behind healthy batches of another walk."""
         self._neighbours.last_offset = last_offset
         self._neighbours.leader_epoch = leader_epoch
         self._search.seen_v2 = last_offset >= 0
 
     @property
     def last_offset(self) -> int:
-        """Of the last batch whose offset is trusted; -1 before the first."""
+        """The last offset of the last trusted batch, or -1 before the first."""
         return self._neighbours.last_offset
 
     @property
     def end_pos(self) -> int:
-        """End of the range that is scanned."""
+        """The end of the scanned range."""
         return self._range.end_pos
 
     @property
     def shrank(self) -> bool:
-        """The file turned out shorter than when the scan began."""
+        """Return whether the file became shorter during the scan."""
         return self._range.shrank
 
     @property
     def unreadable(self) -> list[Unreadable]:
-        """The exact stretches that the operating system refused so far."""
+        """The exact stretches that could not be read so far."""
         return list(self._range.unreadable)
 
     @property
@@ -162,7 +169,7 @@ class Scan:
         return Verdict(VerdictKind.OK, self.start_pos, max(self.start_pos, self.end_pos))
 
     def _blocks(self) -> Iterator[list[ScannedBatch]]:
-        """Give rows in lists: many from the hot loop, or one that needed a closer look."""
+        """Yield rows in lists: many from the hot loop, or one that needed a single check."""
         pos: int | None = self.start_pos
         while pos is not None:
             pos = yield from self._run(pos)
@@ -174,7 +181,7 @@ class Scan:
                     yield rows
 
     def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
-        """Use the hot loop as far as it goes; returns the position it cannot pass."""
+        """Use the hot loop as far as possible. Returns the position where it stopped."""
         window, neighbours, wanted_bytes = self._window, self._neighbours, HEADER_BYTES
         while True:
             start_pos = self._start_of_window(pos)
@@ -211,11 +218,11 @@ class Scan:
                 return pos
 
     def _start_of_window(self, pos: int) -> int:
-        """Return where the next window begins; a scan that has help may go on from there."""
+        """Return the start of the next window. A subclass may have read further already."""
         return pos
 
     def _cut_batch_bytes(self, pos: int, left: int) -> int:
-        """Return the size to load if only the window's end cuts the batch at `pos`, else 0."""
+        """Return the size to load if the batch at `pos` goes beyond the window, else 0."""
         window, most_bytes = self._window, self.max_window_bytes
         end_pos = window.pos + window.count
         if pos + left < end_pos or end_pos >= self._range.end_pos:
@@ -240,11 +247,11 @@ class Scan:
         return None if doubted is None else first + doubted
 
     def _doubted_of(self, spans: list[Span], last_offset: int) -> int | None:
-        """Return the first of the last healthy batches whose offset is not believed."""
+        """Return the first of the last healthy batches whose offset is not trusted."""
         before = max(last_offset, self._neighbours.min_offset - 1)
         for number, span in enumerate(spans):
             if last_offset < 0 and span.start_pos == self.start_pos > 0:
-                before = span.last_offset  # it was chosen to begin with
+                before = span.last_offset  # a start inside the file was chosen by the caller
                 continue
             doubt = self._order.doubt(span, before, spans[number + 1 :])
             if doubt:
@@ -254,12 +261,12 @@ class Scan:
         return None
 
     def _passed(self, end_pos: int) -> None:
-        """Note that the walk came to `end_pos` by lengths."""
+        """Note that the walk reached `end_pos` by lengths."""
         if self._is_plain:
             self.valid_bytes = end_pos
 
     def _step(self, pos: int) -> Step:
-        """Decide about one place that the hot loop could not pass."""
+        """Decide about one place where the hot loop stopped."""
         left = self.end_pos - pos
         readable = self._window.load(pos, min(max(left, 0), HEADER_BYTES))
         left = self.end_pos - pos
@@ -300,7 +307,7 @@ class Scan:
         crc_ok = self._check_crc(pos, header, readable)
         if self._range.first_unreadable(pos, next_pos) is not None:
             return self._pass_unreadable(pos, header.batch_bytes)
-        if next_pos > self.end_pos:  # the file shrank under the checksum
+        if next_pos > self.end_pos:  # the file shrank during the checksum
             return self._break_torn(pos, f"the file shrank to {self.end_pos} bytes")
         wrong_magic: int | None = None
         if self._resume and header.magic != MAGIC_V2:
@@ -325,7 +332,7 @@ class Scan:
         if problem is not None:
             self._note(VerdictKind.CORRUPT, pos, next_pos, *problem)
         elif wrong_magic is not None:
-            # To a broker what is below 2 is an old message, whose checksum does not match.
+            # To a broker a magic below 2 is an old message, whose checksum does not match.
             check_id = "BAT-1" if wrong_magic < MAGIC_V2 else "BAT-2"
             reason = f"magic {wrong_magic}, where the checksum holds for magic {MAGIC_V2}"
             self._note(VerdictKind.CORRUPT, pos, next_pos, check_id, reason, is_lost=False)
@@ -344,10 +351,10 @@ class Scan:
         return [ScannedBatch(pos, header, crc_ok)], next_pos
 
     def _proven_v2(self, pos: int, header: BatchHeader, crc_ok: bool | None) -> BatchHeader | None:
-        """Return the header of a v2 batch whose magic, which no checksum covers, is another one."""
+        """Return the header of a v2 batch with another magic, which no checksum covers."""
         is_legacy = header.magic < MAGIC_V2
         if crc_ok is None or crc_ok is is_legacy or header.batch_length < MIN_BATCH_LENGTH:
-            return None  # not asked for, an old message that is right, or nothing that could be
+            return None  # not wanted, a right old message, or an impossible length
         head = self._range.read(pos, HEADER_BYTES)
         if len(head) < HEADER_BYTES:
             return None
@@ -361,9 +368,9 @@ class Scan:
         return proven
 
     def _check_crc(self, pos: int, header: BatchHeader, readable: int) -> bool | None:
-        """Compute the checksum; None if not wanted (or not readable: the caller looks)."""
+        """Compute the checksum. None if not wanted, or if not readable, which the caller checks."""
         if header.magic >= MAGIC_V2 and header.batch_length < MIN_BATCH_LENGTH:
-            return False  # too short to hold what its checksum covers
+            return False  # too short for its checksummed fields
         if not self._verify_crc:
             return None
         size = header.batch_bytes
@@ -382,7 +389,7 @@ class Scan:
         return is_right
 
     def _doubt_length(self, pos: int, next_pos: int) -> tuple[int | None, bool]:
-        """After a failed checksum: where to go on, and whether the batch's length is believed."""
+        """Return the next position after a failed checksum, and whether the length is trusted."""
         search = self._search
         if next_pos == self.end_pos or search.is_verified(next_pos):
             inner_pos = search.chain_inside(pos, next_pos)
@@ -398,7 +405,7 @@ class Scan:
         return found_pos, False
 
     def _break(self, pos: int, reason: str, *, plain_size: int = 0) -> Step:
-        """The chain is broken at `pos`: end the walk there, or search what follows."""
+        """End the walk at a broken chain, or search the data behind it."""
         if not self._resume:
             self._note(VerdictKind.CORRUPT, pos, self.end_pos, "BAT-2", reason)
             return [], None
@@ -410,7 +417,7 @@ class Scan:
         )
 
     def _break_torn(self, pos: int, reason: str) -> Step:
-        """A batch reaches beyond the end: a torn tail, unless good batches follow."""
+        """Judge a batch that reaches beyond the end: a torn tail, unless good batches follow."""
         found_pos = None
         if self._resume:
             found_pos = self._search.next_verified(pos + 1)
@@ -422,9 +429,9 @@ class Scan:
         return self._skip(pos, found_pos, reason)
 
     def _pass_unreadable(self, pos: int, size: int) -> Step:
-        """A batch has a byte that cannot be read; go on behind it where that is certain."""
+        """Pass a batch with an unreadable byte. Continues behind it if its length is certain."""
         hole = self._range.first_unreadable(pos, pos + size)
-        if hole is None:  # the file shrank: look again with the new end
+        if hole is None:  # the file shrank: try again with the new end
             return [], pos
         reason = f"positions {hole.start_pos} to {hole.end_pos}: {hole.strerror}"
         target_pos: int | None = None
@@ -443,7 +450,7 @@ class Scan:
     def _skip(
         self, pos: int, target_pos: int | None, reason: str, *, plain_pos: int | None = None
     ) -> Step:
-        """Leave out [pos, target_pos); `plain_pos` is where the broker's walk would go on."""
+        """Skip [pos, target_pos). `plain_pos` is where the broker's walk would continue."""
         end_pos = self.end_pos if target_pos is None else target_pos
         self._note(VerdictKind.CORRUPT, pos, end_pos, "BAT-2", reason)
         if self._is_plain and plain_pos is not None:
@@ -453,7 +460,7 @@ class Scan:
         return [], target_pos
 
     def _walk_plainly(self, pos: int) -> int:
-        """Follow lengths as the broker does; returns the end of the last whole batch."""
+        """Follow lengths as the broker does. Returns the end of the last whole batch."""
         while pos < self.end_pos - PREFIX_BYTES:
             prefix = self._range.read(pos, PREFIX_BYTES)
             if len(prefix) < PREFIX_BYTES:
@@ -483,7 +490,7 @@ class Scan:
         *,
         is_lost: bool = True,
     ) -> None:
-        if start_pos < end_pos:  # else the file has become shorter than that
+        if start_pos < end_pos:  # else the file has become shorter
             verdict = Verdict(
                 kind=kind,
                 start_pos=start_pos,

@@ -1,8 +1,9 @@
-"""Which kernel this process uses: `pure` (plain Python, always there), `numpy` or `native`.
+"""The kernel of this process: `pure` (plain Python, always available), `numpy` or `native`.
 
 `native` is the module eoctl_native, compiled from the folder native/ if cargo is present when eoctl
-is installed. The fastest one is used; `EOCTL_KERNEL=pure|numpy|native` demands one. Below a certain
-size every reader is plain whatever is said, because a small file must not pay for an import.
+is installed. The fastest available kernel is used. `EOCTL_KERNEL=pure|numpy|native` requires a
+kernel. Below a certain size every reader uses plain Python anyway, because a small file must not
+pay for an import.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
-NATIVE_INTERFACE = 4  # of its functions; one of another number is none of ours
-# The kernel's file as it is sent to a Python without it, in a directory of its path.
+NATIVE_INTERFACE = 4  # of its functions; a module with another number is not ours
+# The file name of the kernel when it is sent to a Python without it, in a directory of its path.
 SENT_KERNEL = "eoctl-kernel.so"
 
 KernelName = Literal["pure", "numpy", "native"]
@@ -44,13 +45,13 @@ Stamp = tuple[int, int, int, int, int]
 
 
 class Printed(Protocol):
-    """How far the native kernel has printed a log.
+    """The progress of the native kernel in printing a log.
 
     Attributes:
-        place: behind the last batch printed.
+        place: behind the last printed batch.
         sure: a place so far before it that no batch before that can be doubted any more.
-        last_record_offset: of the last record printed, -1 before the first.
-        non_consecutive: pairs of offsets that followed each other and are not neighbours.
+        last_record_offset: of the last printed record, or -1 before the first.
+        non_consecutive: pairs of successive offsets that are not neighbours.
     """
 
     place: Place
@@ -60,7 +61,7 @@ class Printed(Protocol):
 
 
 class Native(Protocol):
-    """The functions of the native kernel; native/src/lib.rs says what they do."""
+    """The functions of the native kernel, as described in native/src/lib.rs."""
 
     __version__: str
 
@@ -144,7 +145,7 @@ class Native(Protocol):
         batch_bytes: int,
         batch_records: int,
     ) -> tuple[list[int], list[int]]:
-        """Cut full batches from values: their bytes and their records."""
+        """Split values into full batches. Returns their bytes and their records."""
 
     def encode_values(
         self,
@@ -159,11 +160,14 @@ class Native(Protocol):
         """Encode batches of values."""
 
     def stamp_batches(self, data: memoryview, batch_bytes: Column, stamp: Stamp) -> bytes:
-        """Stamp batches that lie one behind the other."""
+        """Stamp batches that lie back to back."""
 
 
 def select_kernel() -> KernelName:
-    """Name the kernel to use. A demanded one that is missing or unknown raises KernelError."""
+    """Return the kernel to use.
+
+    Raises KernelError for a required kernel that is missing or unknown.
+    """
     demanded = os.environ.get(KERNEL_VARIABLE, "")
     if demanded == "pure":
         return "pure"
@@ -192,17 +196,17 @@ def select_kernel() -> KernelName:
 
 
 def load_native() -> Native | None:
-    """Return the native kernel if it is the one to use; raises KernelError as `select_kernel`."""
+    """Return the native kernel if it is to be used. Raises KernelError as `select_kernel`."""
     return native_module() if select_kernel() == "native" else None
 
 
 @cache
 def native_module() -> Native | None:
-    """Return the native kernel if there is one for this version: installed, or sent."""
+    """Return the native kernel for this version, installed or sent, or None."""
     for load in (partial(import_module, NATIVE_MODULE), _sent_module):
         try:
             module = load()
-        except ImportError:  # not there, or not for this machine
+        except ImportError:  # missing, or not for this machine
             continue
         if getattr(module, "INTERFACE", 0) == NATIVE_INTERFACE:
             return cast("Native", module)
@@ -210,12 +214,15 @@ def native_module() -> Native | None:
 
 
 def native_file() -> str | None:
-    """Return the file of the native kernel, to be sent elsewhere; None: another one is used."""
+    """Return the file of the native kernel, for a copy elsewhere.
+
+    None if another kernel is used.
+    """
     return getattr(load_native(), "__file__", None)
 
 
 def _sent_module() -> ModuleType:
-    # Only a Python of Spark is sent one, into a directory of its own, which has a full path.
+    # Only a Python of Spark gets the file, in a directory of its own, which has a full path.
     is_sparks = "pyspark" in sys.modules
     for directory in filter(os.path.isabs, sys.path if is_sparks else ()):
         path = os.path.join(directory, SENT_KERNEL)  # noqa: PTH118

@@ -1,4 +1,4 @@
-"""A segment: its batches, its records, its marks.
+"""A segment with its batches, records and markers.
 
 From the entry down: decoded_records, intact_batches, segment.
 """

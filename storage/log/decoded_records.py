@@ -1,4 +1,4 @@
-"""The records of one batch, decoded to its end first; the end markers of a stretch of log."""
+"""The records of one batch, decoded to its end first, and the end markers of a stretch of log."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     R = TypeVar("R", LogRecord, LegacyRecord)
 
 
-# -- the records of one batch, decoded to its end before any of them is given
+# -- the records of one batch, decoded to its end before the first is returned
 #
-# Consumers and exports take the same batches for whole.
+# With this, consumers and exports agree on which batches are whole.
 
 
-KEPT_RECORDS = 4096  # a larger batch is decoded twice rather than kept
+KEPT_RECORDS = 4096  # a larger batch is decoded twice instead of kept
 
 
 def decoded_records(
     batch: ScannedBatch, segment: Segment, floor_offset: int = 0
 ) -> Iterable[LogRecord]:
-    """Return the records of a batch, which was decoded to its end; a large one is decoded again.
+    """Return the records of a batch that decodes to its end. A large batch is decoded again.
 
     Raises:
-        FormatError, AccessError: it cannot be, or `sound_records` does not take them.
+        FormatError, AccessError: it does not decode, or `sound_records` refuses a record.
     """
     sound = sound_records(segment.records(batch), batch, floor_offset)
     return decoded_to_end(sound, lambda: segment.records(batch))
 
 
 def decoded_to_end(records: Iterable[R], again: Callable[[], Iterable[R]]) -> Iterable[R]:
-    """Decode to the end; give what came, or decode again what is too much to be kept.
+    """Decode all records and return them, decoded again if they are too many to keep.
 
     Raises whatever `records` does.
     """
@@ -59,11 +59,10 @@ def decoded_to_end(records: Iterable[R], again: Callable[[], Iterable[R]]) -> It
 
 
 def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) -> Iterator[R]:
-    """Give the records of a batch as long as nothing is wrong with them.
+    """Yield the records of a batch up to the first fault.
 
-    Offsets inside of a wrapper are in no header: where they go back, a consumer would pass over
-    records as if it had had them already. None may be below `floor_offset` either, where the batch
-    before it ends.
+    The inner offsets of a wrapper are in no header. If they decrease, a consumer skips records as
+    already consumed. No offset may be below `floor_offset` either, the end of the batch before.
 
     Raises:
         CorruptError: BAT-17 of a wrapper, BAT-1 of another legacy message.
@@ -87,9 +86,10 @@ def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) 
 
 
 def wrong_wrapper_offset(batch: ScannedBatch, last_inner_offset: int) -> CorruptError | None:
-    """Return BAT-17 where a wrapper v0, whose messages have absolute offsets, states another one.
+    """Return BAT-17 for a v0 wrapper whose offset differs from its last inner offset.
 
-    A set at offset 0 may have been stored as it was sent.
+    Messages in a v0 wrapper have absolute offsets. A wrapper at offset 0 may have been stored as it
+    was sent.
     """
     stated = batch.header.last_offset
     if batch.header.magic or not stated or last_inner_offset == stated:
@@ -102,9 +102,10 @@ def wrong_wrapper_offset(batch: ScannedBatch, last_inner_offset: int) -> Corrupt
 
 
 def offsets_inside(batch: ScannedBatch, segment: Segment) -> InnerOffsets | None:
-    """Return the offsets inside of a wrapper of an old format; None: it is none, or hides them.
+    """Return the inner offsets of a legacy wrapper, or None.
 
-    The header of a wrapper has the last offset alone; what is in it is decompressed.
+    A wrapper's header has only the last offset, so its content is decompressed. The result is None
+    if the batch is no wrapper or does not decode.
     """
     header = batch.header
     if header.magic >= MAGIC_V2 or header.codec == Codec.NONE:
@@ -118,7 +119,10 @@ def offsets_inside(batch: ScannedBatch, segment: Segment) -> InnerOffsets | None
 
 
 def lost_base_offset(header: BatchHeader, floor_offset: int | None) -> int:
-    """Return the first offset that is missing with a batch; a wrapper's header has its last one."""
+    """Return the first offset that is lost with a batch.
+
+    A wrapper's header has only its last offset.
+    """
     is_wrapper = header.magic < MAGIC_V2 and header.codec != Codec.NONE
     if not is_wrapper or floor_offset is None:
         return header.base_offset
@@ -126,7 +130,7 @@ def lost_base_offset(header: BatchHeader, floor_offset: int | None) -> int:
 
 
 def _require_order(offset: int, floor_offset: int, header: BatchHeader) -> None:
-    # A set at offset 0 may have been stored as it was sent: its messages are counted from there.
+    # A wrapper at offset 0 may have been stored as it was sent, with offsets counted from 0.
     last_offset = header.last_offset or MAX_OFFSET
     if not floor_offset <= offset <= last_offset:
         upper = "" if last_offset == MAX_OFFSET else f" and <= {last_offset}"
@@ -138,26 +142,27 @@ def _require_order(offset: int, floor_offset: int, header: BatchHeader) -> None:
         )
 
 
-# -- end markers of a stretch of log, and what they make of the batches before them (RC-5)
+# -- end markers of a stretch of log, and the outcomes of the batches before them (RC-5)
 #
-# The key of its record alone says what a marker is: neither a consumer (CompletedFetch) nor a
-# group coordinator that loads offsets looks at the value, while a broker that replays the log
-# wants a whole one (`recovery.replay.end_markers`).
+# Only the key of its record gives the type of a marker. A consumer (CompletedFetch) and a group
+# coordinator that loads offsets ignore the value. A broker that replays the log requires a whole
+# value (`recovery.replay.end_markers`).
 
 
 class BatchOutcome(StrEnum):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
-    COMMITTED = "committed"  # or not transactional at all
+    COMMITTED = "committed"  # or not transactional
     ABORTED = "aborted"
-    OPEN = "open"  # no marker of its producer follows it
-    UNKNOWN = "unknown"  # its marker may be in a stretch that is damaged or absent
+    OPEN = "open"  # no marker of its producer follows
+    UNKNOWN = "unknown"  # its marker may be in a damaged or missing stretch
 
 
 class MarkerIndex:
     """End markers per producer: the offline oracle of rule RC-5, for logs that are not compacted.
 
-    One batch at a time and without numpy; `recovery.transactions.outcomes` is the bulk twin.
+    It works on one batch at a time and without numpy. `recovery.transactions.outcomes` does the
+    same in bulk.
 
     A transactional batch has the outcome of the next marker of its producer after it. Markers must
     be added in the order of their offsets.
@@ -168,15 +173,16 @@ class MarkerIndex:
         self._commits: dict[int, list[bool]] = {}
 
     def add(self, producer_id: int, offset: int, *, is_commit: bool) -> None:
-        """Take in one marker."""
+        """Add one marker."""
         self._offsets.setdefault(producer_id, []).append(offset)
         self._commits.setdefault(producer_id, []).append(is_commit)
 
     def outcome(self, header: BatchHeader) -> BatchOutcome:
-        """Outcome of a data batch, or of the transaction that a marker ends."""
+        """Return the outcome of a data batch, or of the transaction that a marker ends."""
         if not header.is_transactional:
             return BatchOutcome.COMMITTED
-        # A marker itself belongs to what it ends, so it counts as following its own offset.
+        # A marker belongs to the transaction it ends, so its own offset is looked up as one before
+        # it.
         offset = header.last_offset - 1 if header.is_control else header.last_offset
         offsets = self._offsets.get(header.producer_id, [])
         place = bisect_right(offsets, offset)
@@ -188,7 +194,7 @@ class MarkerIndex:
     def read_segment(
         self, segment: Segment, *, on_error: Callable[[FormatError], None] | None = None
     ) -> None:
-        """Take in every good marker of a segment; what does not decode is told to `on_error`."""
+        """Add every good marker of a segment. `on_error` receives the errors of the others."""
         for batch in segment.scan():
             header = batch.header
             is_control = header.is_control and header.producer_id >= 0 and header.records_count > 0
@@ -205,7 +211,7 @@ class MarkerIndex:
 
 
 def marker_is_commit(segment: Segment, batch: ScannedBatch) -> bool | None:
-    """Whether a control batch commits; None when it holds no end marker.
+    """Return whether a control batch commits, or None if it has no end marker.
 
     Raises:
         FormatError: its record or key does not decode.

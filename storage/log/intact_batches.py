@@ -1,10 +1,10 @@
-"""Intact batches that a change leaves out, and which of their records nothing has that stays.
+"""Intact batches that a change drops, and their records that no remaining batch contains.
 
-A batch is intact if its checksum is right and its own header contradicts nothing, whatever the
-batches around it say of its offset. A reader gives none of the records of a batch whose offset
-cannot be right (BAT-3, SEG-1, SEG-2), and a change that drops such a batch drops records.
+A batch is intact if its checksum is right and its own header contradicts nothing. The batches
+around it do not matter for that. A reader returns no record of a batch with an impossible offset
+(BAT-3, SEG-1, SEG-2), and a change that drops such a batch drops records.
 
-A dropped batch may be on disk twice. Its records count as lost only if no batch that stays has a
+A dropped batch may be a duplicate. Its records count as lost only if no remaining batch has a
 record with the same offset, time, key, value and headers.
 """
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import LogRecord, Segment
 
-# What a batch breaks by its offsets alone.
+# Rules that a batch breaks by its offsets alone.
 OFFSET_CHECK_IDS = frozenset({"BAT-3", "SEG-1", "SEG-2", "SEG-3"})
 
 
 class LeftOut(NamedTuple):
-    """Intact batches of one file; `opener` opens the file again."""
+    """Intact batches of one file. `opener` opens the file again."""
 
     opener: Callable[[], Segment]
     table: HeaderTable
 
 
 class Dropped(NamedTuple):
-    """One intact batch that is left out.
+    """One intact batch that a change drops.
 
     Attributes:
-        number: of its `LeftOut`.
-        batch: where it lies in that file.
-        kept: digests of the records that stay at its offsets; None: the whole batch stays.
+        number: index of its `LeftOut`.
+        batch: the batch in that file.
+        kept: digests of the remaining records at its offsets. None: the whole batch remains.
     """
 
     number: int
@@ -50,14 +50,14 @@ class Dropped(NamedTuple):
     kept: frozenset[int] | None
 
     def lost_records(self, segment: Segment) -> Iterator[LogRecord]:
-        """Give its records that nothing has that stays."""
+        """Yield its records that no remaining batch contains."""
         if self.kept is not None and not self.batch.header.is_control:
             for record in _records_of(segment, self.batch):
                 if not self.kept or _digest_of(record) not in self.kept:
                     yield record
 
     def lost_counts(self, segment: Segment, high_watermark: int | None) -> tuple[int, int]:
-        """Count these records, and those of them below a high watermark (None: none are)."""
+        """Count these records, and those below a high watermark (None counts as 0)."""
         header, limit = self.batch.header, high_watermark or 0
         if self.kept is None or header.is_control:
             return 0, 0
@@ -70,7 +70,7 @@ class Dropped(NamedTuple):
 
 
 def intact_batches(segment: Segment, start_pos: int, end_pos: int) -> Iterator[HeaderTable]:
-    """Give the headers of the intact batches in a stretch of a segment, by position."""
+    """Yield the headers of the intact batches in a stretch of a segment, by position."""
     segment = segment.of_any_offset()
     found: list[HeaderTable] = []
     todo = [(start_pos, end_pos)]
@@ -87,7 +87,7 @@ def intact_batches(segment: Segment, start_pos: int, end_pos: int) -> Iterator[H
             rows = np.flatnonzero(table.crc_ok & ~np.isin(table.pos, bad))
             if len(rows):
                 found.append(HeaderTable._make(column[rows] for column in table))
-        # A search behind damage takes offsets above the batch before it only.
+        # A search behind damage accepts only offsets above the batch before it.
         todo += (
             (each.start_pos, each.end_pos)
             for each in damage
@@ -105,12 +105,14 @@ def _first_pos_of(table: HeaderTable) -> int:
 def dropped_batches(
     left_out: Sequence[LeftOut], kept: Iterable[tuple[Callable[[], Segment], int, int | None]]
 ) -> Iterator[Dropped]:
-    """Compare intact batches with what stays of the log; those of one file ascend by position.
+    """Compare dropped intact batches with the remaining log.
+
+    Batches of one file ascend by position.
 
     Args:
-        left_out: the batches.
-        kept: what stays: openers of segments with the offsets they hold, from and up to (excluded,
-            None: not known). A segment without an offset of `left_out` is not read.
+        left_out: the dropped batches.
+        kept: the remaining log as openers of segments with their first offset and their end offset
+            (None if unknown). A segment without an offset of `left_out` is not read.
 
     Raises:
         AccessError: a segment cannot be opened.
@@ -135,9 +137,9 @@ def dropped_batches(
 
 
 class _Comparison:
-    """Batches that are left out, by row, beside the batches that stay.
+    """Dropped batches, by row, compared with the remaining batches.
 
-    Memory goes with the batches that are left out, and with the records that stay at their offsets.
+    Memory grows with the dropped batches, and with the remaining records at their offsets.
     """
 
     def __init__(self, base_offset: Any, last_offset: Any, crc: Any, batch_bytes: Any) -> None:
@@ -147,12 +149,12 @@ class _Comparison:
         self.digests: dict[int, set[int]] = {}
 
     def overlaps(self, from_offset: int, to_offset: int | None) -> bool:
-        """Whether a batch may have one of these offsets."""
+        """Return whether a batch may have an offset in this range."""
         is_below = True if to_offset is None else bool((self._base_offset < to_offset).any())
         return is_below and bool((self._last_offset >= from_offset).any())
 
     def take(self, segment: Segment) -> None:
-        """Look at the batches of a segment that stays."""
+        """Compare the dropped batches with a remaining segment."""
         scan = segment.of_any_offset().scan_tables(verify_crc=False, is_active=False)
         for table in scan:
             if not table.row_count:
@@ -183,7 +185,7 @@ class _Comparison:
 
 
 def _records_of(segment: Segment, batch: ScannedBatch) -> Iterator[LogRecord]:
-    """Give the records of a batch up to the first that does not decode."""
+    """Yield the records of a batch up to the first that does not decode."""
     try:
         yield from segment.records(batch)
     except (FormatError, AccessError):
@@ -191,6 +193,9 @@ def _records_of(segment: Segment, batch: ScannedBatch) -> Iterator[LogRecord]:
 
 
 def _digest_of(record: LogRecord) -> int:
-    """Return a number that two records share only if both say the same at the same offset."""
+    """Return a digest of a record: offset, time, key, value and headers.
+
+    Two records with equal digests are taken as equal.
+    """
     said = (record.key, record.value, record.headers)
     return hash((record.offset, record.timestamp_ms, *said))

@@ -1,12 +1,14 @@
 """One segment of a partition: its `.log` (or a KRaft `.checkpoint`) as batches and records.
 
-A segment is scanned forward; `Segment.scan` gives headers with a verdict for every bad stretch (the
-rules are in `scan`), `Segment.records` the records of one batch with their effective values:
+A segment is scanned forward. `Segment.scan` yields headers, with a verdict for every bad stretch
+(the rules are in `scan`). `Segment.records` yields the records of one batch with their effective
+values:
 
-  offset        v2: base offset + delta; legacy wrappers: absolute (v0), or from the wrapper's (v1)
-  timestamp_ms  LogAppendTime: the batch's max timestamp for every record; CreateTime: base
-                timestamp + delta, also when the base timestamp is a delete horizon
-  sequence      base sequence + offset delta, wrapping; -1 where there is none
+- offset: base offset + delta for v2. In a legacy wrapper it is absolute (v0), or computed from the
+  wrapper's offset (v1).
+- timestamp_ms: with LogAppendTime the batch's max timestamp for every record. With CreateTime base
+  timestamp + delta, also when the base timestamp is a delete horizon.
+- sequence: base sequence + offset delta, wrapping, or -1 without a sequence.
 """
 
 from __future__ import annotations
@@ -51,13 +53,13 @@ DEFAULT_MAX_BATCH_BYTES = 256 << 20
 # Kafka's FileRecords opens no larger file: positions in it, and in indexes, are ints (SEG-10).
 MAX_SEGMENT_BYTES = INT32_MAX
 
-# 00000000000000000100.log, also with .deleted, .cleaned or .swap behind it
+# 00000000000000000100.log, also with the suffix .deleted, .cleaned or .swap
 _SEGMENT_NAME = re.compile(r"([0-9]{1,20})\.log(?:\.[a-z]+)?")
 _CHECKPOINT_NAME = re.compile(r"(?:[0-9]{20}-[0-9]{10}|bootstrap)\.checkpoint(?:\.[a-z]+)?")
 
 
 def size_problem(path: str, file_bytes: int) -> CorruptError | None:
-    """Tell that a file is larger than Kafka opens (SEG-10): neither a broker nor its tools do."""
+    """Return SEG-10 for a file that is larger than a broker and its tools open, else None."""
     if file_bytes <= MAX_SEGMENT_BYTES:
         return None
     return CorruptError(
@@ -83,9 +85,9 @@ class LogRecord(NamedTuple):
 
 
 def parse_base_offset(name: str) -> int | None:
-    """Return the base offset that a file name states; None if it states none.
+    """Return the base offset in a file name, or None.
 
-    KRaft snapshots begin with offset 0 whatever the end offset in their name is.
+    KRaft snapshots begin with offset 0, whatever end offset is in their name.
     """
     if _CHECKPOINT_NAME.fullmatch(name):
         return 0
@@ -97,18 +99,18 @@ def parse_base_offset(name: str) -> int | None:
 def open_segment(
     path: str | os.PathLike[str], *, base_offset: int | None = None, pread: Pread | None = None
 ) -> Segment:
-    """Open a segment read-only. Raises AccessError; `pread` is there for tests and odd devices."""
+    """Open a segment read-only. Raises AccessError. `pread` is for tests and unusual devices."""
     return Segment(PositionedFile(path, pread=pread), base_offset)
 
 
 class Segment:
-    """An open segment; a context manager.
+    """An open segment, which is a context manager.
 
     Attributes:
         path: as given.
-        base_offset: as given, or from the name; 0 if the name states none, and then no offset is
-            judged by it (SEG-2, SEG-3).
-        max_batch_bytes: most that a batch may decompress to, unless `records` is told another.
+        base_offset: as given, or from the name. 0 if the name has none. Then it judges no offset
+            (SEG-2, SEG-3).
+        max_batch_bytes: decompression limit of a batch, unless `records` gets another limit.
         end_offset, claimed_end: set by `within`.
     """
 
@@ -136,17 +138,17 @@ class Segment:
         self.close()
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the file. A second `close` does nothing."""
         self._file.close()
 
     @property
     def file(self) -> PositionedFile:
-        """The file below, for kernels."""
+        """The underlying file, for kernels."""
         return self._file
 
     @property
     def known_base_offset(self) -> int | None:
-        """The base offset, None if neither the caller nor the name stated one."""
+        """The base offset, or None if neither the caller nor the name gave it."""
         return self._known_base_offset
 
     @property
@@ -155,12 +157,12 @@ class Segment:
         return self._file.file_bytes
 
     def within(self, end_offset: int | None, claimed_end: ClaimedEnd | None) -> Self:
-        """Note where it lies in its log, as of `scan`, for who is handed the segment alone."""
+        """Store its place in its log, as for `scan`, for a caller that gets only the segment."""
         self.end_offset, self.claimed_end = end_offset, claimed_end
         return self
 
     def of_any_offset(self) -> Segment:
-        """Return the same open file as a segment that no offset is judged by (SEG-2, SEG-3)."""
+        """Return the same open file as a segment whose base offset is unknown (SEG-2, SEG-3)."""
         other = Segment(self._file, self.base_offset)
         other._known_base_offset = None
         return other
@@ -176,15 +178,15 @@ class Segment:
         end_offset: int | None = None,
         claimed_end: ClaimedEnd | None = None,
     ) -> Scan:
-        """Walk the batches of [start_pos, end_pos), by default to the size the file has now.
+        """Scan the batches of [start_pos, end_pos), by default up to the current size of the file.
 
         Args:
             start_pos: a batch boundary.
-            end_pos: where the range ends; never beyond the file.
-            verify_crc: compute checksums. Without them a wrong length may go unnoticed for long.
-            is_active: the last segment, which a crash may leave torn.
-            resume: go on behind damage; False stops where the broker's reader stops.
-            end_offset: base offset of the next segment, if there is one: nothing reaches it.
+            end_pos: the end of the range, never beyond the file.
+            verify_crc: compute checksums. Without them a wrong length may stay unnoticed for long.
+            is_active: this is the last segment, which a crash may leave torn.
+            resume: continue behind damage. False stops where the broker's reader stops.
+            end_offset: base offset of the next segment, if any. No batch may reach it.
             claimed_end: of the log, if this is its last segment.
         """
         return Scan(
@@ -212,7 +214,7 @@ class Segment:
     ) -> Any:
         """Scan in blocks of columns: a TableScan, an iterator of HeaderTable with verdicts.
 
-        Raises KernelError when numpy is not there.
+        Raises KernelError if numpy is not installed.
         """
         if find_spec("numpy") is None:
             raise KernelError("numpy is not installed", next_step="install numpy")
@@ -256,16 +258,16 @@ class Segment:
     def records(
         self, batch: ScannedBatch, *, max_batch_bytes: int | None = None
     ) -> Iterator[LogRecord]:
-        """Give the records of one batch, whether its checksum was right or not.
+        """Yield the records of one batch, whether its checksum is right or not.
 
-        Errors come when the iteration reaches them; their path is set and their position is in
-        the file: of the record in an uncompressed v2 batch, of the body in a compressed one, of
-        the message in v0 and v1.
+        Errors are raised when the iteration reaches them, with their path. Their position is in the
+        file: the record in an uncompressed v2 batch, the body in a compressed v2 batch, the message
+        in v0 and v1.
 
         Raises:
             CorruptError: the body does not decompress or parse (BAT-7, legacy BAT-17).
-            TooLargeError: it would decompress to more than `max_batch_bytes`; None: than the
-                segment's own limit.
+            TooLargeError: it would decompress to more than `max_batch_bytes` (None: the segment's
+                own limit).
             UnsupportedError: magic is none of 0, 1, 2, or the codec is unknown.
             TruncatedError, AccessError: as `read_batch`.
         """
@@ -281,7 +283,7 @@ class Segment:
 
 
 def _v2_records(header: BatchHeader, data: bytes, max_bytes: int) -> Iterator[LogRecord]:
-    """Give the records of a v2 batch; positions of errors are in `data`."""
+    """Yield the records of a v2 batch. Positions of errors are in `data`."""
     from storage.formats.compression import decompress
     from storage.formats.record import parse_records
 
@@ -302,7 +304,7 @@ def _v2_records(header: BatchHeader, data: bytes, max_bytes: int) -> Iterator[Lo
             available_bytes=len(data),
         )
     body = data[HEADER_BYTES:]
-    del data  # a large record would be there three times
+    del data  # a large record would be in memory three times
     try:
         if header.codec and header.records_count:
             body = decompress(header.codec, body, max_bytes=max_bytes)
@@ -318,20 +320,20 @@ def _v2_records(header: BatchHeader, data: bytes, max_bytes: int) -> Iterator[Lo
                 None,
             )
     except FormatError as error:
-        # A place in the decompressed body is no place in the file: name the body's first byte.
+        # A position in the decompressed body is no position in the file: use the body's first byte.
         error.pos = HEADER_BYTES if header.codec else error.pos + HEADER_BYTES
         raise
 
 
 def _legacy_records(data: bytes, max_bytes: int) -> Iterator[LogRecord]:
-    """Give a legacy message, or those inside of a wrapper; positions of errors are in `data`."""
+    """Yield a legacy message, or the messages in a wrapper. Positions of errors are in `data`."""
     from storage.formats.legacy_message import inner_messages, parse_message
 
     message = parse_message(data, 0)
     try:
         records = inner_messages(message, max_bytes=max_bytes)
     except FormatError as error:
-        error.pos = 0  # it may be a place in the decompressed value
+        error.pos = 0  # it may be a position in the decompressed value
         raise
     for record in records:
         yield LogRecord(

@@ -1,4 +1,4 @@
-"""Log dirs anywhere, local or behind URIs: listed, and cut into pieces of work.
+"""Log directories anywhere, local or behind URIs: listed, and split into pieces of work.
 
 From the entry down: log_reader, splits, find, place_files, listing.
 """

@@ -1,15 +1,17 @@
-"""From PATHs to segments, local or behind URIs: what a distributed reader has to know of them.
+"""From PATHs to segments, local or behind URIs: the data that a distributed reader needs.
 
-A PATH is a local path or a URI, with wildcards or without, of a log dir, a partition directory or a
-file in one of them. Listing opens no segment; places are plain values that travel to where the
-segments are read.
+A PATH is a local path or a URI, with or without wildcards, of a log directory, a partition
+directory or a file in either. Listing opens no segment. Places are plain values that travel to the
+readers of the segments.
 
-`broker` tells replicas of one partition from each other. It is, in this order,
-  the node id that the log dir's meta.properties states                     "1"
-  the name that the first wildcard of the PATH stands for, if that lies     "east" of /data/*/logs
-  above the partition's directory
-  the directory around the partition's directory                           "/data/kafka-logs"
-Log dirs of different clusters may state one node id: `directory` still tells them apart.
+`broker` distinguishes replicas of one partition. It is the first of these that exists:
+
+- The node id in the log directory's meta.properties, such as "1".
+- The name that the first wildcard of the PATH matched, if that is above the partition's directory.
+  For /data/*/logs it may be "east".
+- The parent of the partition's directory, such as "/data/kafka-logs".
+
+Log directories of different clusters may have the same node id. `directory` is still different.
 """
 
 from __future__ import annotations
@@ -62,24 +64,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-THREADS_COUNT = 16  # requests to remote file systems that wait at the same time
+THREADS_COUNT = 16  # requests to remote file systems that may wait at the same time
 
 
 def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
     """List the segments behind the PATHs, each directory once.
 
-    Of what wildcards match, files that belong to no partition are passed over, and directories
-    that are neither log dirs nor partitions become notes.
+    Files that wildcards match and that belong to no partition are skipped. Matched directories that
+    are neither log directories nor partitions become notes.
 
     Args:
         paths: local paths and URIs.
-        base: what relative paths start from; by default the working directory.
+        base: the start of relative paths, by default the working directory.
 
     Raises:
         AccessError: there is one PATH, and it does not exist, matches nothing, or cannot be read.
             With several PATHs that is a recorded problem.
-        UsageError: there is none, or one without wildcards is neither a log dir, nor a partition,
-            nor a file in one; nothing here reads such URIs.
+        UsageError: there is no PATH, or no file system for a URI. Or a PATH without wildcards is
+            neither a log directory, nor a partition, nor a file in either.
     """
     from storage.files.uris import Uri, is_uri, local_path
     from storage.places.listing import list_local
@@ -113,12 +115,12 @@ def open_place(place: SegmentPlace | str, base_offset: int | None = None) -> Seg
     """Open a segment by its place or its path, read-only.
 
     Args:
-        place: as listed; or the path or URI of a `.log`, which is then read by ranges.
-        base_offset: by the place or the name unless given.
+        place: as listed, or the path or URI of a `.log`, which is then read by ranges.
+        base_offset: by default from the place or the name.
 
     Raises:
         AccessError: it cannot be opened.
-        UsageError: nothing here reads such URIs.
+        UsageError: there is no file system for the URI.
     """
     from storage.files.uris import Uri, is_uri
     from storage.log.segment import Segment, parse_base_offset
@@ -136,7 +138,7 @@ def open_place(place: SegmentPlace | str, base_offset: int | None = None) -> Seg
 
 
 def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPlace]) -> list[T]:
-    """Call a function for each place; in threads if any is remote, where most time is waiting."""
+    """Call a function for each place, in threads if any place is remote and so mostly waits."""
     from storage.files.uris import is_uri
 
     if len(places) < 2 or not any(is_uri(each.path) for each in places):
@@ -148,9 +150,10 @@ def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPl
 
 
 def was_deleted(directory: str, path: str, error: AccessError) -> bool:
-    """Return whether a segment that cannot be opened was deleted as retention does it.
+    """Return whether retention has deleted a segment that cannot be opened.
 
-    It is not there, and the log begins behind it now: a segment in the middle would be a loss.
+    If so, the file does not exist and the log now begins behind it. A missing segment in the middle
+    would be a loss.
     """
     base_offset = classify(path.rpartition("/")[2]).offset
     if error.errno != ENOENT or base_offset is None:
@@ -162,15 +165,15 @@ def was_deleted(directory: str, path: str, error: AccessError) -> bool:
     return bool(bases) and min(bases) > base_offset
 
 
-# -- listing segments behind URIs, with wildcards: see `places`
+# -- listing segments behind URIs, with wildcards
 #
-# The rules for names and contents are those of `discovery` and `partition_files`. What only a
-# local directory can tell is not known: whether a broker has it in use. The checkpoints of a log
-# dir are read also where only a partition of it is given.
+# The rules for names and contents are as in `discovery` and `partition_files`. It is unknown
+# whether a broker uses a directory, since only a local directory shows that. The checkpoints of a
+# log directory are read even if only one of its partitions is given.
 
 
 def list_remote(uris: Sequence[str], *, is_only: bool = True) -> Listing:
-    """List URIs; unsorted. With `is_only`, errors of a single one are raised."""
+    """List URIs, unsorted. With `is_only`, errors of a single URI are raised."""
     lister = _RemoteLister()
     for uri in uris:
         try:
@@ -183,11 +186,11 @@ def list_remote(uris: Sequence[str], *, is_only: bool = True) -> Listing:
 
 
 class _Found(NamedTuple):
-    """A partition directory with what is in it."""
+    """A partition directory with its content."""
 
     place: DirectoryPlace
     name: PartitionName
-    files: list[RemoteEntry] | None  # None: they could not be listed
+    files: list[RemoteEntry] | None  # None if they could not be listed
     around: LogDir
 
 
@@ -196,12 +199,12 @@ class _RemoteLister:
         self.problems: list[Problem] = []
         self._notes: list[str] = []
         self._found: dict[str, _Found] = {}  # by URI of the directory, in order
-        self._around: dict[str, LogDir] = {}  # log dirs, by URI, and what may be one
+        self._around: dict[str, LogDir] = {}  # by URI, log directories and candidates for them
         self._log_dirs: list[tuple[Hashable, LogDir]] = []
-        self._named: dict[str, str] = {}  # what a first wildcard matched, by URI -> its name
+        self._named: dict[str, str] = {}  # matches of a first wildcard, by URI -> name
 
     def add(self, given: str) -> None:
-        """Take a URI."""
+        """Add a URI."""
         located = locate(given)
         if not located.uri.has_wildcard:
             if not self._add_path(located, located.path):
@@ -227,7 +230,7 @@ class _RemoteLister:
             raise no_match(given, self.problems, problems_count)
 
     def _add_path(self, located: Located, path: str, *, is_match: bool = False) -> bool:
-        """Take what is at a path; False if nothing is, or nothing that a wildcard may match."""
+        """Add the entry at a path. False if there is none, or none that a wildcard may match."""
         found = self._entry(located, path)
         if found is None:
             return False
@@ -247,13 +250,16 @@ class _RemoteLister:
         return True
 
     def _is_marked(self, located: Located, path: str) -> bool:
-        """Whether it has a partition's name in a log dir: a broker takes it for one, if empty."""
+        """Return whether it has a partition's name in a log directory.
+
+        A broker takes it even if empty.
+        """
         parent, _, name = path.rpartition("/")
         if parse_partition_name(name) is None:
             return False
         return any(each.name in LOG_DIR_FILES for each in self._entries(located, parent))
 
-    # -- what the file system says
+    # -- answers of the file system
 
     def _entry(self, located: Located, path: str) -> RemoteEntry | None:
         try:
@@ -269,7 +275,7 @@ class _RemoteLister:
         except Exception as exc:
             raise AccessError(as_os_error(exc), located.uri_of(path)) from exc
         kept = [each for each in found if _is_text(each.path)]
-        if len(kept) < len(found) and not is_recursive:  # else told already
+        if len(kept) < len(found) and not is_recursive:  # else already reported
             self.problems.append(
                 not_utf8(f"{located.uri_of(path)}: {len(found) - len(kept)} names")
             )
@@ -282,7 +288,7 @@ class _RemoteLister:
             self.problems.append(exc)
             return []
 
-    # -- what the directories are
+    # -- kinds of directories
 
     def _add_log_dir(self, located: Located, path: str, entries: list[RemoteEntry]) -> None:
         uri = located.uri_of(path)
@@ -309,9 +315,9 @@ class _RemoteLister:
             self._log_dirs.append(((broker, found.meta and found.meta.cluster_id), found))
 
     def _files_below(self, located: Located, path: str) -> dict[str, list[RemoteEntry]] | None:
-        """Return the files of all directories in one, by directory: one request for many.
+        """Return the files of all directories in a directory, by directory: one request for many.
 
-        None if they have to be asked for one by one, to tell which of them cannot be listed.
+        None if each directory has to be listed on its own, to find unlistable directories.
         """
         try:
             entries = self._entries(located, path, is_recursive=True)
@@ -350,7 +356,7 @@ class _RemoteLister:
         self._found[uri] = _Found(place=place, name=name, files=files, around=log_dir)
 
     def _broker(self, located: Located, path: str) -> str:
-        """Return the broker that a log dir belongs to."""
+        """Return the broker of a log directory."""
         meta = self._log_dir(located, path).meta
         if meta is not None and meta.node_id is not None:
             return str(meta.node_id)
@@ -363,12 +369,12 @@ class _RemoteLister:
         return located.uri_of(path)
 
     def _log_dir(self, located: Located, path: str, names: Container[str] | None = None) -> LogDir:
-        """Read what lies beside partitions, once.
+        """Read the files beside partitions, once.
 
         Args:
             located: the file system.
             path: of the directory around partitions.
-            names: what is in it, so that nothing else is asked for; None: not known.
+            names: its content, so that no other file is requested, or None if unknown.
         """
         uri = located.uri_of(path)
         if uri not in self._around:
@@ -395,7 +401,7 @@ class _RemoteLister:
         return self._around[uri]
 
     def _read(self, uri: str, parse: Callable[[bytes], T]) -> T | None:
-        """Read a small file; None without one that can be read."""
+        """Read a small file, or return None if it cannot be read."""
         try:
             with RemoteFile(uri) as file:
                 reading = file.read_at(0, min(file.file_bytes, MAX_FILE_BYTES))
@@ -411,7 +417,7 @@ class _RemoteLister:
         return None
 
     def listing(self) -> Listing:
-        """List all that was added."""
+        """List the added directories."""
         places: list[SegmentPlace] = []
         known: dict[str, Acknowledged] = {}
         for uri, found in self._found.items():
@@ -475,7 +481,7 @@ def _is_partition(path: str, entries: Sequence[RemoteEntry]) -> bool:
         return True
     if any(each.is_dir and parse_partition_name(each.name) is not None for each in entries):
         return False
-    # Its log dir may have it, as the files of a broker that has not written yet.
+    # An empty directory may be in its log directory, if the broker has not written to it yet.
     return bool(entries) and parse_partition_name(path.rpartition("/")[2]) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a listing of log dirs holds, as values; and how local directories are listed."""
+"""The values in a listing of log directories, and the listing of local directories."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from storage.errors import CorruptError
 
 
-# PROD-12: their coordinators write what sequence rules do not hold for.
+# PROD-12: sequence rules do not apply to batches that their coordinators write.
 UNSEQUENCED_TOPICS = COORDINATOR_TOPICS | {METADATA_TOPIC}
 
 
@@ -42,16 +42,16 @@ class SegmentPlace(NamedTuple):
     """One segment of a partition directory, as listed.
 
     Attributes:
-        broker: see above.
-        topic, partition: by the directory's name; -1 if it is no partition's.
+        broker: see `find`.
+        topic, partition: by the directory's name, or -1 if it is no partition's.
         directory: an absolute path, or a URI.
-        path: of the `.log`; below `directory`.
+        path: of the `.log`, below `directory`.
         base_offset: by its name.
         is_active: the last of its directory, which may have a torn tail.
         file_bytes: size when it was listed.
-        modified_ns: when it was last written to, since 1970; 0 where that is not known.
-        end_offset: base offset of the next segment of its directory; None if it is the last.
-        cleaned_offset: as of `Acknowledged`.
+        modified_ns: time of the last write, since 1970, or 0 if unknown.
+        end_offset: base offset of the next segment of its directory, or None.
+        cleaned_offset: as in `Acknowledged`.
         claimed_end: of the log, if this is its last segment.
     """
 
@@ -69,7 +69,7 @@ class SegmentPlace(NamedTuple):
     claimed_end: ClaimedEnd | None = None
 
     def data_bytes(self) -> int:
-        """How much of it is there to be read, without holes; all, where that is not known."""
+        """The number of bytes to read, without holes. If the holes are unknown, the whole size."""
         try:
             found = os.stat(self.path)  # noqa: PTH116 - it may be a URI
         except OSError:
@@ -78,21 +78,21 @@ class SegmentPlace(NamedTuple):
 
     @property
     def has_sequences(self) -> bool:
-        """Sequence rules hold in its topic (PROD-12)."""
+        """Return whether sequence rules apply to its topic (PROD-12)."""
         return self.topic not in UNSEQUENCED_TOPICS
 
     def may_hold(self, low: int | None, high: int | None) -> bool:
-        """By the names of the segments, offsets from `low` on and below `high` may be in it."""
+        """Return whether it may contain offsets in [low, high), by the names of the segments."""
         is_below = low is not None and self.end_offset is not None and self.end_offset <= low
         is_above = high is not None and self.base_offset >= high
         return not is_below and not is_above
 
 
 class DirectoryPlace(NamedTuple):
-    """A partition directory; the first fields are those of its segments' places.
+    """A partition directory. The first fields are the same as in its segments' places.
 
     Attributes:
-        cluster: the cluster id that the log dir's meta.properties states; None: not known.
+        cluster: the cluster id in the log directory's meta.properties, or None if unknown.
     """
 
     broker: str
@@ -103,7 +103,7 @@ class DirectoryPlace(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """A broker serves it: it is not set aside to be deleted or moved, nor stray."""
+        """Return whether a broker serves it: it waits for no deletion or move, and is not stray."""
         from storage.files.uris import Uri, is_uri
 
         path = Uri.parse(self.directory).path if is_uri(self.directory) else self.directory
@@ -112,16 +112,16 @@ class DirectoryPlace(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What the PATHs of a call lead to.
+    """The content of the PATHs of a command.
 
     Attributes:
         places: by directory, then base offset.
-        directories: those without segments too, sorted by path.
-        problems: what could not be listed or breaks a rule; names that are not UTF-8, which
-            neither URIs nor Spark can hold, are left out and are problems too.
-        notes: what a person should know, such as a log dir in use.
-        log_dirs: those that were asked for as a whole.
-        acknowledged: how far logs are known to have reached, by directory.
+        directories: including those without segments, sorted by path.
+        problems: reading errors and broken rules. Names that are not UTF-8 are left out and are
+            problems too, since neither URIs nor Spark can hold them.
+        notes: remarks for the user, such as a log directory in use.
+        log_dirs: the log directories that were given as PATHs.
+        acknowledged: the evidence for the ends of logs, by directory.
     """
 
     places: tuple[SegmentPlace, ...]
@@ -132,12 +132,12 @@ class Listing(NamedTuple):
     acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
 
     def acknowledged_of(self, directory: str) -> Acknowledged:
-        """How far the log of a directory is known to have reached."""
+        """Return the evidence for the end of a directory's log."""
         return self.acknowledged.get(directory, Acknowledged())
 
 
 def sort_listing(listing: Listing) -> Listing:
-    """Bring places and directories into their order."""
+    """Sort places and directories."""
     places = sorted(listing.places, key=lambda each: (each.directory, each.base_offset))
     for number, (each, later) in enumerate(pairwise(places)):
         if each.directory == later.directory and each.base_offset < later.base_offset:
@@ -148,18 +148,18 @@ def sort_listing(listing: Listing) -> Listing:
     )
 
 
-# -- listing segments in local directories, with wildcards: see `places`
+# -- listing segments in local directories, with wildcards
 
 
-# Files that stand for their partition when a wildcard matches them. Others, such as the
-# checkpoints of a log dir, would bring in far more than what was meant.
+# Files that select their partition when a wildcard matches them. Other files, such as the
+# checkpoints of a log directory, would select far more than the user meant.
 PARTITION_FILE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
 
 
 def no_match(pattern: str, problems: list[Problem], problems_count: int) -> AccessError:
     """Return the error for a pattern that leads nowhere.
 
-    It is the last problem, taken back, if more were met than `problems_count` on the way.
+    If there are more problems than `problems_count`, it is the last of them, which is removed.
     """
     if len(problems) > problems_count and isinstance(last := problems[-1], AccessError):
         problems.pop()
@@ -175,7 +175,7 @@ def not_utf8(path: str) -> AccessError:
 
 
 def list_local(paths: Sequence[str], *, base: str | None = None, is_only: bool = True) -> Listing:
-    """List local PATHs; unsorted. With `is_only`, errors of a single PATH are raised."""
+    """List local PATHs, unsorted. With `is_only`, errors of a single PATH are raised."""
     lister = _LocalLister()
     for path in paths:
         try:
@@ -199,12 +199,12 @@ class _LocalLister:
         self.notes: list[str] = []
         self._wanted: dict[str, None] = {}  # absolute paths without wildcards, in order
         self._found: list[DirectoryPlace] = []
-        self._around: dict[str, Selected] = {}  # by directory, to ask what is known of it
+        self._around: dict[str, Selected] = {}  # by directory, for its log directory
         self._whole: tuple[LogDir, ...] = ()
-        self._named: dict[str, str] = {}  # directories that a first wildcard matched -> their name
+        self._named: dict[str, str] = {}  # matches of a first wildcard -> name
 
     def add(self, given: str, path: Path) -> None:
-        """Take a PATH, as given and as it is from here."""
+        """Add a PATH, as given and as resolved."""
         if not has_wildcard(str(path)) or os.path.lexists(path):
             self._wanted.setdefault(_absolute(path))
             return
@@ -228,7 +228,7 @@ class _LocalLister:
             return []
 
     def _target(self, match: Match) -> str | None:
-        """Return the directory that a match stands for, None if it stands for none."""
+        """Return the directory that a match selects, or None."""
         path = match.path
         if not Path(path).is_dir():
             is_wanted = classify(Path(path).name).kind in PARTITION_FILE_KINDS
@@ -246,7 +246,7 @@ class _LocalLister:
         return path
 
     def find(self) -> None:
-        """Find the partitions behind all that was added. Raises AccessError if it is one path."""
+        """Find the partitions behind the added PATHs. Raises AccessError if there is one PATH."""
         if not self._wanted:
             return
         found = discover(self._wanted)
@@ -272,7 +272,7 @@ class _LocalLister:
                 self.problems.append(not_utf8(path))
 
     def listing(self) -> Listing:
-        """List all that was found."""
+        """List the found partitions."""
         places: list[SegmentPlace] = []
         known: dict[str, Acknowledged] = {}
         for each in self._found:
@@ -333,7 +333,7 @@ class _LocalLister:
         return str(around)
 
     def _problems(self, found: Discovery) -> Iterable[Problem]:
-        """Return the problems; partitions in two log dirs are none if the brokers differ."""
+        """Return the problems, without partitions in two log directories of different brokers."""
         yield from (each for each in found.problems if getattr(each, "check_id", "") != "DIR-2")
         yield from duplicates(
             ((_node_id(each) or self._name_of(each.path) or each.path, _cluster_id(each)), each)
@@ -346,9 +346,10 @@ class _LocalLister:
 
 
 def duplicates(log_dirs: Iterable[tuple[Hashable, LogDir]]) -> Iterator[CorruptError]:
-    """Find the partitions that are live in two log dirs, given with their brokers, of one broker.
+    """Find the partitions that are live in two log directories of one broker.
 
-    Unlike in `discover`, log dirs that do not tell their node are not taken for those of one.
+    The log directories come with their brokers. Unlike in `discover`, log directories without a
+    node id do not count as one broker.
     """
     by_broker: dict[Hashable, list[LogDir]] = {}
     for broker, log_dir in log_dirs:
@@ -358,7 +359,7 @@ def duplicates(log_dirs: Iterable[tuple[Hashable, LogDir]]) -> Iterator[CorruptE
 
 
 def is_text(path: str) -> bool:
-    """Is the path valid UTF-8?"""
+    """Return whether the path is valid UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -367,7 +368,7 @@ def is_text(path: str) -> bool:
 
 
 def _absolute(path: Path) -> str:
-    """Make a path absolute, links kept: their names may be those of partitions."""
+    """Make a path absolute and keep links, whose names may be names of partitions."""
     return os.path.realpath(path) if ".." in path.parts else str(path.absolute())
 
 
@@ -392,4 +393,4 @@ def _modified_ns(files: SegmentFiles) -> int:
     try:
         return os.stat(files.log.path).st_mtime_ns  # noqa: PTH116
     except OSError:
-        return 0  # removed meanwhile: who reads it will say so
+        return 0  # removed meanwhile: its reader reports that

@@ -1,11 +1,11 @@
-"""The batches of a segment for whoever reads records, and the ledger of those that are lost.
+"""The batches of a segment for readers of records, with the ledger of lost offsets.
 
-`SegmentReader` gives all batches in the order of the log, healthy ones in windows, and goes on
-behind damage. What cannot be given it keeps as findings: stretches, and the offsets in them.
+`SegmentReader` yields all batches in the order of the log, healthy batches in windows, and
+continues behind damage. Data that it cannot return becomes findings: stretches with their offsets.
 
-The offsets of a bad stretch are known from its neighbours: they begin behind the last good batch
-before it and end before the first good one behind it. That is the most that can be missing; control
-records and what compaction has removed are among them.
+The neighbours of a bad stretch give its offsets. They begin behind the last good batch before it
+and end before the first good batch behind it. That is an upper limit, which includes control
+records and compacted records.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ReadFinding(NamedTuple):
     Attributes:
         path: of the segment.
         start_pos, end_pos: the stretch.
-        kind: a VerdictKind, that of the verdict; content that does not decode is corrupt. Or GONE.
-        check_id: the broken rule, "" for what cannot be read.
+        kind: the VerdictKind of the verdict, or GONE. Content that does not decode is corrupt.
+        check_id: the broken rule, "" for an unreadable stretch.
         reason: in words.
         errno: of the failed read, else 0.
-        base_offset, last_offset: what may be missing, both included; None if unknown on that side.
-            `last_offset` is below `base_offset` if nothing is.
-        is_lost: there are no records from it; False if only its frame is wrong, or for what a
-            crash leaves at the end of a log.
+        base_offset, last_offset: the offsets that may be missing, inclusive. None if unknown on
+            that side. `last_offset` is below `base_offset` if no offset is missing.
+        is_lost: there are no records from it. False if only its frame is wrong, or for an end of a
+            log as after a crash.
     """
 
     path: str
@@ -66,7 +66,7 @@ class ReadFinding(NamedTuple):
 
     @classmethod
     def of_verdict(cls, path: str, verdict: Verdict) -> Self:
-        """Tell of what a scan says; the offsets around it are not known yet."""
+        """Return the finding for a verdict, without the offsets around it."""
         return cls(
             path=path,
             start_pos=verdict.start_pos,
@@ -80,13 +80,13 @@ class ReadFinding(NamedTuple):
 
     @property
     def told(self) -> str:
-        """Where, what and why, in words."""
+        """Return place, kind and reason in words."""
         where = f"{self.path}: positions {self.start_pos} to {self.end_pos}"
         return f"{where}: {self.kind}: {self.reason} [{self.check_id}]"
 
     @property
     def with_offsets(self) -> str:
-        """What, where, and the most that can be missing, in words."""
+        """Return kind, place and the maximum of missing offsets in words."""
         first = "unknown" if self.base_offset is None else self.base_offset
         last = "unknown" if self.last_offset is None else self.last_offset
         offsets = "no offset is missing" if self.is_empty else f"offsets {first} to {last}"
@@ -94,34 +94,34 @@ class ReadFinding(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What programs are told beside the words."""
+        """Return the fields for programs besides the words."""
         return {name: value for name, value in self._asdict().items() if name in _TOLD_FIELDS}
 
     @property
     def is_empty(self) -> bool:
-        """There is no room for a record where it lies: no offset is missing."""
+        """Return whether there is no room for a record, so that no offset is missing."""
         first, last = self.base_offset, self.last_offset
         return first is not None and last is not None and last < first
 
     @property
     def is_corrupt(self) -> bool:
-        """It is damage in what can be read; a torn tail of the last segment is none."""
+        """Return whether readable data is damaged. A torn tail of the last segment is not."""
         is_other = self.is_gone or self.is_unreadable or self.is_missing
         return not is_other and VerdictKind(self.kind).is_damage
 
     @property
     def is_unreadable(self) -> bool:
-        """The operating system refused it."""
+        """Return whether the operating system could not read it."""
         return self.kind == VerdictKind.UNREADABLE
 
     @property
     def is_gone(self) -> bool:
-        """Retention has removed the segment: no loss."""
+        """Return whether retention has removed the segment, which is no loss."""
         return self.kind == GONE
 
     @property
     def is_missing(self) -> bool:
-        """It is not there at all, although it was acknowledged."""
+        """Return whether acknowledged offsets are missing on disk."""
         return self.kind == VerdictKind.MISSING
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class ReadFinding(NamedTuple):
 
 
 def gone(path: str) -> ReadFinding:
-    """Tell of a segment that retention has removed meanwhile: no damage."""
+    """Return the finding for a segment that retention has removed meanwhile: no damage."""
     return ReadFinding(
         path=path,
         start_pos=0,
@@ -152,7 +152,7 @@ def gone(path: str) -> ReadFinding:
 
 
 def not_there(path: str, missing: Missing) -> ReadFinding:
-    """Tell of offsets that no file has, or that a wrong log start hides."""
+    """Return the finding for offsets that no file has, or that a wrong log start hides."""
     return ReadFinding(
         path=path,
         start_pos=0,
@@ -168,7 +168,10 @@ def not_there(path: str, missing: Missing) -> ReadFinding:
 def content_finding(
     path: str, batch: ScannedBatch, error: FormatError | AccessError, floor_offset: int | None
 ) -> ReadFinding:
-    """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before."""
+    """Return the finding for a batch without readable content.
+
+    `floor_offset` is the end offset of the batch before.
+    """
     header = batch.header
     if isinstance(error, AccessError):
         kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
@@ -191,13 +194,13 @@ _TOLD_FIELDS = frozenset(ReadFinding._fields) - {"errno", "is_lost"}
 
 
 class FindingsList:
-    """Turns the verdicts of a scan into findings, with the offsets around them.
+    """A converter of the verdicts of a scan to findings, with the offsets around them.
 
     Attributes:
-        found: the findings so far; complete after `finish`.
+        found: the findings so far, complete after `finish`.
         ledger: the offsets of the good batches.
-        wrong_wrappers: of these, compressed messages of format 0 that state an offset which the
-            messages in them do not end with.
+        wrong_wrappers: good compressed messages of format 0 whose own offset is not the offset of
+            their last inner message.
     """
 
     def __init__(
@@ -208,13 +211,13 @@ class FindingsList:
         is_last: bool = True,
         cleaned_offset: int | None = None,
     ) -> None:
-        """Take the findings of one scan.
+        """Begin the findings of one scan.
 
         Args:
             path: of the segment.
-            base_offset: of the segment; None if the scan does not begin with it.
+            base_offset: of the segment, or None if the scan does not begin with it.
             is_last: the scan goes to the end of the segment.
-            cleaned_offset: as of `OffsetLedger`.
+            cleaned_offset: as in `OffsetLedger`.
         """
         self.found: list[ReadFinding] = []
         self.wrong_wrappers: list[ReadFinding] = []
@@ -222,15 +225,15 @@ class FindingsList:
         self._is_last = is_last
         self._path = path
         self._seen_count = 0
-        self._waiting: list[ReadFinding] = []  # for the good batch behind them
+        self._waiting: list[ReadFinding] = []  # findings before the next good batch
         # Offsets of bad batches, by position, and whether their checksums are right.
         self._stated: dict[int, tuple[tuple[int, int], bool]] = {}
-        self._told: dict[int, bool] = {}  # where a verdict begins, and whether it is a loss
+        self._told: dict[int, bool] = {}  # by start of a verdict, whether it is a loss
         self._next_offset = base_offset
 
     @classmethod
     def of(cls, split: Split) -> Self:
-        """Take the findings of a scan of a split."""
+        """Begin the findings of a scan of a split."""
         place = split.place
         base_offset = None if split.start_pos else place.base_offset
         cleaned = place.cleaned_offset
@@ -238,18 +241,18 @@ class FindingsList:
 
     @property
     def end_offset(self) -> int | None:
-        """One above the last good batch; None as long as there is none."""
+        """One above the last good batch, or None before the first."""
         return self.ledger.span.end_offset
 
     def look_at(self, scan: BulkScan) -> None:
-        """Take the verdicts that are new; call it before the rows that were given after them."""
+        """Take the new verdicts. Call it before the rows that come after them."""
         for verdict in scan.verdicts[self._seen_count :]:
             self._told[verdict.start_pos] = verdict.is_lost
             self._waiting.append(self._of_verdict(verdict))
         self._seen_count = len(scan.verdicts)
 
     def is_lost(self, pos: int) -> bool:
-        """Does a verdict that begins there cost the records of the batch, whatever they hold?"""
+        """Return whether a verdict at this position costs the records of the batch."""
         return self._told.get(pos, False)
 
     def passed(self, table: HeaderTable) -> None:
@@ -270,7 +273,7 @@ class FindingsList:
         self._next_offset = int(table.last_offset[-1]) + 1
 
     def passed_batch(self, batch: ScannedBatch, segment: Segment) -> None:
-        """Take a batch that was given by itself; its offsets count if its records do."""
+        """Take a single batch. Its offsets count if its records do."""
         if batch.crc_ok is False or self.is_lost(batch.pos):
             if 0 <= batch.header.base_offset <= MAX_OFFSET:
                 stated = batch.header.base_offset, batch.header.last_offset
@@ -301,9 +304,10 @@ class FindingsList:
         floor_offset: int | None = None,
         is_lost: bool = True,
     ) -> None:
-        """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before.
+        """Add the finding for a batch without readable content.
 
-        Of a batch one thing is told: a loss rather than what costs nothing.
+        `floor_offset` is the end offset of the batch before. A batch has one finding. A loss
+        replaces a finding without a loss.
         """
         if batch.pos in self._told:
             if self.is_lost(batch.pos) or not is_lost:
@@ -312,12 +316,12 @@ class FindingsList:
             self.found = [each for each in self.found if each.start_pos != batch.pos]
         found = content_finding(self._path, batch, error, floor_offset)
         if batch.header.is_control and found.is_corrupt:
-            # It is no end marker, whatever is wrong with the record.
+            # Whatever is wrong with the record, it is no end marker.
             found = found._replace(check_id=REFUSED_CHECK_ID)
         self.found.append(found._replace(is_lost=is_lost))
 
     def add_unreadable(self, error: AccessError, start_pos: int, end_pos: int) -> None:
-        """Tell of a stretch of the file that cannot be had at all."""
+        """Add the finding for an unreadable stretch of the file."""
         self._waiting.append(
             ReadFinding(
                 path=self._path,
@@ -332,12 +336,12 @@ class FindingsList:
         )
 
     def finish(self) -> None:
-        """Take those that no good batch follows, and bring all into order."""
+        """Add the findings that no good batch follows, and sort all."""
         found = sorted(
             [*self.found, *self._waiting], key=lambda each: (each.start_pos, each.end_pos)
         )
         self.found, self._waiting = [], []
-        next_offset = -1  # behind a bad batch that is bounded by its own offsets alone
+        next_offset = -1  # behind a bad batch that only its own offsets bound
         for each in found:
             is_open = each.last_offset is None
             base_offset = each.base_offset
@@ -349,7 +353,7 @@ class FindingsList:
             self.found.append(placed)
 
     def _with_range(self, found: ReadFinding) -> ReadFinding:
-        """Name the offsets that a bad batch states if there is no room for it where it lies."""
+        """Return the finding with the offsets in a batch's header, if there is no room for it."""
         if not found.is_lost or found.base_offset is None:
             return found
         stated, is_proven = self._stated.get(found.start_pos, (None, False))
@@ -359,7 +363,7 @@ class FindingsList:
     def _of_verdict(self, verdict: Verdict) -> ReadFinding:
         kind, check_id = verdict.kind, verdict.check_id
         if not self._is_last and check_id == "SEG-5":
-            # The end of a split is no end of the segment: it is a batch that does not lead there.
+            # The end of a split is not the end of the segment: the length of the batch is wrong.
             kind, check_id = VerdictKind.CORRUPT, "BAT-2"
         return ReadFinding.of_verdict(self._path, verdict)._replace(
             kind=kind,
@@ -373,18 +377,17 @@ class FindingsList:
 
 
 class Block(NamedTuple):
-    """Batches of a segment that follow each other.
+    """Successive batches of a segment.
 
     Attributes:
         table: their headers.
-        window: where all of them lie, healthy as they are; None: they needed a closer look, or are
-            of an old format.
-        singles: these, one by one; of a window none.
-        before: what the scan says of the stretches before the first batch and behind the block
-            before.
-        floor_offset: one above the last good batch before; None: there was none.
-        doubtful: where batches begin whose offset cannot be right, so far.
-        lost: where batches begin of which nobody can take the records, so far.
+        window: the window of all of them, if they are healthy. None if they needed single checks or
+            are of an old format.
+        singles: these batches. Empty for a window.
+        before: verdicts on the stretches between the block before and the first batch.
+        floor_offset: one above the last good batch before, or None.
+        doubtful: positions of batches with an impossible offset, so far.
+        lost: positions of batches whose records nobody can read, so far.
     """
 
     table: HeaderTable
@@ -396,7 +399,7 @@ class Block(NamedTuple):
     lost: set[int]
 
     def rows_at(self, positions: set[int]) -> NDArray[np.bool_]:
-        """Tell which batches begin at one of these positions."""
+        """Return which batches begin at one of these positions."""
         import numpy as np
 
         if not positions:
@@ -405,12 +408,12 @@ class Block(NamedTuple):
 
 
 class SegmentReader:
-    """The batches of one segment, or of a piece of it, for all who go on behind damage.
+    """The batches of one segment, or of a piece of it, for readers that continue behind damage.
 
     Attributes:
-        scan: what reads them; its verdicts are those of all that was read so far.
-        findings: what cannot be given, and the ledger of the offsets of good batches.
-        rest: what the scan says of the stretches behind the last batch; known at the end.
+        scan: reads them. Its verdicts cover all data read so far.
+        findings: the data that cannot be returned, and the ledger of the offsets of good batches.
+        rest: verdicts on the stretches behind the last batch, known at the end.
     """
 
     def __init__(
@@ -428,11 +431,11 @@ class SegmentReader:
 
         Args:
             segment: is open.
-            findings: of this segment, without any yet.
-            with_bodies: as of `BulkScan`.
-            in_order: no block has a stretch within that the scan says anything of.
-            most: batches of a block that come one by one.
-            doubtful_ids: the rules that an offset breaks which cannot be right.
+            findings: of this segment, still empty.
+            with_bodies: as in `BulkScan`.
+            in_order: no block contains a stretch with a verdict.
+            most: most single batches of a block.
+            doubtful_ids: the rules that an impossible offset breaks.
             options: of `Segment.scan`.
         """
         from storage.kernels.numpy_kernel import BulkScan
@@ -445,14 +448,14 @@ class SegmentReader:
         self._doubtful = DoubtfulOffsets(self.scan, doubtful_ids)
         self._lost = LostRecords(self.scan)
         self._floors: list[int | None] = []  # before each part since the last block
-        self._passed_count = 0  # of verdicts before the last part
-        self._told_count = 0  # of those that a block has
+        self._passed_count = 0  # verdicts before the last part
+        self._told_count = 0  # verdicts in blocks
 
     @classmethod
     def of_split(
         cls, split: Split, segment: Segment, findings: FindingsList | None = None, **options: Any
     ) -> Self:
-        """Read a split of a segment, which is open; the options are those of a reader."""
+        """Read a split of an open segment, with the options of a reader."""
         place = split.place
         return cls(
             segment,
@@ -466,7 +469,7 @@ class SegmentReader:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """Give the batches in the order of the log, once."""
+        """Yield the batches in the order of the log, once."""
         from storage.kernels.numpy_kernel import blocks
 
         for each in blocks(self.scan, most=self._most, meet=self._meet):
@@ -475,7 +478,7 @@ class SegmentReader:
         self.rest = self.scan.verdicts[self._told_count :]
 
     def _meet(self, part: BulkWindow | ScannedBatch) -> bool:
-        """Take a part into the ledger; True if it begins a block, since something lies before."""
+        """Add a part to the ledger. True if it begins a block, because a verdict lies before it."""
         findings = self.findings
         findings.look_at(self.scan)
         self._floors.append(findings.end_offset)
@@ -490,7 +493,7 @@ class SegmentReader:
         return self._in_order and self._passed_count > known_count
 
     def _count_to(self, pos: int, count: int) -> int:
-        """Return how many verdicts there are up to a position; `count` are known to be."""
+        """Return the number of verdicts up to a position, at least `count`."""
         verdicts = self.scan.verdicts
         while count < len(verdicts) and verdicts[count].start_pos <= pos:
             count += 1

@@ -1,4 +1,4 @@
-"""Opening what places name: the `.log`, and the indexes beside it, by whichever file system."""
+"""Opening the files of places: the `.log`, and the indexes beside it, by any file system."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
     from storage.formats.time_index import TimeIndexEntry
     from storage.places.listing import SegmentPlace
 
-CHUNK_BYTES = 256 << 10  # the live index of an active segment is 10 MiB of zeros behind little
+CHUNK_BYTES = 256 << 10  # a live index of an active segment is 10 MiB of zeros after few entries
 MAX_INDEX_BYTES = 64 << 20
 MAX_SMALL_BYTES = 4 << 20
 SECOND_NS = 1_000_000_000
 
 
 class FileStamp(NamedTuple):
-    """By what a file is seen to be the one that it was.
+    """The identity of a file at one time.
 
     Attributes:
         file_bytes: its size.
-        modified_ns: when it was last written to, since 1970; 0 where that is not known. Behind a
-            URI in full seconds: an object store tells it finer in a listing than of one object.
+        modified_ns: time of the last write, since 1970, or 0 if unknown. Behind a URI in full
+            seconds: a listing of an object store is more precise than its answer for one object.
     """
 
     file_bytes: int
     modified_ns: int
 
     def is_same(self, other: FileStamp | None) -> bool:
-        """May it be the same file, unchanged?"""
+        """Return whether it may be the same file, unchanged."""
         if other is None or other.file_bytes != self.file_bytes:
             return False
         return other.modified_ns == self.modified_ns or not (other.modified_ns and self.modified_ns)
 
 
 def stamp_of(path: str) -> FileStamp | None:
-    """Look at a file by its path or URI, without opening it; None if it is not there.
+    """Return the stamp of a file at a path or URI, without opening it, or None without a file.
 
     Raises:
-        AccessError: it cannot be looked at.
-        UsageError: nothing here reads such URIs.
+        AccessError: it cannot be read.
+        UsageError: there is no file system for the URI.
     """
     local = local_path(Uri.parse(path)) if is_uri(path) else path
     if local is None:
@@ -73,14 +73,14 @@ def stamp_of(path: str) -> FileStamp | None:
 
 
 def listed_stamp(place: SegmentPlace) -> FileStamp:
-    """Return what `stamp_of` says of a `.log` that is as it was listed."""
+    """Return the result of `stamp_of` for a `.log` that is as it was listed."""
     is_remote = is_uri(place.path) and local_path(Uri.parse(place.path)) is None
     modified_ns = _seconds(place.modified_ns) if is_remote else place.modified_ns
     return FileStamp(place.file_bytes, modified_ns)
 
 
 def index_stamp(place: SegmentPlace) -> FileStamp | None:
-    """Look at the `.index` of a segment, as `stamp_of` does."""
+    """Return the stamp of the `.index` of a segment, as `stamp_of` does."""
     return stamp_of(_beside(place.path, ".index"))
 
 
@@ -93,7 +93,7 @@ def open_file(path: str) -> PositionedFile:
 
     Raises:
         AccessError: it cannot be opened.
-        UsageError: nothing here reads such URIs.
+        UsageError: there is no file system for the URI.
     """
     if not is_uri(path):
         return PositionedFile(path)
@@ -107,7 +107,7 @@ def open_file(path: str) -> PositionedFile:
 
 
 def offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
-    """Return the entries of a segment's `.index`, good or not; none if it cannot be read.
+    """Return the entries of a segment's `.index`, valid or not. Empty if it cannot be read.
 
     A row has relative offset and position. There may be hundreds of thousands.
     """
@@ -118,16 +118,20 @@ def offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
 
 
 def read_offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
-    """Do what `offset_entries` does. Raises AccessError: not all of the `.index` can be read."""
+    """Return entries as `offset_entries` does.
+
+    Raises AccessError if the `.index` is not readable.
+    """
     data = _read(_beside(place.path, ".index"))
     count = offset_index.logical_entry_count(data)
     return np.frombuffer(data, ">i4", 2 * count).astype(np.int32).reshape(-1, 2)
 
 
 def time_entries(place: SegmentPlace) -> Sequence[TimeIndexEntry]:
-    """Return the entries of a segment's `.timeindex`, good or not; [] if it cannot be read.
+    """Return the entries of a segment's `.timeindex`, valid or not. [] if it cannot be read.
 
-    Empty too if it breaks a rule of its own (TIM-1): one that lacks an entry looks like a good one.
+    It is also empty if it breaks a rule of its own (TIM-1): an index that lacks an entry looks like
+    a good index.
     """
     try:
         data = _read(_beside(place.path, ".timeindex"))
@@ -139,7 +143,7 @@ def time_entries(place: SegmentPlace) -> Sequence[TimeIndexEntry]:
 
 
 def read_in(directory: str, name: str) -> bytes | None:
-    """Read a small file of a partition directory; None if it is not there, or cannot be read."""
+    """Read a small file of a partition directory, or return None if it cannot be read."""
     stem, found, query = directory.partition("?") if is_uri(directory) else (directory, "", "")
     try:
         with open_file(f"{stem}/{name}{found}{query}") as file:
@@ -150,13 +154,16 @@ def read_in(directory: str, name: str) -> bytes | None:
 
 
 def _beside(log_path: str, suffix: str) -> str:
-    """Return the path of an index; a URI's query stays behind it."""
+    """Return the path of an index. A URI's query stays behind it."""
     stem, found, query = log_path.rpartition(".log")
     return f"{stem}{suffix}{query}" if found else f"{log_path}{suffix}"
 
 
 def _read(path: str) -> bytes:
-    """Read an index up to a chunk that ends with zeros. Raises AccessError: not all can be read."""
+    """Read an index up to a chunk that ends with zeros.
+
+    Raises AccessError if a part is unreadable.
+    """
     data = bytearray()
     with open_file(path) as file:
         while len(data) < MAX_INDEX_BYTES:

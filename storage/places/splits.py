@@ -1,13 +1,16 @@
-"""Cutting segments into pieces to be read apart, where batches are proven to begin.
+"""Splitting segments into pieces for separate reads, where batches are proven to begin.
 
-An entry of the `.index` is only a hint, and the bytes at its position may look like a batch without
-being one: a record's value can hold a whole batch, checksum and all. A piece begins there if
-  - the batch at the position has a right checksum,
-  - its last offset is the entry's (Kafka writes that since 2.0), and
-  - a walk from an earlier place comes to it. That place is where the piece before begins if that is
-    near, else another entry with a batch of its offset, as far away as CHAIN_BYTES allow: a walk
-    around a value does not come into it, nor does one inside of it come out.
-An entry that does not hold is passed over; after a few of them the cut is given up, and the piece
+An entry of the `.index` is only a hint. The bytes at its position may look like a batch without
+being a batch, since a record's value can contain a whole batch with its checksum. A piece begins
+there if
+
+- the batch at the position has a right checksum,
+- its last offset is the offset of the entry (Kafka writes that since 2.0), and
+- a walk from an earlier place leads to it. That place is the start of the piece before, if near.
+  Otherwise it is another entry with a batch of its offset, at most CHAIN_BYTES away. A walk around
+  a value does not lead into it, and a walk inside does not lead out.
+
+An entry that does not hold is skipped. After a few of them the split is given up, and the piece
 becomes larger. A segment without a usable index is one piece.
 """
 
@@ -47,18 +50,18 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-CANDIDATES_COUNT = 4  # entries to try from where a piece shall begin on, and as many before it
-ANCHORS_COUNT = 3  # entries to try as the beginning of a chain
-CHAIN_BYTES = 1 << 20  # about the largest value that brokers take unless told otherwise
-MAX_PROOF_BYTES = 64 << 20  # as far as a chain is followed
+CANDIDATES_COUNT = 4  # entries to try from the wanted start of a piece on, and as many before it
+ANCHORS_COUNT = 3  # entries to try as the start of a chain
+CHAIN_BYTES = 1 << 20  # about the largest value that brokers accept by default
+MAX_PROOF_BYTES = 64 << 20  # longest chain to follow
 
 
 class TimelineStart(NamedTuple):
-    """That a timeline of a piece is wanted, and what it depends on beside the file.
+    """The request for a timeline of a piece, with its input besides the file.
 
     Attributes:
-        log_start_offset: of its directory; what ends below it is of no transaction.
-        floor_offset: one above the last good batch before the piece; -1: not known yet.
+        log_start_offset: of its directory. Batches that end below it belong to no transaction.
+        floor_offset: one above the last good batch before the piece, or -1 if still unknown.
         max_bins: of each axis of the directory's timeline.
     """
 
@@ -68,12 +71,12 @@ class TimelineStart(NamedTuple):
 
 
 class PlannedPart(NamedTuple):
-    """Which of the equal parts of a segment a split is meant to be; see `planned_splits`.
+    """The equal part of a segment that a split is meant to be; see `plan_places`.
 
     Attributes:
-        number, parts_count: which one, from 0 on, of how many.
-        index_seen: the `.index` as it was when the query was planned; None: whoever puts the pieces
-            together sees that they meet.
+        number, parts_count: the number of the part, from 0 on, and the number of parts.
+        index_seen: the `.index` when the query was planned. None if the reader of all pieces checks
+            that they meet.
     """
 
     number: int
@@ -84,10 +87,9 @@ class PlannedPart(NamedTuple):
 class Split(NamedTuple):
     """A contiguous piece of one segment: the batches that begin in [start_pos, end_pos).
 
-    `end_pos` is the start of the next split; of the last one the size when it was listed, and it is
-    then to be read to the end that the file has by now. Positions are in bytes.
-    `timeline`: None where no timeline is wanted.
-    `part`: None where the positions are proven; else they are where they shall be, about.
+    `end_pos` is the start of the next split. For the last split it is the size when it was listed,
+    and the file is then read to its current end. Positions are in bytes. `timeline` is None if no
+    timeline is wanted. `part` is None if the positions are proven. If not, they are approximate.
     """
 
     place: SegmentPlace
@@ -99,11 +101,11 @@ class Split(NamedTuple):
 
 
 def split_places(places: Iterable[SegmentPlace], split_bytes: int) -> list[Split]:
-    """Cut segments into about equal pieces of about `split_bytes`, in the order of the places.
+    """Split segments into about equal pieces of about `split_bytes`, in the order of the places.
 
-    Pieces are larger where index entries are far from each other or do not hold; with a
-    `split_bytes` of 1 every entry that holds begins one. A segment that cannot be opened is one
-    piece: who reads it will meet the error.
+    Pieces are larger if index entries are far from each other or do not hold. With a `split_bytes`
+    of 1 a piece begins at every entry that holds. A segment that cannot be opened is one piece, and
+    its reader gets the error.
 
     Raises:
         ValueError: `split_bytes` is below 1.
@@ -120,7 +122,7 @@ def split_places(places: Iterable[SegmentPlace], split_bytes: int) -> list[Split
 
 
 def splits_at(place: SegmentPlace, positions: Sequence[int]) -> list[Split]:
-    """Return the pieces of a segment that begin at the positions; the first one is 0."""
+    """Return the pieces of a segment that begin at the positions, the first of which is 0."""
     ends = [*positions[1:], place.file_bytes]
     last = len(positions) - 1
     return [
@@ -130,7 +132,7 @@ def splits_at(place: SegmentPlace, positions: Sequence[int]) -> list[Split]:
 
 
 def start_positions(place: SegmentPlace, split_bytes: int) -> list[int]:
-    """Return where the pieces of a segment begin, ascending, the first one at 0."""
+    """Return the starts of the pieces of a segment, ascending, the first at 0."""
     if place.file_bytes <= split_bytes:
         return [0]
     entries = offset_entries(place)
@@ -166,17 +168,17 @@ def _starts(prover: StartProver, file_bytes: int, split_bytes: int) -> list[int]
 
 
 class StartProver:
-    """Proves index entries of one open segment.
+    """A prover of index entries of one open segment.
 
     Attributes:
-        positions: of those that may hold, ascending, each once.
-        relative_offsets: theirs.
-        met_unreadable: a part of the file that proofs looked at could not be read: another time,
-            or on another host, they may come out otherwise.
+        positions: of the entries that may hold, ascending, each once.
+        relative_offsets: of the same entries.
+        met_unreadable: a part of the file could not be read during a proof. Later, or on another
+            host, the result may be different.
     """
 
     def __init__(self, segment: Segment, entries: NDArray[np.int32]) -> None:
-        """`entries` are those of `offset_entries`."""
+        """Begin with `entries` from `offset_entries`."""
         self._segment = segment
         self.met_unreadable = False
         relative_offset, pos = entries.T
@@ -190,7 +192,7 @@ class StartProver:
         self.relative_offsets: list[int] = relative_offset[order].tolist()
 
     def prove(self, index: int, known_pos: int = 0) -> ScannedBatch | None:
-        """Return the batch that an entry points at if it holds, else None.
+        """Return the batch at an entry if the entry holds, else None.
 
         Args:
             index: of the entry.
@@ -210,12 +212,13 @@ class StartProver:
         return None
 
     def _walk(self, start_pos: int) -> Scan:
-        # On behind damage: then it comes to the same batches as a walk over the whole segment.
+        # The walk continues behind damage, so it meets the same batches as a walk over the whole
+        # segment.
         end_pos = start_pos + MAX_PROOF_BYTES
         return self._segment.scan(start_pos=start_pos, end_pos=end_pos, is_active=False)
 
     def _met(self, index: int, scan: Scan) -> ScannedBatch | None:
-        """Go on with a scan up to an entry's position: the batch there, if the entry holds."""
+        """Continue a scan up to an entry's position. Returns the batch if the entry holds."""
         pos = self.positions[index]
         last_offset = self._segment.base_offset + self.relative_offsets[index]
         batch = next((each for each in scan if each.pos >= pos), None)
@@ -226,25 +229,25 @@ class StartProver:
         return None if is_faulty or not batch.crc_ok else batch
 
 
-# -- cutting segments without looking into them: who reads a piece finds where it begins
+# -- splitting segments without opening them: the reader of a piece finds its start.
 #
-# A plan cuts a segment into equal parts by its size alone, so that planning 100 TB opens no file.
-# The task of a part proves a beginning near its cut, as `splits` does, and takes for its end what
-# the task of a later part takes for its beginning: both ask the same function of the same files.
-# A part whose cut cannot be proven is empty, and the part before goes on through it.
+# A plan splits a segment into equal parts by its size alone, so that planning 100 TB opens no file.
+# The task of a part proves a start near its split position, as `start_positions` does. Its end is
+# the start that the task of a later part proves: both call the same function for the same files. A
+# part whose split position cannot be proven is empty, and the part before goes on through it.
 #
-# That only holds while `.log` and `.index` stay as they are. Whoever puts the pieces of a segment
-# together has to see that they meet (`recovery.summaries.partition.join_segment`). Who gives
-# their rows away cannot: its plan (`plan_apart`) notes how both files looked, and a task that
-# sees them otherwise (`proven_apart`) gives the job up, for the tasks of one segment may have
-# found other cuts.
+# That only holds while `.log` and `.index` do not change. A reader that joins the pieces of a
+# segment has to check that they meet (`recovery.summaries.partition.join_segment`). A reader that
+# passes on their rows cannot check that. So its plan (`plan_apart`) records the stamps of both
+# files. A task that sees other stamps (`proven_apart`) fails the job, since the tasks of one
+# segment may have proven different starts.
 
 
-MAX_PARTS_COUNT = 64  # of a segment, which has 2 GiB at most: a task for each has to pay
+MAX_PARTS_COUNT = 64  # of a segment, which has at most 2 GiB: each task has a cost
 
 
 class UnprovenCutError(EoctlError):
-    """Tasks that read parts of a segment may not agree where they begin."""
+    """Tasks that read parts of a segment may disagree on their starts."""
 
     exit_status = EXIT_ACCESS
 
@@ -257,7 +260,7 @@ class UnprovenCutError(EoctlError):
 
 
 def plan_places(places: Iterable[SegmentPlace], split_bytes: int) -> list[Split]:
-    """Cut segments into equal parts of about `split_bytes`, by their sizes; nothing is opened.
+    """Split segments into equal parts of about `split_bytes`, by their sizes. Opens no file.
 
     Raises:
         ValueError: `split_bytes` is below 1.
@@ -272,18 +275,19 @@ def plan_apart(
     split_bytes: int,
     is_growing: Callable[[SegmentPlace], bool],
 ) -> list[Split]:
-    """Cut segments as `plan_places`, for tasks whose rows nobody puts together: `proven_apart`.
+    """Split segments as `plan_places`, for tasks whose rows nobody joins (`proven_apart`).
 
-    Of a segment that is cut the `.index` is looked at, but not opened. Without one it is not cut.
+    The `.index` of a split segment is checked, but not opened. A segment without an index is not
+    split.
 
     Args:
         places: the segments.
-        split_bytes: about so large are the parts.
-        is_growing: a broker appends to the segment, so that no task would see it as it is now:
-            its cuts are proven here.
+        split_bytes: the approximate size of the parts.
+        is_growing: a broker appends to the segment, so no task would see it as it is now. Its
+            starts are proven here.
 
     Raises:
-        AccessError: an `.index` cannot be looked at.
+        AccessError: an `.index` cannot be read.
     """
     listed = list(places)
     found = map_places(partial(_apart, split_bytes, is_growing), listed)
@@ -318,7 +322,7 @@ def _parts(
 
 
 def segment_numbers(splits: Iterable[Split]) -> Iterator[int]:
-    """Give for each split which segment of its directory it is of, from 0 on, as they are given."""
+    """Yield for each split the number of its segment in its directory, from 0 on, in order."""
     numbers: dict[str, dict[str, int]] = {}
     for each in splits:
         known = numbers.setdefault(each.place.directory, {})
@@ -330,10 +334,10 @@ def _cut(place: SegmentPlace, number: int, parts_count: int) -> int:
 
 
 def proven(split: Split) -> Split | None:
-    """Return a planned split with the positions that hold; None: it is empty.
+    """Return a planned split with proven positions, or None if it is empty.
 
-    The first part of a segment never is. Of a file that cannot be opened it is the whole: who
-    reads it will meet the error.
+    The first part of a segment is never empty. If the file cannot be opened, the first part is the
+    whole file, and its reader gets the error.
     """
     if split.part is None:
         return split
@@ -350,7 +354,7 @@ def proven(split: Split) -> Split | None:
 def proven_apart(
     split: Split, opener: Callable[[SegmentPlace], Segment] = open_place
 ) -> Split | None:
-    """Return a split of `plan_apart` with the positions that hold; None: it is empty.
+    """Return a split of `plan_apart` with proven positions, or None if it is empty.
 
     Args:
         split: as it was planned.
@@ -358,7 +362,7 @@ def proven_apart(
 
     Raises:
         AccessError: the segment cannot be opened.
-        UnprovenCutError: other tasks may have found other cuts.
+        UnprovenCutError: other tasks may have proven other starts.
     """
     if split.part is None:
         return split
@@ -376,12 +380,12 @@ def proven_apart(
 
 
 def require_same(split: Split) -> None:
-    """See that the files of a part are as they were when it was planned.
+    """Require that the files of a part have not changed since it was planned.
 
-    A segment that is gone meanwhile is none that has changed.
+    A segment that was removed meanwhile does not count as changed.
 
     Raises:
-        UnprovenCutError: they have changed, or cannot be looked at.
+        UnprovenCutError: they have changed, or cannot be read.
     """
     if split.part is None:
         return
@@ -398,7 +402,7 @@ def require_same(split: Split) -> None:
 
 
 def _between_cuts(split: Split, part: PlannedPart, prover: StartProver) -> Split | None:
-    """Return the split from its cut on to the next one that can be proven; None: it is empty."""
+    """Return the split from its start to the next proven start, or None if it is empty."""
     place, number = split.place, part.number
     start_pos = 0
     if number:
@@ -417,10 +421,10 @@ def _between_cuts(split: Split, part: PlannedPart, prover: StartProver) -> Split
 
 
 def _start_near(prover: StartProver, cut_pos: int, file_bytes: int) -> int | None:
-    """Prove an entry at a cut or behind it, else before it; the nearest ones are tried.
+    """Prove an entry at a split position or behind it, else before it, nearest first.
 
-    Of two cuts the later one never has the earlier start: the entries that both try are found to
-    hold, or not to, whoever asks, and each begins at the nearest.
+    A later split position never has an earlier start. Entries tried for both give the same result
+    in every task, and each split position takes the nearest.
     """
     positions = prover.positions
     index = bisect_left(positions, cut_pos)
@@ -433,31 +437,32 @@ def _start_near(prover: StartProver, cut_pos: int, file_bytes: int) -> int | Non
     return None
 
 
-# -- leaving out the pieces that cannot hold what is looked for, by offset or by time
+# -- dropping the pieces that cannot contain the wanted offsets or times.
 #
-# What is left out, and by what
-#   by offset   segments, by the base offsets in their names, each ending below that of the next;
-#               pieces of a segment, by the batches that they begin with. Those
-#                 count if their offset
-#               is told twice, by the batch and by a proven entry of the `.index`
-#   by time     pieces that end before a batch that a `.timeindex` entry below the minimum names, if
-#               that batch has the entry's timestamp as maximum; and the rest of a closed segment if
-#               that was its last entry and all batches behind it, few enough to read, are older
-# Offsets are taken to grow along a log, and a time index that breaks no rule to tell the maximum up
-# to an entry that is borne out: a broker reads by the same rules. Nothing leaves a piece out
-#   because
-# of a maximum time, for timestamps need not grow. In doubt a piece stays.
+# By offset, segments are dropped by the base offsets in their names, since each ends below the next
+# base offset. Pieces of a segment are dropped by their first batches. These count if both the batch
+# and a proven entry of the `.index` give the offset.
+#
+# By time, pieces are dropped that end before the batch of a `.timeindex` entry below the minimum,
+# if that batch has the entry's timestamp as maximum. If that was the last entry of a closed
+# segment, the rest of it is dropped if all batches behind it are older, and few enough to read.
+#
+# This assumes that offsets grow along a log. It also assumes that a time index without a broken
+# rule gives the maximum up to a confirmed entry. A broker reads by the same rules. No piece is
+# dropped because of a maximum time, since timestamps need not grow. In doubt a piece stays.
 
 
 PRUNING_CANDIDATES = 3  # time index entries to try
-REST_BYTES = 8 << 20  # what may be read behind the last entry of a time index
+REST_BYTES = 8 << 20  # most bytes to read behind the last entry of a time index
 
 
 class SearchBounds(NamedTuple):
-    """What is looked for: both ends included, None for no bound. Times are in ms since 1970.
+    """The wanted offsets and times, both ends inclusive, None for no bound.
 
-    A batch is in range if one of its offsets is, and its maximum timestamp is not below the minimum
-    one; its first timestamp does not tell the least.
+    Times are in ms since 1970.
+
+    A batch is in range if one of its offsets is, and its maximum timestamp is not below the
+    minimum. Its first timestamp is not always the lowest.
     """
 
     min_offset: int | None = None
@@ -467,10 +472,10 @@ class SearchBounds(NamedTuple):
 
 
 def prune_splits(splits: Iterable[Split], bounds: SearchBounds) -> list[Split]:
-    """Return, in their order, the splits that can hold a batch in range.
+    """Return, in their order, the splits that can contain a batch in range.
 
-    `splits` may be any pieces, but all of them with all segments of a directory know more. What
-    cannot be read stays.
+    `splits` may be any pieces. The result is best with all pieces of all segments of a directory.
+    Unreadable pieces stay.
     """
     given = list(splits)
     places = _in_offset_range({each.place for each in given}, bounds)
@@ -486,7 +491,7 @@ def prune_splits(splits: Iterable[Split], bounds: SearchBounds) -> list[Split]:
 def _in_offset_range(
     places: Iterable[SegmentPlace], bounds: SearchBounds
 ) -> dict[SegmentPlace, int | None]:
-    """Return the segments that can hold an offset in range, with the end of each if known."""
+    """Return the segments that can contain an offset in range, with the end of each if known."""
     bases: dict[str, list[int]] = {}
     listed = sorted(places)
     for each in listed:
@@ -536,7 +541,7 @@ def _prune_segment(
 
 
 class _SegmentFinder:
-    """Looks into one open segment."""
+    """A search in one open segment."""
 
     def __init__(self, segment: Segment, place: SegmentPlace) -> None:
         self._segment = segment
@@ -544,9 +549,9 @@ class _SegmentFinder:
         self._prover = StartProver(segment, offset_entries(place))
 
     def within_offsets(self, splits: Sequence[Split], bounds: SearchBounds) -> list[Split]:
-        """Leave out what lies below or above the bounds; `splits` are in their order."""
+        """Drop the pieces below or above the bounds. `splits` are in order."""
         below_pos, above_pos = 0, None
-        # Where a piece ends the next one begins, given or not.
+        # The next piece begins at the end of each piece, even if it is not given.
         cuts = {each.start_pos for each in splits}
         cuts |= {each.end_pos for each in splits if not each.is_last}
         for cut_pos in sorted(cuts - {0}):
@@ -556,7 +561,7 @@ class _SegmentFinder:
             header = batch.header
             if bounds.min_offset is not None and header.base_offset <= bounds.min_offset:
                 below_pos = cut_pos
-            # The header of a legacy message with others in it has the last of their offsets.
+            # The header of a legacy wrapper has its last offset.
             if bounds.max_offset is not None and (
                 header.magic >= MAGIC_V2 and header.base_offset > bounds.max_offset
             ):
@@ -570,7 +575,7 @@ class _SegmentFinder:
         ]
 
     def not_older(self, splits: Sequence[Split], min_timestamp_ms: int) -> list[Split]:
-        """Leave out what lies before a batch that proves all up to it to be older."""
+        """Drop the pieces before a batch that proves that all data up to it is older."""
         times = time_entries(self._place)
         end = bisect_left(times, min_timestamp_ms, key=_timestamp_of)
         for index in range(end - 1, max(-1, end - 1 - PRUNING_CANDIDATES), -1):
@@ -612,7 +617,7 @@ class _SegmentFinder:
         return batch if is_named and header.max_timestamp_ms == entry.timestamp_ms else None
 
     def _is_rest_older(self, pos: int, min_timestamp_ms: int) -> bool:
-        """Is all of a closed segment from `pos` on older, by a look at every batch?"""
+        """Return whether a closed segment from `pos` on is older, by reading every batch."""
         if self._place.is_active or self._segment.file_bytes - pos > REST_BYTES:
             return False
         scan = self._segment.scan(start_pos=pos, is_active=False, resume=False)
@@ -626,20 +631,20 @@ def _timestamp_of(entry: TimeIndexEntry) -> int:
     return entry.timestamp_ms
 
 
-# -- where the log of a listed directory ends, local or behind a URI
+# -- the end of the log of a listed directory, local or behind a URI
 
 
-_ENTRIES_COUNT = 2  # what `find_end` starts from
+_ENTRIES_COUNT = 2  # with which `find_end` begins
 
 
 def log_end_offset(places: Sequence[SegmentPlace]) -> int:
-    """Find the log end offset: one above the last good batch.
+    """Return the log end offset: one above the last good batch.
 
     Args:
-        places: all segments of one directory, by base offset; there is one at least.
+        places: all segments of one directory, by base offset, at least one.
 
     Raises:
-        AccessError: the last one cannot be opened.
+        AccessError: the last segment cannot be opened.
     """
     place = places[-1]
     entries = [

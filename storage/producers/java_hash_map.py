@@ -1,19 +1,17 @@
-"""The order in which a java.util.HashMap iterates, whatever is put into it and taken out (SNAP-8).
+"""The iteration order of a java.util.HashMap, after any insertions and removals (SNAP-8).
 
-A bucket is a list in the order of insertion. Where a ninth key would join a list, a table of
-less than 64 buckets doubles instead; in a larger one the bucket becomes a red-black tree by
-hash and key (JDK 8 and later). The keys of a tree stay in a list as well, which is what is
-iterated, and there
+A bucket is a list in the order of insertion. If a ninth key would join a list, a table of less than
+64 buckets doubles instead. In a larger table the bucket becomes a red-black tree by hash and key
+(JDK 8 and later). The keys of a tree also stay in a list, which is iterated:
 
-  a new key comes right behind its parent of the tree
-  the root of the tree comes first, as soon as it has become the root
+- A new key is inserted right behind its parent in the tree.
+- The root of the tree moves to the front when it becomes the root.
 
-A table that doubles splits each list in its order; a half of six keys or less is a plain list
-again, another one a new tree, whose root comes first. Removal undoes a tree that has become
-small by its shape, not by a count: the root lacks a child, or its left child has no left one.
+A table that doubles splits each list in its order. A half of six keys or less becomes a plain list
+again. A larger half becomes a new tree, whose root moves to the front. Removal undoes a small tree
+by its shape, not by a count: the root lacks a child, or its left child has no left child.
 
-Kafka keeps producers in such a map since 3.5; before, in a map of Scala, with an order of its
-own.
+Kafka keeps producers in such a map since 3.5. Before, it used a map of Scala with another order.
 """
 
 from __future__ import annotations
@@ -26,21 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
 
-# -- orders that come out of Java's hash maps, and java.lang.String's hash
+# -- orders that come from Java's hash maps, and java.lang.String's hash
 #
-# Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8), its
+# Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8). Its
 # tools print in such orders, and coordinators pick partitions by String.hashCode.
 
 
 Key = TypeVar("Key")
 
 INITIAL_BUCKETS = 16
-TREE_BUCKET_ENTRIES = 8  # an entry more makes a table smaller than 64 grow instead of a tree
+TREE_BUCKET_ENTRIES = 8  # one more entry makes a tree, or makes a table smaller than 64 grow
 MIN_TREE_BUCKETS = 64
 
 
 def string_hash(text: str) -> int:
-    """java.lang.String.hashCode as an unsigned 32-bit number: over UTF-16 code units."""
+    """Return java.lang.String.hashCode as an unsigned 32-bit number, over UTF-16 code units."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for pos in range(0, len(units), 2):
@@ -49,9 +47,9 @@ def string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, count: int) -> int:
-    """Which of `count` partitions holds what an internal topic knows of a key.
+    """Return which of `count` partitions of an internal topic has the records of a key.
 
-    Utils.abs(key.hashCode()) % count: the smallest number, whose absolute value does not fit,
+    Utils.abs(key.hashCode()) % count. The smallest number, whose absolute value does not fit,
     counts as 0.
     """
     unsigned = string_hash(key)
@@ -60,7 +58,7 @@ def coordinator_partition(key: str, count: int) -> int:
 
 
 def long_hash(value: int) -> int:
-    """java.lang.Long.hashCode as an unsigned 32-bit number."""
+    """Return java.lang.Long.hashCode as an unsigned 32-bit number."""
     unsigned = value & 0xFFFFFFFFFFFFFFFF
     return (unsigned ^ (unsigned >> 32)) & 0xFFFFFFFF
 
@@ -71,13 +69,16 @@ def spread(key_hash: int) -> int:
 
 
 class HashMapCapacity:
-    """The number of buckets of a java.util.HashMap while keys come and go; it never shrinks."""
+    """The number of buckets of a java.util.HashMap during insertions and removals.
+
+    It never shrinks.
+    """
 
     def __init__(self) -> None:
         self.buckets_count = INITIAL_BUCKETS
 
     def insert(self, key: Key, present: Collection[Key], key_hash: Callable[[Key], int]) -> None:
-        """Account for one new key beside those that are present."""
+        """Count one new key next to the present keys."""
         if self.buckets_count < MIN_TREE_BUCKETS:
             mask = self.buckets_count - 1
             bucket = spread(key_hash(key)) & mask
@@ -91,13 +92,13 @@ class HashMapCapacity:
 # -- java hash map
 
 
-LIST_AGAIN_ENTRIES = 6  # at most, in a half of a tree that is split
+LIST_AGAIN_ENTRIES = 6  # at most, in a half of a split tree
 LEFT, RIGHT = 0, 1
-_NO_CHILDREN: list[_Node | None] = []  # of a key that is in no tree; it has its own one there
+_NO_CHILDREN: list[_Node | None] = []  # of a key in no tree; in a tree each key has its own list
 
 
 class _Node:
-    """A key in the list of its bucket and, where that is a tree, in the tree."""
+    """A key in the list of its bucket and, if the bucket is a tree, in the tree."""
 
     __slots__ = ("children", "following", "is_red", "key", "parent", "preceding", "rank")
 
@@ -111,7 +112,7 @@ class _Node:
         self.is_red = False
 
     def leave_tree(self) -> None:
-        """Forget parent, children and colour."""
+        """Clear parent, children and colour."""
         self.parent = None
         self.children = _NO_CHILDREN
         self.is_red = False
@@ -138,7 +139,7 @@ class _Bucket:
     # -- the list
 
     def chain_behind(self, node: _Node, before: _Node | None) -> None:
-        """Put a node behind another one, or first."""
+        """Insert a node behind another node, or at the front."""
         after = self.first if before is None else before.following
         node.preceding, node.following = before, after
         if before is None:
@@ -152,7 +153,7 @@ class _Bucket:
         self.size += 1
 
     def unchain(self, node: _Node) -> None:
-        """Take a node out of the list."""
+        """Remove a node from the list."""
         before, after = node.preceding, node.following
         if before is None:
             self.first = after
@@ -179,13 +180,13 @@ class _Bucket:
         self._root_first()
 
     def fell(self) -> None:
-        """Be a plain list again."""
+        """Become a plain list again."""
         for node in self:
             node.leave_tree()
         self.root = None
 
     def put(self, node: _Node) -> None:
-        """Add a node that is new."""
+        """Add a new node."""
         if self.root is None:
             self.chain_behind(node, self.last)
             return
@@ -193,7 +194,7 @@ class _Bucket:
         self._root_first()
 
     def _grow(self, node: _Node) -> _Node | None:
-        """Hang a node into the tree; returns the one that it was hung below."""
+        """Insert a node into the tree. Returns its parent."""
         parent, below = None, self.root
         side = LEFT
         while below is not None:
@@ -207,7 +208,7 @@ class _Bucket:
         return parent
 
     def _rotate(self, top: _Node, side: int) -> None:
-        """Let the child on the other side of `top` rise, and `top` go down to this side."""
+        """Rotate `top` to this side, so that its child on the other side rises."""
         riser = top.children[1 - side]
         assert riser is not None
         inner = riser.children[side]
@@ -219,7 +220,7 @@ class _Bucket:
         top.parent = riser
 
     def _replace(self, node: _Node, other: _Node | None) -> None:
-        """Let the parent of a node have another child in its place."""
+        """Replace a node by another as the child of its parent."""
         parent = node.parent
         if other is not None:
             other.parent = parent
@@ -229,7 +230,7 @@ class _Bucket:
             parent.children[int(parent.children[RIGHT] is node)] = other
 
     def _mend_reds(self, node: _Node) -> None:
-        """No red node has a red parent, after one was hung in; the root is black."""
+        """Restore the colours after an insertion: no red node has a red parent, the root black."""
         while (parent := node.parent) is not None and parent.is_red:
             top = parent.parent
             if top is None:
@@ -254,7 +255,7 @@ class _Bucket:
     # -- removal
 
     def take_out(self, node: _Node) -> None:
-        """Take a node out of the list and the tree."""
+        """Remove a node from the list and the tree."""
         self.unchain(node)
         root = self.root
         if root is None or self.first is None:
@@ -268,7 +269,7 @@ class _Bucket:
         self._root_first()
 
     def _prune(self, node: _Node) -> None:
-        """Take a node out of the tree."""
+        """Remove a node from the tree."""
         if None not in node.children:
             self._change_places(node, self._successor(node))
         only = next((each for each in node.children if each is not None), None)
@@ -277,7 +278,7 @@ class _Bucket:
             if not node.is_red:
                 self._mend_blacks(only)
             return
-        # As a leaf it stands in for the black that is missing, until that is made up for.
+        # As a leaf it stands for the missing black until that is balanced.
         if not node.is_red:
             self._mend_blacks(node)
         self._replace(node, None)
@@ -291,7 +292,7 @@ class _Bucket:
         return found
 
     def _change_places(self, node: _Node, lower: _Node) -> None:
-        """Let a node and its successor change places and colours."""
+        """Exchange places and colours of a node and its successor."""
         node.is_red, lower.is_red = lower.is_red, node.is_red
         (left, right), rest = node.children, lower.children[RIGHT]
         above_lower = lower.parent
@@ -308,7 +309,7 @@ class _Bucket:
                     child.parent = parent
 
     def _mend_blacks(self, node: _Node) -> None:
-        """All ways down have as many blacks again, where one lacks above `node`."""
+        """Restore equal numbers of blacks on all paths, if one is missing above `node`."""
         while (parent := node.parent) is not None and not node.is_red:
             side = int(parent.children[RIGHT] is node)
             sibling = parent.children[1 - side]
@@ -339,7 +340,8 @@ class JavaHashMap(Generic[Key]):
 
     Attributes:
         buckets_count: size of its table, which never shrinks.
-        has_lost: whether a key was ever taken out: the order is no function of those put in then.
+        has_lost: whether a key was ever removed. Then the order is no function of the inserted
+            keys.
     """
 
     def __init__(self, key_hash: Callable[[Key], int], keys: Iterable[Key] = ()) -> None:
@@ -360,7 +362,7 @@ class JavaHashMap(Generic[Key]):
                 yield node.key
 
     def put(self, key: Key) -> None:
-        """Put a key in; one that is there stays where it is."""
+        """Insert a key. A present key keeps its place."""
         if key in self._nodes:
             return
         node = self._nodes[key] = _Node(key, spread(self._key_hash(key)))
@@ -376,7 +378,7 @@ class JavaHashMap(Generic[Key]):
             self._double()
 
     def remove_all(self, keys: Collection[Key]) -> None:
-        """Take keys out one by one, as `keySet().removeAll` does for less than all of them."""
+        """Remove keys one by one, as `keySet().removeAll` does for less than all keys."""
         for key in keys:
             node = self._nodes.pop(key, None)
             if node is None:
@@ -388,7 +390,7 @@ class JavaHashMap(Generic[Key]):
                 del self._buckets[place]
 
     def copy(self) -> JavaHashMap[Key]:
-        """Return one that shares nothing with this one."""
+        """Return an independent copy."""
         other = JavaHashMap(self._key_hash)
         other.buckets_count, other.has_lost = self.buckets_count, self.has_lost
         twins: dict[_Node | None, _Node | None] = {None: None}
@@ -430,5 +432,5 @@ class JavaHashMap(Generic[Key]):
 
 
 def hash_map_order(keys: Iterable[Key], key_hash: Callable[[Key], int]) -> list[Key]:
-    """Order in which a HashMap iterates over keys that were put in the given order."""
+    """Return the order in which a HashMap iterates over keys inserted in the given order."""
     return list(JavaHashMap(key_hash, keys))

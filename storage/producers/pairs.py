@@ -1,9 +1,9 @@
 """Transactions in bulk: each end marker with the first data of its producer before it.
 
-An end marker ends what its producer has written since its last one (TXN-1, TXN-2), so markers and
-transactional data batches of a partition, in log order and in blocks of any size, are enough. This
-is what consumers see. A broker that recovers its producer state (`recovery.replay`, Kafka's
-ProducerStateManager) judges epochs as well, and begins with what a snapshot says.
+An end marker ends the data of its producer since its last marker (TXN-1, TXN-2). So markers and
+transactional data batches of a partition are enough, in log order and in blocks of any size. The
+result is the view of consumers. A broker that recovers its producer state (`recovery.replay`,
+Kafka's ProducerStateManager) also judges epochs, and begins with the state of a snapshot.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ NO_DATA = INT64_MAX  # as the first offset of a transaction
 
 
 class EndedBlock(NamedTuple):
-    """End markers in log order; `first_offset` is NO_DATA where one ends nothing."""
+    """End markers in log order. `first_offset` is NO_DATA if a marker ends nothing."""
 
     producer_id: Ints
     epoch: NDArray[np.int16]  # of the marker
     first_offset: Ints
     marker_offset: Ints
-    timestamp_ms: Ints  # of the marker; -1: there is none
+    timestamp_ms: Ints  # of the marker, or -1 without a marker
     is_abort: Flags
-    is_unknown: Flags  # no marker: it ended, or may have, where the log is damaged or absent
+    is_unknown: Flags  # no marker: it ended, or may have, in a damaged or missing part of the log
 
 
 class TransactionPairs:
     """Follows the transactions of a partition.
 
     Attributes:
-        open: first offset by producer id, of those without a marker yet.
+        open: first offset by producer id, of transactions without a marker yet.
     """
 
     def __init__(self, open_before: dict[int, int] | None = None) -> None:
-        """`open_before` is kept, and changed."""
+        """Begin with the open transactions `open_before`, which is kept and changed."""
         self.open = {} if open_before is None else open_before
 
     def take(self, table: HeaderTable, marker: Kinds) -> EndedBlock:
-        """Take the next data batches of transactions and end markers; returns what they end.
+        """Take the next data batches of transactions and end markers.
 
-        `marker` tells which they are: NO_MARKER of data, else what it says.
+        Returns the ended transactions.
+
+        `marker` is NO_MARKER for data, else the type of the end marker.
         """
         row, first_offset = self.pair(table.producer_id, table.base_offset, marker)
         in_order = np.argsort(table.base_offset[row])
@@ -69,9 +71,9 @@ class TransactionPairs:
         )
 
     def pair(self, producer_id: Ints, base_offset: Ints, marker: Kinds) -> tuple[Ints, Ints]:
-        """Take the next events by their columns; returns the rows of end markers, in any order.
+        """Take the next events by their columns. Returns the rows of end markers, in any order.
 
-        With each of them the first offset of what it ends, NO_DATA where that is nothing.
+        Each row comes with the first offset of the transaction that it ends, or NO_DATA.
         """
         order = np.argsort(producer_id, kind="stable")
         producer_id, offset, kinds = producer_id[order], base_offset[order], marker[order]
@@ -89,7 +91,7 @@ class TransactionPairs:
         return order[ends], first_offset
 
     def _keep_open(self, producer_id: Ints, offset: Ints, kinds: Kinds, groups: Ints) -> None:
-        """Note the first data behind the last marker of each producer."""
+        """Store the first data behind the last marker of each producer."""
         rows = np.arange(len(offset))
         last_marker = np.maximum.reduceat(np.where(kinds != NO_MARKER, rows, -1), groups)
         first_open = np.maximum(last_marker + 1, groups)

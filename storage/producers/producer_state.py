@@ -1,16 +1,16 @@
 """Producer state of a partition, one batch at a time: the definition (rules PROD, SNAP-8, TXN-6).
 
-Per producer id: epoch, the last five data batches, the coordinator's epoch, the time of the last
-batch or marker and the first offset of an open transaction. A broker derives all of it from the
-log, keeps it in memory, and writes it as `.snapshot` files. Source: ProducerStateManager,
-ProducerAppendInfo and ProducerStateEntry of Kafka 4.
+The state per producer id is its epoch, the last five data batches and the coordinator's epoch. It
+includes the time of the last batch or marker, and the first offset of an open transaction. A broker
+derives it from the log, keeps it in memory, and writes it as `.snapshot` files. Source:
+ProducerStateManager, ProducerAppendInfo and ProducerStateEntry of Kafka 4.
 
-An empty control batch, what compaction leaves of a marker, says nothing of its producer, but makes
-it known: with epoch -1, timestamp -1 and no batch, which the next load of a snapshot drops again
-(PROD-9, SNAP-7; what LogSegment.recover of Kafka 4.3.1 does).
+Compaction leaves an empty control batch of a marker. It has no data of its producer, but makes it
+known with epoch -1, timestamp -1 and no batch. The next load of a snapshot drops this entry again
+(PROD-9, SNAP-7, as LogSegment.recover of Kafka 4.3.1).
 
-Nothing is read or written here; `recovery.replay.bulk_state` is the bulk twin, tested against this
-module.
+This module does no input or output. `recovery.replay.bulk_state` does the same in bulk, tested
+against this module.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ NO_OFFSET = -1
 
 
 class Origin(StrEnum):
-    """Where an append comes from (APP-1); loading and recovery are as lenient as replication."""
+    """The origin of an append (APP-1). Loading and recovery are as lenient as replication."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
 
 
-_CLIENT = Origin.CLIENT  # looked up for every batch, which takes longer in the class
+_CLIENT = Origin.CLIENT  # used for every batch, and slower to look up in the class
 
 
 class AppendError(EoctlError):
@@ -73,7 +73,7 @@ class AppendError(EoctlError):
         self.offset = offset
 
     def located(self, path: str, next_step: str) -> Self:
-        """Name the partition that gave the answer; returns itself, to be raised."""
+        """Name the partition that refused. Returns the error itself, to be raised."""
         self.message = f"{path}: {self.message}"
         self.args = (self.message,)
         self.next_step = next_step
@@ -81,7 +81,7 @@ class AppendError(EoctlError):
 
 
 def invalid_txn_state(producer_id: int, offset: int, first_offset: int) -> AppendError:
-    """PROD-6: a batch outside of the transaction that its producer has open."""
+    """Return the error for PROD-6: a batch outside of the open transaction of its producer."""
     return AppendError(
         "INVALID_TXN_STATE",
         f"non-transactional batch of producer {producer_id} at offset {offset} inside"
@@ -101,7 +101,7 @@ class CachedBatch(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """First offset of the batch: what a duplicate is answered with."""
+        """First offset of the batch, which is the answer to a duplicate."""
         return self.last_offset - self.offset_delta
 
     @property
@@ -128,7 +128,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """What a leader would have refused and a replica only logs."""
+    """A fault that a leader would have refused and a replica only logs."""
 
     check_id: str  # PRD-3 (producer epoch) or PRD-5 (coordinator epoch)
     offset: int
@@ -138,7 +138,7 @@ class Violation(NamedTuple):
 
 
 class ProducerState:
-    """What is known of one producer id (ProducerStateEntry)."""
+    """The state of one producer id (ProducerStateEntry)."""
 
     __slots__ = (
         "batches",
@@ -159,7 +159,7 @@ class ProducerState:
 
     @classmethod
     def from_entry(cls, entry: ProducerEntry) -> ProducerState:
-        """Take over what a snapshot stored: the newest batch only."""
+        """Return the state in a snapshot entry, which has only the newest batch."""
         state = cls(entry.producer_id)
         state.producer_epoch = entry.producer_epoch
         state.coordinator_epoch = entry.coordinator_epoch
@@ -174,7 +174,7 @@ class ProducerState:
         return state
 
     def to_entry(self) -> ProducerEntry:
-        """Return what a snapshot stores."""
+        """Return the entry for a snapshot."""
         last = self.batches[-1] if self.batches else CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
         first_offset = self.current_txn_first_offset
         return ProducerEntry(
@@ -190,15 +190,15 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest cached batch; -1 if there is none."""
+        """The last sequence of the newest cached batch, or -1 without a batch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """PROD-10: an open transaction never expires."""
+        """Return whether the state is expired (PROD-10). An open transaction never expires."""
         return self.current_txn_first_offset is None and now_ms - self.timestamp_ms >= expiration_ms
 
     def take_epoch(self, epoch: int) -> None:
-        """Another epoch, higher or lower, forgets the cached batches."""
+        """Set the epoch. Another epoch, higher or lower, drops the cached batches."""
         if epoch != self.producer_epoch:
             self.batches.clear()
             self.producer_epoch = epoch
@@ -228,7 +228,7 @@ class ProducerStateManager:
         now_ms: int,
         expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
-        """Take over a snapshot in file order, leaving out what has expired (SNAP-9)."""
+        """Load a snapshot in file order, without expired entries (SNAP-9)."""
         for entry in entries:
             state = ProducerState.from_entry(entry)
             if not state.is_expired(now_ms, expiration_ms):
@@ -238,11 +238,11 @@ class ProducerStateManager:
         self.map_end_offset = snapshot_offset
 
     def entries(self) -> list[ProducerEntry]:
-        """Return what a snapshot at `map_end_offset` stores, in its order (SNAP-8)."""
+        """Return the entries of a snapshot at `map_end_offset`, in its order (SNAP-8)."""
         return [self.producers[each].to_entry() for each in self.table]
 
     def remove_expired(self, now_ms: int, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
-        """Forget producers as the broker's periodic check does (PROD-10)."""
+        """Remove expired producers as the broker's periodic check does (PROD-10)."""
         gone = [
             each for each in self.table if self.producers[each].is_expired(now_ms, expiration_ms)
         ]
@@ -264,20 +264,21 @@ class ProducerStateManager:
         *,
         transaction_version: int = 0,
     ) -> CompletedTransaction | None:
-        """Reflect one batch; returns the transaction that its marker ended.
+        """Apply one batch. Returns the transaction that its marker ended.
 
-        The caller asks `last_stable_offset` for it and then gives it to `complete`.
+        The caller gets its `last_stable_offset` and then passes it to `complete`.
 
         Args:
             header: v0 and v1 change nothing, not even `map_end_offset` (as in recovery).
             marker: of a control batch that is not empty.
-            origin: who appends; only replication lets regressions pass.
-            transaction_version: of a coordinator's marker: from 2 on its epoch is a new one. Of a
-                client whose transaction a coordinator has let begin here: from 2 on, one that the
-                log does not know begins with sequence 0.
+            origin: of the append. Only replication accepts regressions.
+            transaction_version: of a coordinator's marker. From 2 on its epoch is a new epoch. For
+                a client it is the version of the transaction that a coordinator has let begin here.
+                From 2 on, a producer that the log does not know begins with sequence 0.
 
         Raises:
-            AppendError: what a broker refuses; on INVALID_TXN_STATE it cannot even load the log.
+            AppendError: the broker refuses the batch. After INVALID_TXN_STATE it cannot even load
+                the log.
         """
         if header.magic < MAGIC_V2:
             return None
@@ -296,12 +297,12 @@ class ProducerStateManager:
         return completed
 
     def append_run(self, headers: Sequence[BatchHeader]) -> None:
-        """Reflect data batches that one client sends one behind the other.
+        """Apply data batches that one client sends one after the other.
 
-        Only the first one is checked: the others go on from it, in sequences and offsets.
+        Only the first batch is checked. The others continue its sequences and offsets.
 
         Args:
-            headers: of the first one, and of the last ones, as many as are cached.
+            headers: of the first batch, and of the last batches, as many as are cached.
 
         Raises:
             AppendError: as `append`.
@@ -317,7 +318,7 @@ class ProducerStateManager:
         self.map_end_offset = headers[-1].last_offset + 1
 
     def find_duplicate(self, header: BatchHeader) -> CachedBatch | None:
-        """PROD-2: the cached batch that a client sends again."""
+        """Return the cached batch that a client sends again (PROD-2)."""
         state = self.producers.get(header.producer_id)
         if state is None or state.producer_epoch != header.producer_epoch:
             return None
@@ -409,7 +410,7 @@ class ProducerStateManager:
         return min(self.ongoing, default=None)
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """TXN-6: what `.txnindex` stores beside an aborted transaction."""
+        """Return the last stable offset in the `.txnindex` entry of a transaction (TXN-6)."""
         others = (first for first, owner in self.ongoing.items() if owner != completed.producer_id)
         return min(others, default=completed.last_offset + 1)
 
@@ -419,7 +420,7 @@ class ProducerStateManager:
 
 
 def _check_sequence(state: ProducerState, header: BatchHeader, transaction_version: int) -> None:
-    """PROD-4, for clients only."""
+    """Check the sequence of a client's batch (PROD-4)."""
     expected = 0
     if header.producer_epoch == state.producer_epoch:
         last = state.last_sequence
@@ -439,7 +440,10 @@ def _check_sequence(state: ProducerState, header: BatchHeader, transaction_versi
 def _check_marker_epoch(
     state: ProducerState, header: BatchHeader, origin: Origin, transaction_version: int
 ) -> None:
-    """PROD-8: a marker of transaction version 2 raises the epoch, unless it is sent again."""
+    """Check the epoch of a marker (PROD-8).
+
+    A marker of transaction version 2 raises the epoch, unless it is sent again.
+    """
     epoch = header.producer_epoch
     if origin is Origin.REPLICATION or transaction_version < 2 or epoch > state.producer_epoch:
         return

@@ -1,13 +1,13 @@
-"""What becomes of a transactional id: the state table of a transaction coordinator.
+"""The states of a transactional id: the state table of a transaction coordinator.
 
-Each function takes what is known of an id and an event, and gives what is known afterwards, as it
-is then written to `__transaction_state`; or it raises what a broker answers. Nothing is read or
-written here. A broker's intermediate states that never reach the log (Dead, PrepareEpochFence) do
-not occur: an epoch fence goes from Ongoing to PrepareAbort at once.
+Each function takes the state of an id and an event. It returns the new state, as it is then written
+to `__transaction_state`, or raises the broker's error. This module does no input or output. A
+broker's intermediate states that never reach the log (Dead, PrepareEpochFence) do not occur: an
+epoch fence changes Ongoing to PrepareAbort at once.
 
-With transaction version 2 (KIP-890 part 2) each end raises the epoch, which the marker carries;
-before it, epoch and id stay. An id whose epochs are used up goes on as another producer id with
-epoch 0. Source: TransactionMetadata and TransactionCoordinator of Kafka 4.3.1.
+With transaction version 2 (KIP-890 part 2) each end raises the epoch, and the marker contains the
+new epoch. Before, epoch and id stay. An id without further epochs continues with another producer
+id and epoch 0. Source: TransactionMetadata and TransactionCoordinator of Kafka 4.3.1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 DEFAULT_TIMEOUT_MS = 60_000  # transaction.timeout.ms of a producer
-EPOCH_BUMP_VERSION = 2  # of transaction.version, from which on an end raises the epoch
+EPOCH_BUMP_VERSION = 2  # of transaction.version: from then on each end raises the epoch
 NO_TIMESTAMP = -1
 NO_TIMEOUT_MS = INT32_MAX  # of a two-phase commit (KIP-939), which only its producer ends
 
@@ -37,7 +37,7 @@ COMPLETED = frozenset({COMPLETE_COMMIT, COMPLETE_ABORT})
 
 
 class CoordinatorError(EoctlError):
-    """A request that a coordinator refuses; `kafka_error` is the name of its error code."""
+    """A request that a coordinator refuses. `kafka_error` is the name of its error code."""
 
     exit_status = EXIT_REFUSED
 
@@ -47,19 +47,19 @@ class CoordinatorError(EoctlError):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is."""
+    """The identity of a producer."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Metadata(NamedTuple):
-    """What is known of a transactional id.
+    """The state of a transactional id.
 
     Attributes:
         state: its newest record.
-        last_producer_epoch: the epoch before the newest one, which a producer may ask with that
-            did not get the answer; -1 if there is none. Not in the record.
+        last_producer_epoch: the epoch before the newest epoch, or -1. A producer that did not get
+            the answer may still use it. It is not in the record.
     """
 
     state: TransactionState
@@ -67,17 +67,17 @@ class Metadata(NamedTuple):
 
     @property
     def status(self) -> TransactionStatus:
-        """Of the newest record."""
+        """The status in the newest record."""
         return TransactionStatus(self.state.transaction_status)
 
     @property
     def is_commit(self) -> bool:
-        """How a prepared transaction ends."""
+        """Return whether a prepared transaction ends with a commit."""
         return self.status is PREPARE_COMMIT
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether its producer id has no epoch left: the last one is kept for fencing."""
+        """Return whether its producer id has no epoch left. The last epoch is kept for fencing."""
         return self.state.producer_epoch >= MAX_PRODUCER_EPOCH - 1
 
     def refusal(self, kafka_error: str, what: str) -> CoordinatorError:
@@ -88,7 +88,7 @@ class Metadata(NamedTuple):
 def new_metadata(
     transactional_id: str, producer_id: int, timeout_ms: int, *, now_ms: int
 ) -> Metadata:
-    """Return what is known of an id before its first `init`; it has no epoch, and no record yet."""
+    """Return the state of an id before its first `init`, without an epoch or a record."""
     state = TransactionState(
         transactional_id=transactional_id,
         version=0,
@@ -108,7 +108,7 @@ def new_metadata(
 
 
 def _with(metadata: Metadata, **fields: object) -> Metadata:
-    """The next record; it names the producer id of the one before it."""
+    """Return the next record, with the producer id of the record before it."""
     state = metadata.state
     fields = {"previous_producer_id": state.producer_id, **fields}
     return metadata._replace(state=state._replace(**fields))  # type: ignore[arg-type]
@@ -125,14 +125,14 @@ def init(
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> Metadata:
-    """Begin a new session of an id: what any older one does from now on is fenced.
+    """Begin a new session of an id. All older sessions are then fenced.
 
     Args:
-        metadata: not Ongoing: that is aborted first (`fence`).
+        metadata: not Ongoing. Such a transaction is aborted first (`fence`).
         timeout_ms: transaction.timeout.ms of the producer.
-        expected: who the producer is, if it goes on after an error (KIP-360).
+        expected: the producer's identity, if it continues after an error (KIP-360).
         now_ms: the clock.
-        new_producer_id: for when the epochs are used up.
+        new_producer_id: called when all epochs are used.
 
     Raises:
         CoordinatorError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
@@ -161,7 +161,7 @@ def init(
 
 
 def require_same(metadata: Metadata, expected: ProducerIdAndEpoch | None) -> None:
-    """Refuse to let a producer go on that is not the newest one of its id.
+    """Refuse a producer that wants to continue but is not the newest of its id.
 
     Raises:
         CoordinatorError: PRODUCER_FENCED.
@@ -178,7 +178,7 @@ def require_same(metadata: Metadata, expected: ProducerIdAndEpoch | None) -> Non
 
 
 def require_not_prepared(metadata: Metadata) -> None:
-    """Refuse what has to wait until markers are written.
+    """Refuse a request that has to wait until markers are written.
 
     Raises:
         CoordinatorError: CONCURRENT_TRANSACTIONS.
@@ -209,7 +209,7 @@ def _fenced(metadata: Metadata, epoch: int) -> CoordinatorError:
 
 
 def require_producer(metadata: Metadata, producer: ProducerIdAndEpoch) -> None:
-    """Refuse another producer than the newest one of the id.
+    """Refuse any producer but the newest of the id.
 
     Raises:
         CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
@@ -235,7 +235,7 @@ def add_partitions(
     now_ms: int,
     client_version: int,
 ) -> Metadata | None:
-    """Add partitions to the transaction, and begin it with the first; None if all are there.
+    """Add partitions to the transaction, and begin it with the first. None if all are present.
 
     Raises:
         CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -258,7 +258,7 @@ def add_partitions(
 
 
 def is_timed_out(metadata: Metadata, now_ms: int) -> bool:
-    """Whether a transaction has gone on longer than its producer may take."""
+    """Return whether a transaction has exceeded its producer's timeout."""
     state = metadata.state
     if metadata.status is not ONGOING or state.timeout_ms == NO_TIMEOUT_MS:
         return False
@@ -266,7 +266,7 @@ def is_timed_out(metadata: Metadata, now_ms: int) -> bool:
 
 
 def is_expired(metadata: Metadata, now_ms: int, expiration_ms: int) -> bool:
-    """Whether an id may be forgotten (transactional.id.expiration.ms)."""
+    """Return whether an id may be removed (transactional.id.expiration.ms)."""
     is_idle = metadata.status is EMPTY or metadata.status in COMPLETED
     return is_idle and metadata.state.last_update_timestamp_ms <= now_ms - expiration_ms
 
@@ -283,9 +283,9 @@ def end(
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> Metadata | None:
-    """Decide a transaction; None if the producer asks again for an end that was made.
+    """Decide a transaction. None if the producer repeats a request whose end was made.
 
-    From version 2 on a transaction may be aborted that no partition was ever added to.
+    From version 2 on a transaction without a partition may be aborted.
 
     Raises:
         CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
@@ -320,7 +320,7 @@ def fence(
     """Abort an ongoing transaction for its coordinator, with the epoch raised.
 
     The next `init` raises it again. Only a producer of version 2 that names the epoch of the
-    transaction goes on with the raised one, as after an end of its own.
+    transaction continues with the raised epoch, as after an end of its own.
     """
     if version >= EPOCH_BUMP_VERSION:
         return _prepare(metadata, PREPARE_ABORT, version, now_ms, new_producer_id)
@@ -333,9 +333,10 @@ def fence(
 
 
 def _require_may_end(metadata: Metadata, producer: ProducerIdAndEpoch) -> bool:
-    """Refuse an end from another producer than the newest; returns whether it is asked for again.
+    """Refuse an end from any producer but the newest. Returns whether the end is repeated.
 
-    It is if the epoch was raised since, or if the producer id was used up by it.
+    It is repeated if the epoch was raised since, or if the end used the last epoch of the producer
+    id.
     """
     status, state = metadata.status, metadata.state
     is_used_up = (
@@ -384,7 +385,7 @@ def _prepare(
 
 
 def complete(metadata: Metadata, *, now_ms: int) -> Metadata:
-    """End a prepared transaction: all markers are written."""
+    """End a prepared transaction after all its markers are written."""
     state = metadata.state
     producer_id, epoch = state.producer_id, state.producer_epoch
     if state.client_transaction_version >= EPOCH_BUMP_VERSION and state.next_producer_id >= 0:

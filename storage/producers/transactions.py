@@ -1,17 +1,18 @@
 """Open transactions and the last stable offset of a partition, from batch headers alone.
 
-Rules
-  TXN-1  a transaction opens with the first transactional data batch of a producer without an open
-         one, at that batch's base offset
-  TXN-2  a control batch of the producer ends it, COMMIT or ABORT; without an open one it ends
-         nothing. An empty control batch (compacted) has no effect (PROD-9)
-  TXN-3  ongoing: no marker yet; unreplicated: the marker's offset is at or above the high watermark
-  TXN-4  first unstable offset: the smallest first offset of both, not below the log start;
-         last stable offset: that, if there is one and it is below the high watermark, else the
-         high watermark
+The rules:
 
-Only batches at or above the log start count, as when a broker rebuilds its state by a scan. What
-is known from snapshots alone (all data of the transaction below the log start) is not seen here.
+- TXN-1: a transaction opens with the first transactional data batch of a producer without an open
+  transaction, at that batch's base offset.
+- TXN-2: a control batch of the producer ends it, COMMIT or ABORT. Without an open transaction it
+  ends nothing. An empty control batch (compacted) has no effect (PROD-9).
+- TXN-3: ongoing means no marker yet. Unreplicated means that the marker's offset is at or above the
+  high watermark.
+- TXN-4: the first unstable offset is the smallest first offset of both, not below the log start.
+  The last stable offset is that offset if it is below the high watermark, else the high watermark.
+
+Only batches at or above the log start count, as when a broker rebuilds its state by a scan. A
+transaction that only a snapshot knows (all its data is below the log start) is not seen here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
 
 DEFAULT_MAX_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
-LATE_BUFFER_MS = 300_000  # so much longer a broker waits before it calls a transaction late (5.8)
+LATE_BUFFER_MS = 300_000  # additional time before a broker calls a transaction late (5.8)
 
 
 class OpenTransaction(NamedTuple):
@@ -41,9 +42,9 @@ class OpenTransactions:
     """Follows transactions over batches given in log order, one by one or in tables.
 
     Args:
-        log_start_offset: batches that end below it are passed over.
-        high_watermark: markers at or above it leave their transaction unstable; None if unknown:
-            only ongoing transactions are then followed, and the last stable offset is unknown.
+        log_start_offset: batches that end below it are skipped.
+        high_watermark: markers at or above it leave their transaction unstable. None if unknown:
+            then only ongoing transactions are followed, and the last stable offset is unknown.
     """
 
     def __init__(self, *, log_start_offset: int, high_watermark: int | None) -> None:
@@ -56,7 +57,7 @@ class OpenTransactions:
         self._unreplicated_first_offset: int | None = None
 
     def add_batch(self, header: BatchHeader) -> None:
-        """Take the next batch; its checksum must have been found right."""
+        """Take the next batch, which must have a right checksum."""
         if header.producer_id < 0 or header.last_offset < self.log_start_offset:
             return
         if header.is_control:
@@ -66,7 +67,7 @@ class OpenTransactions:
             self._ongoing.setdefault(header.producer_id, header.base_offset)
 
     def add_table(self, table: HeaderTable) -> None:
-        """Take the next batches; those with a wrong checksum are passed over."""
+        """Take the next batches, without batches that have a wrong checksum."""
         import numpy as np
 
         from storage.formats.control_record import COMMIT, NO_MARKER
@@ -101,7 +102,7 @@ class OpenTransactions:
         )
 
     def forget(self, producer_ids: Iterable[int]) -> None:
-        """Leave open transactions out that a broker does not know."""
+        """Remove open transactions that a broker does not know."""
         for each in producer_ids:
             self._ongoing.pop(each, None)
 
@@ -111,7 +112,7 @@ class OpenTransactions:
         return dict(self._ongoing)
 
     def first_offset(self, producer_id: int) -> int | None:
-        """Of the transaction that a producer has open; None: it has none."""
+        """Return the first offset of a producer's open transaction, or None."""
         return self._ongoing.get(producer_id)
 
     def __len__(self) -> int:
@@ -124,16 +125,19 @@ class OpenTransactions:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """TXN-4; None when every transaction has ended and is replicated."""
+        """The first unstable offset (TXN-4).
+
+        None when every transaction has ended and is replicated.
+        """
         firsts = list(self._ongoing.values())
         if self._unreplicated_first_offset is not None:
             firsts.append(self._unreplicated_first_offset)
         return max(min(firsts), self.log_start_offset) if firsts else None
 
     def last_stable_offset(self, log_end_offset: int) -> int | None:
-        """TXN-4; None when the high watermark is unknown.
+        """Return the last stable offset (TXN-4). None when the high watermark is unknown.
 
-        The high watermark is first brought into [log start, log end], as a broker does at start.
+        The high watermark is first limited to [log start, log end], as a broker does at its start.
         """
         if self.high_watermark is None:
             return None

@@ -1,6 +1,6 @@
-"""Batches of one producer that are appended at once, one behind the other, and how values get so.
+"""Batches of one producer that are appended at once, back to back, and their encoding from values.
 
-What is done for every batch, from the producer's side to the log's, takes longer than its bytes do.
+The work per batch, from the producer's side to the log's, takes longer than the work on its bytes.
 A run is made as it will be in the log, with offsets and leader epoch, and written in one piece.
 """
 
@@ -46,7 +46,7 @@ _PARTS_COUNT = 4  # of a record: head, offset delta, value head, value
 
 
 class RunColumns(NamedTuple):
-    """What a log has to know of each batch before it takes them."""
+    """The data of each batch that a log needs before it takes them."""
 
     batch_bytes: Sequence[int]
     records_count: Sequence[int]
@@ -57,8 +57,8 @@ class BatchRun(NamedTuple):
     """Batches as they will be in the log.
 
     Attributes:
-        headers: of those of `headers_needed`; their crc may be missing.
-        columns: of all of them.
+        headers: of the batches of `headers_needed`. Their crc may be missing.
+        columns: of all batches.
         data: their bytes.
     """
 
@@ -68,20 +68,20 @@ class BatchRun(NamedTuple):
 
 
 def headers_needed(batches_count: int) -> list[int]:
-    """Of which batches the producer state has to see the header: the first, and the last ones."""
+    """Return which batches need a header for the producer state: the first and the last batches."""
     return [0, *range(max(batches_count - CACHED_BATCHES_COUNT, 1), batches_count)]
 
 
 class ValueSizes:
-    """How large the records of values are, summed up once for all runs that are made of them.
+    """The sizes of the records of values, summed up once for all runs made of them.
 
     Args:
-        values: the records', without key and headers.
+        values: of the records, without key and headers.
 
     Attributes:
         sizes: of each value.
-        short: of the records before each value and, at the end, of all: bytes, as if each had an
-            offset delta of one byte.
+        short: bytes of the records before each value and, at the end, of all records. Each record
+            counts with an offset delta of one byte.
     """
 
     def __init__(self, values: Sequence[bytes]) -> None:
@@ -91,7 +91,7 @@ class ValueSizes:
 
     @cached_property
     def long(self) -> list[int]:
-        """As `short`, with an offset delta of two bytes."""
+        """The same as `short`, with an offset delta of two bytes."""
         return self._sums(LONG_DELTAS)
 
     def _sums(self, records: ValueRecords) -> list[int]:
@@ -99,7 +99,7 @@ class ValueSizes:
 
 
 class Values:
-    """Values that are taken at once: values[start:end]."""
+    """Values that are appended at once: values[start:end]."""
 
     def __init__(self, values: list[bytes], start: int, end: int) -> None:
         self.values = values
@@ -108,15 +108,15 @@ class Values:
 
     @cached_property
     def sizes(self) -> ValueSizes:
-        """What all runs of them share."""
+        """The sizes that all their runs share."""
         return ValueSizes(self.values[self.start : self.end])
 
 
 class ValueBatches(ABC):
-    """The batches that `BatchBuilder.add_values` and `build` make of values from one on.
+    """The batches that `BatchBuilder.add_values` and `build` make of values from a start on.
 
-    Only uncompressed ones that are full: what comes behind them has to wait for more values. They
-    are cut when they are asked for, so that a run costs as much as what it writes.
+    These are only full, uncompressed batches. Values behind them have to wait for more values. The
+    values are divided on request, so that a run costs as much as the bytes it writes.
 
     Args:
         batch_bytes, batch_records: as of a `BatchBuilder`.
@@ -127,11 +127,11 @@ class ValueBatches(ABC):
         self._batch_bytes = batch_bytes
         self._batch_records = batch_records
         self._timestamp_ms = timestamp_ms
-        self._sizes: list[int] = []  # of those that were cut
+        self._sizes: list[int] = []  # of the batches so far
         self._counts: list[int] = []
 
     def parts(self) -> Iterator[RunColumns]:
-        """Cut some batches, then twice as many, and so on; for one call."""
+        """Yield some batches, then twice as many, and so on. Use it once."""
         limit = FIRST_CUT_COUNT
         while True:
             sizes, counts = self._cut(limit)
@@ -151,9 +151,9 @@ class ValueBatches(ABC):
         *,
         is_transactional: bool,
     ) -> BatchRun:
-        """Encode the first `count` batches that were cut; `identity` is that of the first one."""
+        """Encode the first `count` batches. `identity` belongs to the first batch."""
         sizes, counts = self._sizes[:count], self._counts[:count]
-        first = BatchHeader(  # by place: this is done for every run
+        first = BatchHeader(  # by position, since this runs for every run
             base_offset,
             0,  # length
             leader_epoch,
@@ -174,19 +174,19 @@ class ValueBatches(ABC):
 
     @abstractmethod
     def _cut(self, limit: int) -> tuple[list[int], list[int]]:
-        """Cut the next batches: their bytes and their records."""
+        """Return the bytes and the record counts of the next batches."""
 
     @abstractmethod
     def _encode(
         self, sizes: Sequence[int], counts: Sequence[int], first: BatchHeader
     ) -> bytes | bytearray:
-        """Encode the first batches; `first` has what follows from none of them."""
+        """Encode the first batches. `first` has the fields that do not depend on them."""
 
 
 def value_batches(
     values: Values, start: int, *, batch_bytes: int, batch_records: int, timestamp_ms: int
 ) -> ValueBatches:
-    """Return the batches of values from `start` on, made by the kernel that there is."""
+    """Return the batches of values from `start` on, made by the available kernel."""
     native = load_native()
     options = {
         "batch_bytes": batch_bytes,
@@ -296,8 +296,11 @@ class _PlainBatches(ValueBatches):
 
 
 def _header_of(first: BatchHeader, size: int, start: int, count: int) -> BatchHeader:
-    """The header of a batch of `count` records, `start` records behind the first; crc is 0."""
-    return BatchHeader(  # by place: this is done for every batch
+    """Return the header of a batch of `count` records, `start` records after the first.
+
+    crc is 0.
+    """
+    return BatchHeader(  # by position, since this runs for every batch
         first.base_offset + start,
         size - LOG_OVERHEAD_BYTES,
         first.partition_leader_epoch,

@@ -1,19 +1,19 @@
-"""A transaction coordinator over the partitions of a log dir (TransactionStateManager).
+"""A transaction coordinator over the partitions of a log directory (TransactionStateManager).
 
-What it knows of each transactional id is the newest record of the id in `__transaction_state`; a
-record is appended before anything that follows from it is done:
+Its state of each transactional id is the newest record of the id in `__transaction_state`. A record
+is appended before its consequences:
 
     Ongoing         before the first batch of a transaction goes to a partition
-    PrepareCommit   decides: from here on the outcome stands, whoever finishes it
+    PrepareCommit   decides: from here on the outcome is final
     PrepareAbort
     (end markers)   to each partition of the transaction
     Complete...     all markers are written
 
-With flush policy BATCH each of these is on the disk before the next one is written. A coordinator
-that died behind Prepare... finishes the transaction when it is opened again: a partition that has
-its marker gets a second one, which ends nothing. Everything is done before a call returns, so no
-request finds another one under way. Answers are a broker's (`CoordinatorError`), with what a
-partition refuses as `AppendError`. Source: TransactionCoordinator, TransactionStateManager and
+With flush policy BATCH each of these is on the disk before the next is written. A coordinator that
+failed after Prepare... completes the transaction when it is opened again. A partition that has its
+marker gets a second marker, which ends nothing. Every method finishes its work before it returns,
+so no request finds another request in progress. Errors are a broker's (`CoordinatorError`), or a
+partition's `AppendError`. Source: TransactionCoordinator, TransactionStateManager and
 TransactionMarkerChannelManager of Kafka 4.3.1.
 """
 
@@ -65,11 +65,14 @@ _NOBODY = ProducerIdentity()
 
 
 class Writer(Protocol):
-    """What a coordinator needs of a partition's writer; see `storage.writing.writer`."""
+    """The part of a partition's writer that a coordinator uses; see `storage.writing.writer`."""
 
     @property
     def leader_epoch(self) -> int:
-        """What batches are stamped with; of its own log also the coordinator's epoch."""
+        """The leader epoch in batches.
+
+        In the coordinator's own log it is the coordinator's epoch too.
+        """
 
     def append(self, batch: bytes, *, origin: Origin) -> Appended:
         """Append a batch."""
@@ -90,13 +93,13 @@ class Partitions(Protocol):
     """The partitions that a coordinator writes to."""
 
     def is_here(self, topic: str, partition: int) -> bool:
-        """Whether there is such a partition already."""
+        """Return whether the partition exists."""
 
     def writer(self, topic: str, partition: int) -> Writer:
-        """Return the writer of a partition, which stays the same one.
+        """Return the writer of a partition, always the same object.
 
         Raises:
-            EoctlError: it is not here, or cannot be written to.
+            EoctlError: the partition does not exist, or cannot be written to.
         """
 
 
@@ -105,14 +108,14 @@ def _any(_: Metadata) -> bool:
 
 
 class Waiting(NamedTuple):
-    """A decided transaction that cannot be finished now."""
+    """A decided transaction that cannot be completed now."""
 
     metadata: Metadata
     reason: str
 
 
 class ClusterSettings(NamedTuple):
-    """What the brokers of the cluster agree on.
+    """The settings that the brokers of the cluster share.
 
     Attributes:
         state_partitions_count, group_partitions_count: of the two coordinators' topics.
@@ -129,14 +132,14 @@ class ClusterSettings(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Knows all transactional ids of a log dir, and ends their transactions.
+    """The state of all transactional ids of a log directory. It ends their transactions.
 
     Args:
-        partitions: where it writes; those of `__transaction_state`, too.
+        partitions: the partitions to write to, including `__transaction_state`.
         known: the newest record of each id.
         settings: of the cluster.
         now_ms: the clock.
-        new_producer_id: gives an id that nobody has had.
+        new_producer_id: returns an id that was never used.
     """
 
     def __init__(
@@ -157,7 +160,7 @@ class TransactionCoordinator:
         self._builder = BatchBuilder(batch_bytes=INT32_MAX, batch_records=MAX_BATCH_RECORDS)
 
     def __getitem__(self, transactional_id: str) -> Metadata:
-        """What is known of an id.
+        """Return the state of an id.
 
         Raises:
             CoordinatorError: TRANSACTIONAL_ID_NOT_FOUND.
@@ -168,15 +171,15 @@ class TransactionCoordinator:
         return found
 
     def __iter__(self) -> Iterator[Metadata]:
-        """All ids."""
+        """Yield the states of all ids."""
         return iter(self._ids.values())
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that an id belongs to."""
+        """Return the partition of `__transaction_state` for an id."""
         return coordinator_partition(transactional_id, self.settings.state_partitions_count)
 
     def group_partition_for(self, group: str) -> int:
-        """The partition of `__consumer_offsets` that a group belongs to."""
+        """Return the partition of `__consumer_offsets` for a group."""
         return coordinator_partition(group, self.settings.group_partitions_count)
 
     # -- requests
@@ -187,16 +190,17 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdAndEpoch | None = None,
     ) -> ProducerIdAndEpoch:
-        """Begin a session of an id; any older one is fenced (InitProducerId).
+        """Begin a session of an id. Older sessions are fenced (InitProducerId).
 
         Args:
             transactional_id: not empty.
             timeout_ms: after which its transactions may be aborted.
-            expected: who the producer is, if it goes on after an error.
+            expected: the producer's identity, if it continues after an error.
 
         Raises:
-            CoordinatorError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; or
-                CONCURRENT_TRANSACTIONS: what an older session had open was aborted: ask again.
+            CoordinatorError: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED. Or
+                CONCURRENT_TRANSACTIONS: the open transaction of an older session was aborted, so
+                retry.
             AppendError, AccessError: a record or a marker could not be written.
         """
         if not transactional_id:
@@ -234,10 +238,10 @@ class TransactionCoordinator:
         """Add partitions to a transaction, before anything is written to them.
 
         Args:
-            transactional_id: whose.
-            producer: who asks.
-            partitions: topics and numbers; they must be here.
-            client_version: transaction version of the producer; None: that of the cluster.
+            transactional_id: of the transaction.
+            producer: the sender of the request.
+            partitions: topics and numbers. They must exist.
+            client_version: transaction version of the producer. None: the version of the cluster.
 
         Raises:
             CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
@@ -245,7 +249,7 @@ class TransactionCoordinator:
         """
         metadata = self._mapped(transactional_id)
         wanted = list(partitions)
-        for each in wanted:  # or it could never be ended
+        for each in wanted:  # otherwise the transaction could never end
             self._partitions.writer(*each)
         added = add_partitions(
             metadata,
@@ -280,15 +284,15 @@ class TransactionCoordinator:
         is_commit: bool,
         client_version: int | None = None,
     ) -> ProducerIdAndEpoch:
-        """Commit or abort, to the end; returns who the producer is from now on.
+        """Commit or abort completely. Returns the producer's identity from now on.
 
-        All that was sent in the transaction must be in the logs.
+        All batches of the transaction must be in the logs.
 
         Raises:
             CoordinatorError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
                 INVALID_TXN_STATE.
-            AppendError, AccessError: a record or a marker could not be written; behind the first
-                record the outcome is decided, and `complete_prepared` goes on.
+            AppendError, AccessError: a record or a marker could not be written. After the first
+                record the outcome is decided, and `complete_prepared` continues.
         """
         prepared = self.decide(
             transactional_id, producer, is_commit=is_commit, client_version=client_version
@@ -305,7 +309,7 @@ class TransactionCoordinator:
         is_commit: bool,
         client_version: int | None = None,
     ) -> Metadata | None:
-        """Write the decision, and no marker yet; None if that end was made already.
+        """Write the decision, but no marker yet. None if that end was already made.
 
         Raises:
             CoordinatorError, AppendError, AccessError: as `end_transaction`.
@@ -323,7 +327,7 @@ class TransactionCoordinator:
         return prepared
 
     def _client_version(self, version: int | None) -> int:
-        """Versions below 2 leave no trace of their own."""
+        """Return the version to record: 0 for any version below 2."""
         wanted = self.settings.transaction_version if version is None else version
         return wanted if wanted >= EPOCH_BUMP_VERSION else 0
 
@@ -335,13 +339,13 @@ class TransactionCoordinator:
             )
         return found
 
-    # -- what a coordinator does by itself
+    # -- actions without a request
 
     def complete_prepared(self, is_wanted: Wanted = _any) -> list[Waiting]:
-        """Finish what was decided; returns what cannot be finished, and keeps nothing else waiting.
+        """Complete the decided transactions. Returns the transactions that cannot be completed.
 
         Args:
-            is_wanted: of which of them.
+            is_wanted: selects the transactions.
 
         Raises:
             AccessError: a record or a marker could not be written.
@@ -359,9 +363,11 @@ class TransactionCoordinator:
         return waiting
 
     def abort_timed_out(self, is_wanted: Wanted = _any) -> list[str]:
-        """Abort what has gone on for too long, and fence its producers; returns their ids.
+        """Abort transactions that exceed their timeout, and fence their producers.
 
-        Where a partition is not here, that is decided and not finished.
+        Returns their ids.
+
+        If a partition does not exist, the abort is decided and not completed.
         """
         now_ms = self._now_ms()
         late = [each for each in self if is_timed_out(each, now_ms) and is_wanted(each)]
@@ -370,7 +376,7 @@ class TransactionCoordinator:
         return [each.state.transactional_id for each in late]
 
     def expire_ids(self) -> list[str]:
-        """Forget ids that nobody has used for long; returns them."""
+        """Remove ids that were not used for long. Returns them."""
         now_ms, expiration_ms = self._now_ms(), self.settings.id_expiration_ms
         late = [each for each in self if is_expired(each, now_ms, expiration_ms)]
         names = [each.state.transactional_id for each in late]
@@ -391,7 +397,7 @@ class TransactionCoordinator:
             self._complete(prepared)
 
     def _missing(self, metadata: Metadata) -> str:
-        """The first partition of a transaction that is not here; "" if all are."""
+        """Return the first missing partition of a transaction, "" if all exist."""
         for topic, partition in metadata.state.partitions or ():
             if not self._partitions.is_here(topic, partition):
                 return f"{topic}-{partition}"
@@ -416,7 +422,7 @@ class TransactionCoordinator:
     # -- records
 
     def _put(self, metadata: Metadata) -> None:
-        # The cluster tells the version, whatever the record before this one has.
+        # The version depends on the cluster, not on the record before.
         version = min(self.settings.transaction_version, 1)
         state = metadata.state._replace(version=version)
         self._append(state.transactional_id, encode_value(state))
@@ -441,9 +447,9 @@ def _who(metadata: Metadata) -> ProducerIdAndEpoch:
 
 # -- committed offsets as a group coordinator appends them to `__consumer_offsets`
 #
-# Each commit is one batch with a record for each partition, and sequence number 0: no client sent
-# it, so nobody compares that (PROD-12). In a transaction it is a transactional batch of the
-# producer, which counts once the COMMIT marker is behind it in the same partition. Source:
+# Each commit is one batch with a record for each partition, and sequence number 0. No client sent
+# it, so nobody compares the number (PROD-12). In a transaction it is a transactional batch of the
+# producer, which takes effect with the COMMIT marker in the same partition. Source:
 # OffsetMetadataManager.commitOffset, CoordinatorRuntime.
 
 
@@ -453,7 +459,7 @@ def append_records(
     *,
     now_ms: int,
 ) -> None:
-    """Append records of one group, keys and values: one batch, or as many as the topic asks for.
+    """Append the records of one group, keys and values, in as few batches as the topic allows.
 
     Raises:
         AppendError, AccessError: as `PartitionWriter.append`.
@@ -482,10 +488,10 @@ def append_offsets(
     """Commit offsets, with a `producer` in its transaction.
 
     Args:
-        writer: of the partition of `__consumer_offsets` that the group belongs to.
+        writer: of the partition of `__consumer_offsets` for the group.
         offsets: at least one.
         now_ms: the time of the records.
-        producer: whose transaction they belong to; the partition was added to it.
+        producer: of their transaction, to which the partition was added.
 
     Raises:
         AppendError, AccessError: as `PartitionWriter.append`.

@@ -1,10 +1,10 @@
-"""What a writer does to the files of one partition directory, or only says that it would.
+"""The changes of a writer to the files of one partition directory, made or only planned.
 
-`PlannedStore` changes nothing and notes every file; `FileStore` does it. One writer works with
-either, so a plan is what would be done. The steps of a `FileStore`, and what a crash between them
-leaves (a broker recovers from the recovery point on):
+`PlannedStore` changes nothing and records every file. `FileStore` makes the changes. A writer works
+with either, so a plan equals the later changes. The steps of a `FileStore`, with the results of a
+crash between them (a broker recovers from the recovery point on):
 
-    begin      the clean-shutdown marker goes; a new directory appears with its topic id
+    begin      the clean-shutdown marker is removed; a new directory appears with its topic id
     append     the `.log` grows; nothing counts before it is synced
     roll       the `.log` is synced, then its indexes appear whole, then the snapshot at the new
                base, then the new empty `.log`: a segment without index is recovered on load (REC-5)
@@ -45,15 +45,18 @@ if TYPE_CHECKING:
 
 
 class FlushPolicy(StrEnum):
-    """When a `.log` is synced. Indexes, snapshots and checkpoints always are."""
+    """The times at which a `.log` is synced.
+
+    Indexes, snapshots and checkpoints are always synced.
+    """
 
     BATCH = "batch"  # after every append
     SEGMENT = "segment"  # at roll and close
-    NEVER = "never"  # the operating system's affair: a crash may lose all of it
+    NEVER = "never"  # when the operating system writes: a crash may lose all of it
 
 
 class FileAction(StrEnum):
-    """What happens to a file."""
+    """The action on a file."""
 
     CREATE = "create"
     APPEND = "append"
@@ -62,7 +65,7 @@ class FileAction(StrEnum):
 
 
 class FileChange(NamedTuple):
-    """A file and what happens to it; `bytes` are those written."""
+    """A file with its action. `bytes` are written bytes."""
 
     path: str
     action: FileAction
@@ -70,35 +73,37 @@ class FileChange(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Is told what is about to change, and makes sure that it can be taken back."""
+    """A receiver of changes in advance, which makes sure that they can be undone."""
 
     def will_begin(self, directory: str, begun_as: str | None) -> None:
-        """A partition will be changed; one that is made gets its files under the name `begun_as`.
+        """Prepare for a change of a partition.
 
-        What is in it at its end (the last segment, the leader epochs) may change from now on.
+        A new partition gets its files under the name `begun_as`.
+
+        The end of its log (the last segment, the leader epochs) may change from now on.
         """
 
     def will_append(self, path: str) -> None:
-        """A `.log` gets more at its end, or is made."""
+        """Prepare for bytes at the end of a `.log`, or for a new `.log`."""
 
     def will_replace(self, path: str) -> None:
-        """A file of the partition gets another content, or is made."""
+        """Prepare for new content of a file of the partition, or for a new file."""
 
     def has_ended(self, directory: str) -> None:
-        """Nothing of the partition will be changed any more, and it is closed."""
+        """Note that the partition is closed and will not change any more."""
 
 
 class PlannedStore:
-    """Notes what would be written.
+    """A record of planned writes.
 
     Args:
-        directory: of the partition; its parent is the log dir.
-        topic_id: to be written to `partition.metadata` before anything else, with the directory if
-            that is not there; None if the file is there.
+        directory: of the partition. Its parent is the log directory.
+        topic_id: written to `partition.metadata` before anything else. Creates the directory if it
+            does not exist. None if the file exists.
 
     Attributes:
-        changes: by path, in the order of their first change; what is appended to a `.log` is
-            counted when it is closed.
+        changes: by path, in the order of their first change. Bytes appended to a `.log` are counted
+            when it is closed.
     """
 
     def __init__(self, directory: str, *, topic_id: bytes | None = None) -> None:
@@ -113,7 +118,7 @@ class PlannedStore:
     def _note(self, path: str, written_bytes: int, *, appends: bool = False) -> None:
         before = self.changes.get(path)
         if before is not None:
-            # A file that is replaced a second time has the newer content only.
+            # If a file is replaced a second time, only the newer content counts.
             total = written_bytes + before.bytes if appends else written_bytes
             self.changes[path] = before._replace(bytes=total)
             return
@@ -126,7 +131,7 @@ class PlannedStore:
         return f"{self._directory}/{name}"
 
     def begin(self) -> None:
-        """Do what comes before the first change; later calls do nothing."""
+        """Make the changes that come before the first change. Further runs do nothing."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -141,16 +146,19 @@ class PlannedStore:
             self._write_topic_id(data)
 
     def end(self) -> None:
-        """Take note that the partition is closed, and nothing more will be changed."""
+        """Note that the partition is closed, and no more changes follow."""
 
     def _remove_marker(self) -> None:
-        """Remove the clean-shutdown marker of the log dir."""
+        """Remove the clean-shutdown marker of the log directory."""
 
     def _write_topic_id(self, data: bytes) -> None:
-        """Write `partition.metadata`, in a new directory if need be."""
+        """Write `partition.metadata`, in a new directory if necessary."""
 
     def open_log(self, base_offset: int, log_bytes: int) -> None:
-        """Go on in the `.log` of a segment, which must have this size; 0 may be a new one."""
+        """Continue in the `.log` of a segment, which must have this size.
+
+        With size 0 it may be new.
+        """
         del log_bytes
         self._log_path = self._path(f"{base_offset:020d}.log")
         self._note(self._log_path, 0, appends=True)
@@ -160,13 +168,13 @@ class PlannedStore:
         self._appended_bytes += len(batch)
 
     def start_writeback(self, pos: int) -> None:
-        """Send the `.log` from `pos` on its way to the disk, as `FileSystem.start_writeback`."""
+        """Start writing the `.log` from `pos` on to the disk, as `FileSystem.start_writeback`."""
 
     def sync_log(self) -> None:
-        """Make what was appended durable."""
+        """Make the appended bytes durable."""
 
     def close_log(self) -> None:
-        """Let go of the `.log`."""
+        """Close the `.log`."""
         if self._log_path:
             self._note(self._log_path, self._appended_bytes, appends=True)
         self._log_path, self._appended_bytes = "", 0
@@ -179,8 +187,8 @@ class PlannedStore:
     def write_txn_index(self, base_offset: int, aborted: Sequence[AbortedTxn]) -> None:
         """Write the aborted transactions whose markers lie in a segment.
 
-        Without any there is no file. One that a segment of that name left would hide what is
-        committed: a broker deletes it (ROLL-6), here it is emptied.
+        Without aborted transactions there is no file. An old file of that name would hide committed
+        records. A broker deletes it (ROLL-6), and here it is emptied.
         """
         name = f"{base_offset:020d}.txnindex"
         if aborted or _has_bytes(self._path(name)):
@@ -199,9 +207,9 @@ class PlannedStore:
 
 
 class FileStore(PlannedStore):
-    """Writes. All errors of the operating system come as AccessError.
+    """A writer of files. All errors of the operating system are raised as AccessError.
 
-    With a `keeper` what it does can be taken back.
+    With a `keeper` its changes can be undone.
     """
 
     def __init__(
@@ -218,17 +226,17 @@ class FileStore(PlannedStore):
         self._log: OpenFile | None = None
 
     def _remove_marker(self) -> None:
-        """With the marker a broker would trust what it finds."""
+        """Remove the marker, with which a broker would trust the files."""
         if self._keeper is not None:
             begun_as = None if Path(self.directory).exists() else self._begun_as
             self._keeper.will_begin(self.directory, begun_as)
         fsio.remove_clean_marker(self._fs, Path(self.directory).parent)
 
     def _write_topic_id(self, data: bytes) -> None:
-        """Write `partition.metadata`; a new directory is never there without it.
+        """Write `partition.metadata`. A new directory never exists without it.
 
-        It is made under the name of one that waits to be deleted, which a broker may meet at any
-        time, and gets its own name when it is complete.
+        A new directory is created under the name of a directory to be deleted, which a broker may
+        find at any time. When it is complete, it gets its own name.
         """
         directory = Path(self.directory)
         if directory.exists():
@@ -244,10 +252,10 @@ class FileStore(PlannedStore):
         fsio.sync_dir(self._fs, directory.parent, state=state)
 
     def open_log(self, base_offset: int, log_bytes: int) -> None:
-        """Open the `.log`; it is created if it is not there.
+        """Open the `.log`, created if missing.
 
         Raises:
-            RefusedError: it has another size than `log_bytes`: something wrote to it meanwhile.
+            RefusedError: it has another size than `log_bytes`, because it was written to meanwhile.
         """
         super().open_log(base_offset, log_bytes)
         path = self._log_path
@@ -265,7 +273,7 @@ class FileStore(PlannedStore):
             )
 
     def append(self, batch: bytes | bytearray | memoryview) -> None:
-        """Write a batch; what a failed write left of it is cut off again."""
+        """Write a batch. The bytes of a failed write are truncated."""
         if self._log is None:
             raise ValueError("no log is open")
         start_pos = self._log.pos
@@ -278,7 +286,7 @@ class FileStore(PlannedStore):
         self._appended_bytes += len(batch)
 
     def start_writeback(self, pos: int) -> None:
-        """Begin to write; what goes wrong is left to the next sync to tell."""
+        """Start writing to the disk. The next sync reports any error."""
         if self._log is not None:
             with suppress(OSError):
                 self._fs.start_writeback(self._log, pos)
@@ -287,7 +295,8 @@ class FileStore(PlannedStore):
         """Sync the `.log`."""
         if self._log is None:
             return
-        # What a failed fsync has made durable is unknown, and another one would not tell.
+        # After a failed fsync it is unknown what is durable, and a second fsync would not report
+        # it.
         with os_errors(self._log.path, state=_RECOVERS):
             self._fs.fsync(self._log)
 
@@ -300,7 +309,7 @@ class FileStore(PlannedStore):
                 self._fs.close(log)
 
     def end(self) -> None:
-        """Tell the keeper."""
+        """Notify the keeper."""
         if self._keeper is not None:
             self._keeper.has_ended(self.directory)
 
@@ -333,7 +342,7 @@ def _has_bytes(path: str) -> bool:
 
 
 def _deleted_name(name: str, unique_id: str) -> str:
-    """Name of a partition directory that waits to be deleted (LocalLog.logDeleteDirName)."""
+    """Return the name of a partition directory to be deleted (LocalLog.logDeleteDirName)."""
     topic, _, number = name.rpartition("-")
     suffix = f"-{number}.{unique_id}-delete"
     return topic[: MAX_NAME_CHARS - len(suffix)] + suffix

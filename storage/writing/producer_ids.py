@@ -1,29 +1,26 @@
 """Producer ids of our own: handed out in blocks, and leased to applications, by any process.
 
-The sequence begins at 2^48, where no controller ever comes that hands out ids of its cluster,
-and ends at 2^52. How far it has come, the leases, and ids that may be leased again are in the
-log of `__eoctl_producer_ids-0` (`storage.writing.producer_ids`); nothing is answered before it is
-durable there.
+The sequence begins at 2^48, which a controller's ids never reach, and ends at 2^52. Its state, the
+leases, and ids that may be leased again are in the log of `__eoctl_producer_ids-0`. An answer is
+given only after its record is durable there.
 
-A block is taken from the sequence before an id of it is given out; what its owner does not use
-is never given out. Ids of leases come one by one from a block that all processes share. A block
-begins above every id of our range that is in use, so that a lost log does not give ids out
-twice.
+A block is taken from the sequence before its first id is handed out. Unused ids of a block are
+never handed out. Ids of leases come from a block that all processes share. A block begins above
+every id of our range that is in use. So no id is handed out twice after the loss of the log.
 
-    lease state   how it comes                          the id
-    held          acquire, renew                        its holder's, with that generation
-      as epoch
-    lapsed        its time has run out                  still that of the app id
-    released      release                               still that of the app id
-    free          free, once nothing knows of the id    anybody's, from the next generation on
+    lease state        cause                             the id
+    held               acquire, renew                    its holder's, with the generation as epoch
+    lapsed             its time is over                  still belongs to the app id
+    released           release                           still belongs to the app id
+    free               free, when the id is in no state  anybody's, from the next generation on
 
-Each acquire has a generation of its own: the one before, or a higher epoch that a log knows,
-and 1. An earlier holder is fenced: by the log once the new one has written
-(INVALID_PRODUCER_EPOCH), and here at once. Behind generation 32766 comes another id, as with a
+Each acquire has a generation of its own. It is one above the generation before, or above a higher
+epoch in a log. An earlier holder is fenced here at once, and by the log after the first write of
+the new holder (INVALID_PRODUCER_EPOCH). After generation 32766 comes another id, as in a
 transaction coordinator.
 
-    PRODUCER_FENCED              renew, release: another one has acquired it since
-    INVALID_PRODUCER_ID_MAPPING  renew, release: there is no such lease; renew: it has lapsed
+    PRODUCER_FENCED              renew, release: another holder has acquired it since
+    INVALID_PRODUCER_ID_MAPPING  renew, release: there is no such lease, or it has lapsed (renew)
 """
 
 from __future__ import annotations
@@ -89,17 +86,16 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-# -- whether what is wrong at the end of a log can be what a crash left of an unsynced batch
+# -- whether a fault at the end of a log may be an unsynced batch after a crash
 #
-# It can be if, at the end of the last segment,
-#   - the file ends inside of a batch, whose checksum does not come right at the end of the
-#     file: then
-#     it would be whole and its length damaged
-#   - there are only zeros, from the beginning of the batch or from one of the blocks that a disk
-#     writes as a whole
+# It may be in two cases, at the end of the last segment.
+#
+# * The file ends inside of a batch, and the checksum does not hold for the bytes up to the end of
+#   the file. If it did, the batch would be whole and its length damaged.
+# * There are only zeros from the start of the batch on, or from the start of a disk block on.
+#
 # Everything else is damage: a batch that was synced and answered may have been there. A broker
-#   cuts a
-# log at either (REC-7); one who must not lose an answer cannot.
+# truncates a log in both cases (REC-7). A log whose answers must not be lost cannot do that.
 
 
 BLOCK_BYTES = 512
@@ -107,7 +103,7 @@ ZEROS_MIN = 8  # a batch may end with a few zeros of its own
 
 
 def is_torn(segment: Segment, verdict: Verdict) -> bool:
-    """Look at the bytes of a verdict about the end of the last segment. Raises AccessError."""
+    """Return whether the bytes at the end of the last segment may be torn. Raises AccessError."""
     start_pos, end_pos = verdict.start_pos, verdict.end_pos
     if end_pos < segment.file_bytes or verdict.kind is VerdictKind.UNREADABLE:
         return False
@@ -129,27 +125,28 @@ def _is_half_written(data: bytes, start_pos: int) -> bool:
     return start_pos + len(data) - block_pos >= ZEROS_MIN
 
 
-# -- the log of `__eoctl_producer_ids`: what holds by key, read from a partition and written to it
+# -- the log of `__eoctl_producer_ids`: the valid entries by key, read from a partition and written
 #
-# The `.log` files alone count. A change is one batch, appended and synced before it is answered;
-# the partition is not closed after it, so a broker recovers it at its next start like any that
-# was in use. Other processes change it, too, in turns: `refresh` reads what was added since. The
-# caller holds the lock of the log dir; without `fs` nothing is changed, and no lock is needed.
+# Only the `.log` files count. A change is one batch, which is appended and synced before the
+# answer. The partition is not closed after it, so a broker recovers it at its next start. Other
+# processes change it too, in turns. `refresh` reads the records added since. The caller holds the
+# lock of the log directory. Without `fs` nothing is changed, and no lock is required.
 #
-# What a crash leaves of a batch at the end was never answered, and is cut off. Anything else that
-# is wrong is damage and refused: ids would be given out twice.
+# The end of a batch after a crash was never answered, and is truncated. Any other fault is damage
+# and refused: ids would be handed out twice.
 #
-# When the log has grown, all that holds is written again behind it, with a floor as the last
-# record (see `storage.formats.producer_id_record`), into a new segment; then older segments go.
+# When the log has grown, all valid entries are written again behind it into a new segment, with a
+# floor as the last record (see `storage.formats.producer_id_record`). Then older segments are
+# removed.
 
 
-COMPACT_BYTES = 256 << 10  # below that a log is never rewritten
-COMPACT_RATIO = 4  # and not before it is so many times as large as what holds
-RECORD_BYTES = 80  # of a batch or a record, beside key and value
+COMPACT_BYTES = 256 << 10  # a smaller log is never rewritten
+COMPACT_RATIO = 4  # smallest ratio of the log to the valid entries for a rewrite
+RECORD_BYTES = 80  # of a batch or a record, without key and value
 
 
 class KeyedValue(NamedTuple):
-    """What holds for a key, and where it is."""
+    """The valid entry of a key, with its size and offset."""
 
     entry: Entry
     offset: int
@@ -157,7 +154,7 @@ class KeyedValue(NamedTuple):
 
 
 class _ReadSoFar(NamedTuple):
-    """How far the log has been read: segments by base offset, the last one's file and position."""
+    """The progress of reading: segments by base offset, the last segment's file and position."""
 
     base_offsets: tuple[int, ...] = ()
     file_id: tuple[int, int] = (0, 0)
@@ -165,18 +162,18 @@ class _ReadSoFar(NamedTuple):
 
 
 class KeyedLog:
-    """What holds in a partition, by key.
+    """The valid entries in a partition, by key.
 
     Args:
-        directory: of the partition, which may not be there yet.
-        fs: what writes; None: it is only read, also while others write.
+        directory: of the partition, which may not exist yet.
+        fs: makes the changes. None: the log is only read, also while others write.
         config: the topic's settings.
         topic_id: for a new directory.
         now_ms: the clock of the records' timestamps.
 
     Attributes:
         entries: by key.
-        cut_bytes: what crashes left at the end, and was cut off here.
+        cut_bytes: bytes after crashes that were truncated here.
     """
 
     def __init__(
@@ -200,19 +197,19 @@ class KeyedLog:
         self._forget()
 
     def _forget(self) -> None:
-        """Begin anew."""
+        """Reset the state."""
         self.close()
         self.entries.clear()
         self._held: dict[Key, KeyedValue] = {}
         self._held_bytes = 0
-        self._older_bytes = 0  # of the segments before the last one
+        self._older_bytes = 0  # of the segments before the last segment
         self._seen = _ReadSoFar()
         self._is_known = False
-        self._is_durable = False  # of what was read: its writer may have been killed before a sync
+        self._is_durable = False  # of the bytes read: their writer may have died before a sync
         self._tail = empty_tail(0, self._config.index_interval_bytes)
 
     def close(self) -> None:
-        """Let go of the files; nothing is written."""
+        """Close the files. Writes nothing."""
         if self._writer is not None:
             self._writer.store.close_log()
         self._writer = None
@@ -220,11 +217,11 @@ class KeyedLog:
     # -- reading
 
     def refresh(self) -> None:
-        """Read what was added since the last time; cut off what a crash has left of a batch.
+        """Read the records added since the last time. Truncates a batch that a crash left.
 
         Raises:
             RefusedError: it is damaged, or not ours.
-            AccessError: it cannot be read, or not be cut.
+            AccessError: it cannot be read or truncated.
         """
         try:
             self._refresh()
@@ -269,7 +266,7 @@ class KeyedLog:
         self._is_known = True
 
     def _begin(self, base_offset: int) -> None:
-        """Go on in another segment."""
+        """Continue in another segment."""
         self._older_bytes += self._seen.end_pos
         self._seen = self._seen._replace(end_pos=0)
         self._tail = self._tail._replace(
@@ -290,7 +287,10 @@ class KeyedLog:
         )
 
     def _has_marker(self) -> bool:
-        """A broker has run since: before the next change its marker must go again."""
+        """Return whether a broker has run since.
+
+        The next change must then remove its marker again.
+        """
         return Path(self.directory).parent.joinpath(CLEAN_SHUTDOWN_NAME).exists()
 
     def _require_sound(self, partition: Partition) -> None:
@@ -304,7 +304,7 @@ class KeyedLog:
                 )
 
     def _require_nothing_lost(self, segments: Sequence[SegmentFiles]) -> None:
-        """OFS-1, OFS-2: what was flushed is there, and is not about to be deleted."""
+        """Require that all flushed records exist, and that none is to be deleted (OFS-1, OFS-2)."""
         log_dir = read_log_dir(Path(self.directory).parent)
         recovery_point = log_dir.recovery_point(self._found) or 0
         log_start = log_dir.log_start_offset(self._found) or 0
@@ -321,7 +321,7 @@ class KeyedLog:
             )
 
     def _read(self, files: SegmentFiles, *, is_last: bool) -> None:
-        """Take a segment, or what was added to it."""
+        """Read a segment, or the bytes added to it."""
         path, start_pos, start_offset = files.log.path, self._seen.end_pos, self._tail.end_offset
         with open_segment(path) as segment:
             end_pos = file_bytes = segment.file_bytes
@@ -385,7 +385,7 @@ class KeyedLog:
         )
 
     def _cut(self, fs: FileSystem, path: str, end_pos: int) -> None:
-        """Cut off, and make sure of it: the next batch may be shorter than what is cut."""
+        """Truncate and verify, because the next batch may be shorter than the removed bytes."""
         with os_errors(path), open_alone(fs, path) as file:
             self.cut_bytes += file.pos - end_pos
             fs.truncate(file, end_pos)
@@ -394,7 +394,7 @@ class KeyedLog:
     # -- writing
 
     def sync(self) -> None:
-        """Make durable what was read. Raises AccessError."""
+        """Make the bytes read so far durable. Raises AccessError."""
         if self._fs is None:
             raise ValueError("opened for reading")
         if self._seen.base_offsets:
@@ -406,11 +406,11 @@ class KeyedLog:
         self._is_durable = True
 
     def put(self, changes: Iterable[Entry | Forgotten]) -> None:
-        """Change entries in one step, durably; call it after `refresh`, under the same lock.
+        """Change entries durably in one step. Requires a `refresh` under the same lock.
 
         Raises:
-            AppendError: the change is larger than the topic allows; nothing was touched.
-            AccessError: it could not be written, and may be there or not.
+            AppendError: the change is larger than the topic allows. Nothing was touched.
+            AccessError: it could not be written, and may be in the log or not.
         """
         if self._fs is None:
             raise ValueError("opened for reading")
@@ -436,7 +436,7 @@ class KeyedLog:
         for number, each in enumerate(changes):
             self._take(each, appended.base_offset + number, _size_bytes(*_encode(each)))
         if writer.base_offset != self._tail.base_offset:
-            self._is_known = False  # rolled: read anew next time
+            self._is_known = False  # rolled: the next refresh reads everything
             return
         path = str(Path(self.directory, f"{writer.base_offset:020d}.log"))
         base_offsets = self._seen.base_offsets
@@ -461,7 +461,10 @@ class KeyedLog:
         )
 
     def _compact(self, fs: FileSystem) -> None:
-        """Write all that holds into a new segment, then a floor below it; remove what is older."""
+        """Write all valid entries into a new segment, then a floor below it.
+
+        Removes older segments.
+        """
         if self._writer is not None:
             self._writer.close()
         self._writer = None
@@ -495,7 +498,7 @@ def _size_bytes(key: bytes | None, value: bytes | None) -> int:
 
 
 def _parts(held: Sequence[KeyedValue]) -> Iterator[list[Entry]]:
-    """Divide what holds into batches."""
+    """Divide the valid entries into batches."""
     part: list[Entry] = []
     part_bytes = 0
     for each in held:
@@ -509,13 +512,13 @@ def _parts(held: Sequence[KeyedValue]) -> Iterator[list[Entry]]:
 
 
 def _offset_of(path: Path, default: int) -> int:
-    """Return the offset that the name of a segment's file or of a snapshot begins with."""
+    """Return the offset at the start of the name of a segment's file or a snapshot."""
     found = classify(path.name)
     return found.offset if found.offset is not None and found.has_padded_offset else default
 
 
 def _removal_order(path: Path) -> tuple[int, bool]:
-    """Oldest segments first, of each the `.log`: what is left is always a log."""
+    """Return a sort key: oldest segments first, the `.log` first, so a log always remains."""
     return _offset_of(path, 0), path.suffix != ".log"
 
 
@@ -537,7 +540,7 @@ DIRECTORY_NAME = f"{PRODUCER_IDS_TOPIC}-0"
 
 
 class LeaseError(EoctlError):
-    """What a coordinator answers one who is not, or not any more, what it says.
+    """The error of a coordinator for a caller that does not hold the lease.
 
     `kafka_error` is the name of its error code.
     """
@@ -554,14 +557,14 @@ def _wall_ms() -> int:
 
 
 class ProducerIds:
-    """The producer ids of one log dir.
+    """The producer ids of one log directory.
 
     Args:
-        log: what holds.
+        log: the valid entries.
         lock: entered around each change.
         block_size: ids taken from the sequence at once.
-        now_ms: the clock that leases go by.
-        ids_in_use: asked for ids that somebody knows, whenever a block is taken.
+        now_ms: the clock of the leases.
+        ids_in_use: returns the ids in use. It runs whenever a block is taken.
     """
 
     def __init__(
@@ -579,7 +582,7 @@ class ProducerIds:
         self._block_size = block_size
         self._now_ms = now_ms
         self._ids_in_use = ids_in_use
-        self._own = range(0)  # of a block, what was not given out yet
+        self._own = range(0)  # ids of a block that were not handed out yet
 
     @classmethod
     def at(
@@ -594,17 +597,17 @@ class ProducerIds:
         topic_id: bytes | None = None,
         config: LogConfig | None = None,
     ) -> Self:
-        """Return the producer ids of a log dir; nothing is read before the first call.
+        """Return the producer ids of a log directory. The first method reads them.
 
         Args:
-            log_dir: where the partition is, or will be.
-            fs: what writes; None: for looking only, without any lock.
-            lock_wait_ms: each change takes the lock of the log dir for itself and waits so long for
-                it; None: the caller holds it.
+            log_dir: of the partition, which may not exist yet.
+            fs: makes the changes. None: read only, without a lock.
+            lock_wait_ms: each change takes the lock of the log directory itself and waits for it at
+                most this long. None: the caller holds it.
             block_size: ids taken from the sequence at once.
             now_ms: the clock.
-            ids_in_use: gives ids that producer states of the log dir know.
-            topic_id: of the topic, for a directory that is not there yet.
+            ids_in_use: returns the ids in producer states of the log directory.
+            topic_id: of the topic, for a directory that does not exist yet.
             config: the settings of the topic.
         """
         lock: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -615,28 +618,28 @@ class ProducerIds:
         return cls(log, lock, block_size, now_ms, ids_in_use)
 
     def close(self) -> None:
-        """Let go of the files. Ids that were not given out are gone."""
+        """Close the files. Ids that were not handed out are lost."""
         self._own = range(0)
         self._log.close()
 
-    # -- looking
+    # -- reading
 
     def refresh(self) -> None:
-        """Read what other processes have written. Raises RefusedError, AccessError."""
+        """Read the changes of other processes. Raises RefusedError, AccessError."""
         self._log.refresh()
 
     def sync(self) -> None:
-        """Make durable what the last refresh has read. Raises AccessError."""
+        """Make the bytes of the last refresh durable. Raises AccessError."""
         self._log.sync()
 
     @property
     def cut_bytes(self) -> int:
-        """What crashes left at the end of the log, and was cut off."""
+        """Bytes after crashes at the end of the log that were truncated."""
         return self._log.cut_bytes
 
     @property
     def ids(self) -> Ids:
-        """How far the sequence has come, as of the last refresh."""
+        """The state of the sequence, as of the last refresh."""
         found = self._log.entries.get(IDS_KEY)
         return found if isinstance(found, Ids) else Ids()
 
@@ -651,7 +654,7 @@ class ProducerIds:
         return sorted(found, key=lambda each: each.app_id)
 
     def free_ids(self) -> list[FreeId]:
-        """Return what may be leased again, as of the last refresh."""
+        """Return the ids that may be leased again, as of the last refresh."""
         return sorted(each for each in self._log.entries.values() if isinstance(each, FreeId))
 
     # -- changing
@@ -663,10 +666,11 @@ class ProducerIds:
             yield
 
     def next_id(self) -> int:
-        """Return an id that nobody was given before, and nobody else will be.
+        """Return an id that was never handed out, and never will be again.
 
         Raises:
-            RefusedError: there are none left, the log is damaged, or somebody holds the lock.
+            RefusedError: there are none left, the log is damaged, or another process holds the
+                lock.
             AccessError: it cannot be read or written.
         """
         if not self._own:
@@ -693,16 +697,16 @@ class ProducerIds:
         partitions: Sequence[tuple[str, int]] = (),
         last_epoch: Callable[[int], int] = lambda _: NO_EPOCH,
     ) -> Lease:
-        """Lease the id of an app id to the caller; who had it is fenced.
+        """Lease the id of an app id to the caller. The previous holder is fenced.
 
         Args:
-            app_id: whose id it is.
+            app_id: the application.
             expiry_ms: after which the lease lapses.
-            partitions: what it is for; kept with the lease.
-            last_epoch: the highest epoch that a log knows of an id, -1 if it knows none.
+            partitions: the purpose of the lease, kept with it.
+            last_epoch: returns the highest epoch of an id in a log, -1 without one.
 
         Raises:
-            RefusedError, AccessError, AppendError: as `next_id`; there is no new lease.
+            RefusedError, AccessError, AppendError: as `next_id`. There is no new lease.
         """
         with self._changing():
             before = self.lease(app_id)
@@ -782,11 +786,11 @@ class ProducerIds:
         return lease
 
     def renew(self, app_id: str, generation: int, expiry_ms: int) -> Lease:
-        """Let a lease that is held last longer, or shorter: so long from now on.
+        """Set the remaining time of a held lease, longer or shorter than before.
 
         Raises:
             LeaseError: as `require_held`.
-            RefusedError, AccessError: as `next_id`; the lease is as it was.
+            RefusedError, AccessError: as `next_id`. The lease is as it was.
         """
         with self._changing():
             lease = self.require_held(app_id, generation)
@@ -795,11 +799,11 @@ class ProducerIds:
         return lease
 
     def release(self, app_id: str, generation: int) -> Lease:
-        """Give a lease up; a lapsed one too, and once more.
+        """Release a lease, even if it has lapsed or was released already.
 
         Raises:
             LeaseError: there is none, or another generation has it.
-            RefusedError, AccessError: as `next_id`; the lease is as it was.
+            RefusedError, AccessError: as `next_id`. The lease is as it was.
         """
         with self._changing():
             lease = self._require_current(app_id, generation)._replace(is_released=True)
@@ -807,12 +811,12 @@ class ProducerIds:
         return lease
 
     def free(self, producer_ids: Collection[int]) -> list[Lease]:
-        """End leases of ids of which no producer state knows any more; their ids are free.
+        """End leases of ids that are in no producer state. Their ids become free.
 
-        An id whose generations are used up is not given out again.
+        An id without further generations is not handed out again.
 
         Returns:
-            The leases that were ended; one that is held is not.
+            The ended leases. A held lease does not end.
         """
         with self._changing():
             now_ms = self._now_ms()

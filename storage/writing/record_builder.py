@@ -1,9 +1,9 @@
 """Records into record batches v2, as a Kafka producer sends them: no offset, no leader epoch yet.
 
-A `BatchBuilder` gathers records until the next one would not fit. A batch is bounded by its
-size before compression, header included; a record that is larger than that becomes a batch of
-its own (the limit of the topic, `max.message.bytes`, is the log's business). Offsets and
-timestamps of the records are relative, so that a leader changes the header alone.
+A `BatchBuilder` collects records until the next record would not fit. The limit of a batch is its
+size before compression, with its header. A larger record becomes a batch of its own. The limit of
+the topic, `max.message.bytes`, is checked by the log. Offsets and timestamps of the records are
+relative, so that a leader changes only the header.
 """
 
 from __future__ import annotations
@@ -42,16 +42,15 @@ if TYPE_CHECKING:
     from storage.formats.record import RecordHeader
 
 
-# -- the bytes around a value in a record without key, headers and timestamp delta, looked up by
-#    size
+# -- the bytes around a value in a record without key, headers and timestamp delta, by its size.
 #
-# Between two values of a batch there are only the end of one record and the beginning of the
-# next. Both follow from the length of the value and the width of the offset delta, so that
-# records are put together without a line of Python for a single one.
+# Between two values of a batch there are only the end of a record and the start of the next record.
+# Both depend only on the length of the value and the width of the offset delta. So records are
+# built without a line of Python per record.
 
 
 # Lengths and offset deltas are small, so their varints are looked up. The table is made at every
-# start, so those of two bytes are made without `encode_varint`, in a fifth of the time.
+# start. Its varints of two bytes are made without `encode_varint`, in a fifth of the time.
 VARINTS_COUNT = 8192
 ONE_BYTE_COUNT = 64
 VARINTS = (
@@ -65,7 +64,7 @@ _T = TypeVar("_T")
 
 
 class _BySize(dict[int, _T]):
-    """Something that depends on the length of a value; kept for short ones."""
+    """Data that depends on the length of a value, cached for short values."""
 
     def __init__(self, make: Callable[[int], _T]) -> None:
         self._make = make
@@ -78,7 +77,7 @@ class _BySize(dict[int, _T]):
 
 
 def short_varint(value: int) -> bytes:
-    """Encode a number that is not negative, and most often small."""
+    """Encode a number that is not negative, and usually small."""
     return VARINTS[value] if value < VARINTS_COUNT else encode_varint(value)
 
 
@@ -91,8 +90,8 @@ class ValueRecords:
 
     Attributes:
         stop: the first offset delta that is wider.
-        heads: by length of the value: the end of the record before this one, and what is before
-            the offset delta.
+        heads: by length of the value: the end of the record before, and the bytes before the offset
+            delta.
         record_bytes: by length of the value: size of the record.
     """
 
@@ -132,7 +131,7 @@ MAX_BATCH_RECORDS = INT32_MAX
 
 
 class ProducerIdentity(NamedTuple):
-    """Who sends a batch, and the sequence number of its first record; -1 without idempotence."""
+    """The sender of a batch, with its first sequence number. All are -1 without idempotence."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -140,10 +139,10 @@ class ProducerIdentity(NamedTuple):
 
 
 class BatchBuilder:
-    """Gathers the records of one batch after the other.
+    """A builder of successive batches.
 
     Args:
-        codec: how the records are compressed.
+        codec: compression of the records.
         batch_bytes: largest size of a batch before compression.
         batch_records: largest number of records in a batch.
 
@@ -172,7 +171,7 @@ class BatchBuilder:
         self._max_timestamp_ms = 0
 
     def __len__(self) -> int:
-        """Count the records that wait."""
+        """Return the number of waiting records."""
         return self._count
 
     def add(
@@ -182,7 +181,7 @@ class BatchBuilder:
         timestamp_ms: int,
         headers: tuple[RecordHeader, ...] = (),
     ) -> bool:
-        """Take one more record; False, and nothing is taken, if the batch has to be built first.
+        """Take one more record. Returns False and takes nothing if the batch has to be built first.
 
         An empty builder takes any record.
 
@@ -206,13 +205,14 @@ class BatchBuilder:
         return True
 
     def add_values(self, values: Sequence[bytes], start: int, end: int, timestamp_ms: int) -> int:
-        """Take values[start:end] as records without key and headers, as far as the batch goes.
+        """Take values[start:end] as records without key and headers, as far as the batch has room.
 
-        The same as `add` for each, several times as fast.
+        The result is the same as `add` for each value, several times as fast.
 
         Returns:
-            The index of the first value that was not taken: below `end`, the batch has to be built
-            first. An empty builder takes at least one.
+            The index of the first value that was not taken. If it is below `end`, the batch has to
+                be built
+            first. An empty builder takes at least one value.
         """
         if not self._count:
             self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
@@ -229,15 +229,15 @@ class BatchBuilder:
         return start
 
     def _add_run(self, values: Sequence[bytes], start: int, end: int) -> tuple[int, bool]:
-        """Take some of values[start:end]: how many, and whether the next one does not fit.
+        """Take some of values[start:end]. Returns their number, and whether the next does not fit.
 
-        Their offset deltas have equal widths, so that all else follows from the values' lengths; no
-        line of Python is run for a single record.
+        Their offset deltas have equal widths, so that the rest depends only on the values' lengths.
+        No line of Python runs for a single record.
         """
         begun = self._count
         run = SHORT_DELTAS if begun < SHORT_DELTAS.stop else LONG_DELTAS
         left_bytes = self.batch_bytes - self._size_bytes
-        # As many as there is room for, were all as long as the first, and one more.
+        # As many as fit if all were as long as the first, and one more.
         fit_count = left_bytes // run.record_bytes[len(values[start])] + 1
         stop = min(end, start + min(fit_count, run.stop - begun, self.batch_records - begun))
         values = values[start:stop]
@@ -276,7 +276,7 @@ class BatchBuilder:
         if self.is_compressed:
             body = compress(self.codec, body)
         identity = identity or ProducerIdentity()
-        header = BatchHeader(  # by place: this is done for every batch
+        header = BatchHeader(  # by position, since this runs for every batch
             0,  # base offset
             0,  # length
             NO_LEADER_EPOCH,
@@ -301,9 +301,10 @@ def build_marker(
     is_commit: bool,
     coordinator_epoch: int,
 ) -> bytes:
-    """Return the control batch that ends a transaction, as a coordinator has it written.
+    """Return the control batch that ends a transaction, as a coordinator requests it.
 
-    One record, never compressed, no sequence number (MemoryRecords.writeEndTransactionalMarker).
+    It has one record, no compression and no sequence number
+    (MemoryRecords.writeEndTransactionalMarker).
     """
     control_type = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
     key = encode_control_key(control_type)
@@ -333,7 +334,7 @@ def encode_fields(
     value: bytes | None,
     headers: tuple[RecordHeader, ...] = (),
 ) -> bytes:
-    """Encode what `record.encode_record` encodes, three times as fast for a record without headers.
+    """Encode a record as `record.encode_record` does, without headers three times as fast.
 
     Raises:
         ValueError: a delta or a length does not fit its varint.

@@ -1,20 +1,20 @@
 """Appending to a partition as its leader does: the answers, the offsets, the rolls, the files.
 
-  APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too
-    large
-  APP-4         base offset = log end offset; the leader epoch is stamped into the header
-  APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
-  APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
-  PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
-                (`producer_state`)
-  PROD-7, PROD-8  end markers, as a coordinator has them written
-  TXN-6         what an ABORT marker ends is in `.txnindex`
-  ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
-  SNAP-2        a producer snapshot at each new base offset, and at the end on close
+The rules:
 
-A batch is checked before anything is touched. What a leader does besides (high watermark,
-fetches, minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog,
-LogSegment.
+- APP-2, APP-3: a client may send one whole batch with a right checksum, dense and not too large.
+- APP-4: the base offset is the log end offset. The leader epoch is stamped into the header.
+- APP-5: LogAppendTime replaces the largest timestamp by the broker's clock.
+- APP-8, APP-9: index entries, batch by batch (`log_tail.SegmentIndexes`).
+- PROD-2 to PROD-6: a batch that is sent again is answered and not written. Sequences and epochs are
+  checked (`producer_state`).
+- PROD-7, PROD-8: end markers, as a coordinator requests them.
+- TXN-6: a transaction that an ABORT marker ends is in `.txnindex`.
+- ROLL-1 to ROLL-6: a new segment by size, time, full indexes, or if offsets do not fit.
+- SNAP-2: a producer snapshot at each new base offset, and at the end on close.
+
+A batch is checked before anything is touched. Other tasks of a leader (high watermark, fetches,
+minimum of replicas) leave no trace in these files. Source: UnifiedLog.append, LocalLog, LogSegment.
 """
 
 from __future__ import annotations
@@ -76,16 +76,17 @@ if TYPE_CHECKING:
     from storage.writing.partition_store import PlannedStore
 
 
-# -- what a leader checks of a client's batch before anything is touched (APP-2, APP-3)
+# -- the checks of a leader on a client's batch before anything is touched (APP-2, APP-3)
 #
-# Its records are not looked at. Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
+# The records in the batch are not checked. Source: UnifiedLog.analyzeAndValidateRecords,
+# LogValidator.
 
 
 def parse_client_batch(batch: bytes, offset: int) -> BatchHeader:
     """Read the header of one whole batch with a right checksum, as a client sends it.
 
     Raises:
-        AppendError: what a broker answers; `offset` is the one that it would get.
+        AppendError: the broker's error. `offset` is the offset that the batch would get.
     """
     try:
         header = parse_header(batch, 0)
@@ -104,10 +105,10 @@ def parse_client_batch(batch: bytes, offset: int) -> BatchHeader:
 
 
 def require_valid(header: BatchHeader, config: LogConfig, offset: int) -> None:
-    """Make sure that a batch is dense, not too large, and of a kind that a client may send.
+    """Require that a batch is dense, not too large, and of a kind that a client may send.
 
     Raises:
-        AppendError: what a broker answers; `offset` is the one that it would get.
+        AppendError: the broker's error. `offset` is the offset that the batch would get.
     """
     batch_bytes = header.batch_bytes
     if batch_bytes > config.max_message_bytes:
@@ -132,12 +133,12 @@ def require_valid(header: BatchHeader, config: LogConfig, offset: int) -> None:
 
 
 def require_timely(header: BatchHeader, config: LogConfig, now_ms: int, offset: int) -> None:
-    """Make sure that the times which the header has are not too far from the clock.
+    """Require that the times in the header are not too far from the clock.
 
-    Those are that of the first record and the largest; LogAppendTime replaces them.
+    These are the time of the first record and the largest time. LogAppendTime replaces them.
 
     Raises:
-        AppendError: INVALID_TIMESTAMP; `offset` is the one that the batch would get.
+        AppendError: INVALID_TIMESTAMP. `offset` is the offset that the batch would get.
     """
     if config.is_log_append_time:
         return
@@ -155,7 +156,7 @@ def require_timely(header: BatchHeader, config: LogConfig, now_ms: int, offset: 
 
 
 def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
-    """The smallest and the largest timestamp that a client may set."""
+    """Return the smallest and the largest timestamp that a client may set."""
     return now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
 
 
@@ -169,7 +170,7 @@ def _refusal(
 
 
 def _fault_of(header: BatchHeader) -> str:
-    """Tell why a client may not send a batch (APP-3)."""
+    """Return why a client may not send a batch (APP-3)."""
     faults = {
         "its base offset is not 0": header.base_offset != 0,
         "offsets without records": header.records_count != header.last_offset_delta + 1,
@@ -181,7 +182,7 @@ def _fault_of(header: BatchHeader) -> str:
     return next(what for what, is_so in faults.items() if is_so)
 
 
-# -- what a follower checks of a batch that it has fetched (APP-2, APP-10): it is the leader's
+# -- the checks of a follower on a fetched batch (APP-2, APP-10), which stays as on the leader
 #
 # Source: UnifiedLog.appendAsFollower, analyzeAndValidateRecords.
 
@@ -190,10 +191,10 @@ _END_TYPES = {ControlRecordType.ABORT, ControlRecordType.COMMIT}
 
 
 def parse_replica_batch(batch: Buf, end_offset: int) -> tuple[BatchHeader, Marker | None]:
-    """Read the header of one whole batch, and the marker if it is a control batch that has one.
+    """Read the header of one whole batch, and its end marker if it has one.
 
     Raises:
-        AppendError: its checksum is wrong, it is another format, or it lies below the log end.
+        AppendError: its checksum is wrong, it has another format, or it lies below the log end.
     """
     try:
         header, marker, is_crc_right = _read_kept(batch) if type(batch) is bytes else _read(batch)
@@ -208,14 +209,14 @@ def parse_replica_batch(batch: Buf, end_offset: int) -> tuple[BatchHeader, Marke
 
 
 def _read(batch: Buf) -> tuple[BatchHeader, Marker | None, bool]:
-    """Header, marker, and whether the checksum is right. Raises FormatError."""
+    """Return header, marker, and whether the checksum is right. Raises FormatError."""
     header = parse_header(batch, 0)
     if header.magic != MAGIC_V2 or header.batch_bytes != len(batch):
         raise CorruptError("not exactly one batch of format v2", check_id="BAT-2", pos=0)
     return header, _marker_of(header, batch), compute_crc(batch) == header.crc
 
 
-# Where a leader and its followers are played in one process, the next one has the same bytes soon.
+# If one process simulates a leader and its followers, the next follower reads the same bytes soon.
 _read_kept = lru_cache(maxsize=4)(_read)
 
 
@@ -242,22 +243,22 @@ def _replica_refusal(kafka_error: str, what: str, offset: int) -> AppendError:
 # -- writer
 
 
-WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
+WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment has little left to write
 
 
 class _State(Enum):
     READY = "ready"
-    BROKEN = "broken"  # while something is written, and for good if that fails
+    BROKEN = "broken"  # during a write, and for good if it fails
     CLOSED = "closed"
 
 
-# Looked up for every batch, which takes several times as long in the class.
+# Used for every batch, and several times slower to look up in the class.
 _READY, _BROKEN, _CLOSED = _State
 _CLIENT = Origin.CLIENT
 
 
 class Appended(NamedTuple):
-    """The answer to a batch. Of a duplicate: where it was written the first time."""
+    """The answer to a batch. For a duplicate it is the place of the first write."""
 
     base_offset: int
     last_offset: int
@@ -265,17 +266,17 @@ class Appended(NamedTuple):
 
 
 class PartitionWriter:
-    """Writes to one partition; the caller holds the lock of its log dir.
+    """A writer to one partition. The caller holds the lock of its log directory.
 
     Args:
-        store: the directory, or what only notes the changes.
-        tail: where the log ends.
+        store: the directory, or a record of planned changes.
+        tail: the end of the log.
         config: the topic's settings.
-        leader_epoch: what batches are stamped with; at least the last one known.
+        leader_epoch: stamped into batches, at least the last known leader epoch.
         now_ms: the clock.
-        flush: when the `.log` is synced.
+        flush: the times at which the `.log` is synced.
         expiration_ms: after which a producer of the snapshot counts as unknown (PROD-10).
-        on_end: is told of each transaction that a marker ends, and of its entry in `.txnindex`.
+        on_end: receives each transaction that a marker ends, and its entry in `.txnindex`.
 
     Attributes:
         producers: the producer state up to `end_offset`.
@@ -321,19 +322,19 @@ class PartitionWriter:
         self._segment_bytes = tail.log_bytes
         self._first_timestamp_ms = tail.first_timestamp_ms
         self._segment_opened_ms = now_ms()
-        self._is_open = False  # this segment's log is open: something was appended to it
+        self._is_open = False  # the log of this segment is open: it was appended to
         self._rolls_next = False
-        self._written_back_bytes = self._segment_bytes  # or on their way to the disk
+        self._written_back_bytes = self._segment_bytes  # or being written
         self._state = _READY
 
     @property
     def base_offset(self) -> int:
-        """Base offset of the segment that is written to."""
+        """Base offset of the current segment."""
         return self._indexes.base_offset
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes batches: not closed, and no write has failed."""
+        """Return whether it takes batches: it is not closed, and no write has failed."""
         return self._state is _READY
 
     # -- appending
@@ -343,18 +344,18 @@ class PartitionWriter:
     ) -> Appended:
         """Append a batch that a client sends: base offset 0, any leader epoch.
 
-        Returns where it is; a duplicate is not written again. What a coordinator appends for a
-        client, such as the offsets of a group in its transaction, has no sequence to be compared.
+        Returns its place in the log. A duplicate is not written again. A coordinator's append for a
+        client, such as the offsets of a group in its transaction, has no sequence to compare.
 
         Args:
             batch: whole.
-            origin: who appends.
+            origin: of the append.
             transaction_version: of a batch whose transaction a coordinator has let begin here.
 
         Raises:
-            AppendError: what a broker answers; nothing was touched.
+            AppendError: the broker's error. Nothing was touched.
             AccessError: it could not be written. The writer takes no further batch, and `close`
-                only lets go of the files: the partition has to be recovered.
+                only closes the files. The partition has to be recovered.
         """
         header = parse_client_batch(batch, self.end_offset)
         if origin is _CLIENT:
@@ -362,27 +363,27 @@ class PartitionWriter:
         return self._append(header, batch, origin, transaction_version)
 
     def append_copy(self, header: BatchHeader, batch: bytearray | memoryview) -> Appended:
-        """Append a batch made of one of another log, as `append`; it is stamped in place.
+        """Append a batch made from a batch of another log, as `append`. It is stamped in place.
 
-        `header` is its own, but for the checksum, which is right. It may have LogAppendTime, and
-        the time of the other leader's append.
+        `header` is its own header, with a right checksum. It may have LogAppendTime, and the time
+        of the other leader's append.
         """
         return self._append(header, batch, _CLIENT)
 
     def append_replica(self, batch: bytes) -> Appended:
-        """Append a batch as its leader has it: offset, leader epoch and checksum stay (APP-10).
+        """Append a batch of its leader without changing offset, leader epoch and checksum (APP-10).
 
-        What a leader would refuse is noted only (`producers.violations`).
+        Faults that a leader would refuse are only recorded (`producers.violations`).
 
         Raises:
-            AppendError: it is not one whole batch with a right checksum, or lies below the log end;
-                nothing was touched.
+            AppendError: it is not one whole batch with a right checksum, or lies below the log end.
+                Nothing was touched.
             AccessError: as `append`.
         """
         if self._state is not _READY:
             raise ValueError("closed, or an earlier append has failed")
         header, marker = parse_replica_batch(batch, self.end_offset)
-        self.end_offset = header.base_offset  # there may be a gap: a segment begins behind it
+        self.end_offset = header.base_offset  # if there is a gap, a segment begins behind it
         roll_entries = self.producers.entries() if self._must_roll(header) else None
         self._state = _BROKEN  # see `_append`
         self.leader_epoch = header.partition_leader_epoch
@@ -398,7 +399,7 @@ class PartitionWriter:
         return Appended(header.base_offset, self.end_offset - 1)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Note a leader epoch that begins at the log end, before there is a batch of it (EPOCH-1).
+        """Record a leader epoch that begins at the log end, before it has a batch (EPOCH-1).
 
         Raises:
             AccessError: it could not be written.
@@ -415,11 +416,11 @@ class PartitionWriter:
 
     @property
     def last_epoch(self) -> int:
-        """The latest of them; NO_LEADER_EPOCH: there is none."""
+        """The latest leader epoch, or NO_LEADER_EPOCH."""
         return self._epochs[-1].epoch if self._epochs else NO_LEADER_EPOCH
 
     def abandon(self) -> None:
-        """Let go of the files as they are: what a process does that is killed."""
+        """Close the files as they are, like a process that is killed."""
         self._state = _CLOSED
         self.store.close_log()
 
@@ -440,7 +441,7 @@ class PartitionWriter:
             return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
         header = self._placed(header)
         roll_entries = self.producers.entries() if self._must_roll(header) else None
-        # From here on also what is no error, such as an interrupt, leaves it broken.
+        # From here on any interruption, even without an error, leaves the writer broken.
         self._state = _BROKEN
         try:
             self.producers.append(header, None, origin, transaction_version=transaction_version)
@@ -452,11 +453,10 @@ class PartitionWriter:
         return Appended(header.base_offset, self.end_offset - 1)
 
     def room_for(self, parts: Iterable[RunColumns]) -> int:
-        """Tell how many of these batches, from the first on, `append_run` would take now.
+        """Return how many of these batches, from the first on, `append_run` would take now.
 
-        None where something has to be done for a single one: a roll, a sync, a timestamp that has
-        to be replaced, or refused. `parts` are asked for one by one: what there is no room for
-        costs nothing.
+        It stops at a batch that requires an action of its own: a roll, a sync, or a timestamp to
+        replace or refuse. `parts` are read one by one, so that batches without room cost nothing.
         """
         config, first_ms = self.config, self._first_timestamp_ms
         is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
@@ -487,9 +487,9 @@ class PartitionWriter:
         return count
 
     def append_run(self, run: BatchRun) -> None:
-        """Append batches of one client at once, as `append_copy` would one by one.
+        """Append batches of one client at once, as `append_copy` would append each.
 
-        `room_for` says that all of them are taken, and the first one is no duplicate.
+        `room_for` must have accepted all of them, and the first must not be a duplicate.
 
         Raises:
             AppendError, AccessError: as `append`.
@@ -524,11 +524,11 @@ class PartitionWriter:
     ) -> Appended:
         """Append the marker that a transaction coordinator sends to this partition.
 
-        Without an open transaction of the producer it ends nothing, and is written all the same.
+        Without an open transaction of the producer it ends nothing, and is written anyway.
 
         Args:
-            producer_id: whose transaction ends.
-            producer_epoch: that of the data; with transaction version 2 a higher one.
+            producer_id: of the transaction.
+            producer_epoch: of the data, or with transaction version 2 a higher epoch.
             is_commit: COMMIT, else ABORT.
             coordinator_epoch: leader epoch of the coordinator's partition.
             transaction_version: 0, 1 or 2.
@@ -586,9 +586,9 @@ class PartitionWriter:
         data: bytes | bytearray | memoryview,
         roll_entries: list[ProducerEntry] | None,
     ) -> None:
-        """Write a batch as it is to be in the log.
+        """Write a batch in its final form.
 
-        With `roll_entries`, the producers before it, in a new segment.
+        `roll_entries` are the producers before it, and begin a new segment.
         """
         if not self._is_open:
             self.store.begin()
@@ -619,7 +619,7 @@ class PartitionWriter:
         self._written_back_bytes = self._segment_bytes
 
     def _placed(self, header: BatchHeader) -> BatchHeader:
-        """The header as it will be in the log; its crc is still the client's."""
+        """Return the header as it will be in the log. Its crc is still the client's."""
         header = BatchHeader(self.end_offset, header.batch_length, self.leader_epoch, *header[3:])
         if self.config.is_log_append_time:
             header = header._replace(
@@ -629,7 +629,7 @@ class PartitionWriter:
         return header
 
     def _assign_epoch(self) -> None:
-        """EPOCH-1 and EPOCH-2: a new epoch is on disk before its first batch."""
+        """Write a new leader epoch to the disk before its first batch (EPOCH-1, EPOCH-2)."""
         while self._epochs and self._epochs[-1].start_offset >= self.end_offset:
             self._epochs.pop()
         self._epochs.append(LeaderEpochEntry(self.leader_epoch, self.end_offset))
@@ -638,19 +638,19 @@ class PartitionWriter:
     # -- segments
 
     def roll_next(self) -> None:
-        """Have the next batch open a new segment: a log may be rolled at any time (ROLL-1)."""
+        """Let the next batch open a new segment. A log may be rolled at any time (ROLL-1)."""
         self._rolls_next = True
 
     def _must_roll(self, header: BatchHeader) -> bool:
-        """ROLL-1 and ROLL-2. Without jitter, which is drawn at random."""
+        """Return whether to roll by ROLL-1 or ROLL-2, without the random jitter."""
         config = self.config
-        if not self._segment_bytes:  # its base is the log end offset already (ROLL-7)
+        if not self._segment_bytes:  # its base offset is the log end offset already (ROLL-7)
             return False
         if self._rolls_next:
             return True
         if self._segment_bytes > config.segment_bytes - header.batch_bytes:
             return True
-        # Event time against event time, unless the segment's first batch has none.
+        # Compare event times, unless the segment's first batch has none.
         first_ms = self._first_timestamp_ms
         if first_ms is not None and first_ms >= 0:
             waited_ms = header.max_timestamp_ms - first_ms
@@ -663,7 +663,7 @@ class PartitionWriter:
         return indexes.is_full(config.index_max_bytes) or relative_offset > MAX_RELATIVE_OFFSET
 
     def _roll(self, entries: list[ProducerEntry]) -> None:
-        """ROLL-6: close the segment, then go on in one that begins at the log end offset."""
+        """Close the segment, then continue in a new segment at the log end offset (ROLL-6)."""
         self._finish_segment(entries)
         self._indexes = SegmentIndexes(self.end_offset, self.config.index_interval_bytes)
         self._aborted = []
@@ -674,7 +674,7 @@ class PartitionWriter:
         self.rolled_count += 1
 
     def _finish_segment(self, entries: list[ProducerEntry]) -> None:
-        """Leave a segment as a clean stop does. One that was not written to is that already."""
+        """Leave a segment as a clean stop does. An unwritten segment already is in that state."""
         if not self._is_open:
             return
         if self._flush is FlushPolicy.SEGMENT:
@@ -686,7 +686,9 @@ class PartitionWriter:
         self.store.write_snapshot(self.end_offset, entries)
 
     def close(self) -> None:
-        """Sync the log, write its indexes and the snapshot at its end: the partition is closed.
+        """Sync the log, write its indexes and the snapshot at its end.
+
+        The partition is then closed.
 
         Nothing is written if nothing was appended, or if an append has failed.
         """
@@ -699,14 +701,14 @@ class PartitionWriter:
 
 
 def _count_within(numbers: Sequence[int], least: int, most: int) -> int:
-    """So many, from the first on, are in a range."""
+    """Return how many numbers, from the first on, are in a range."""
     if least <= min(numbers) and max(numbers) <= most:
         return len(numbers)
     return next(n for n, each in enumerate(numbers) if not least <= each <= most)
 
 
 def _stamped(header: BatchHeader, batch: bytes | bytearray | memoryview) -> bytearray | memoryview:
-    """The batch as it is written: the header changes, the records do not."""
+    """Return the batch as it is written, with a new header and the same records."""
     data = bytearray(batch) if isinstance(batch, bytes) else batch
     if header.is_log_append_time:
         HEADER.pack_into(data, 0, *header)
